@@ -1,0 +1,42 @@
+"""Learn severity from ordinal labels that are partly wrong.
+
+Public names are imported on first use, so that ``import srjt`` and ``srjt --help`` answer at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from srjt._version import __version__
+
+if TYPE_CHECKING:
+    from srjt import data, methods
+    from srjt.ordinal import noise
+    from srjt.ordinal.labels import soft_labels
+    from srjt.ordinal.selection import keep_rate
+
+__all__ = ["__version__", "data", "keep_rate", "methods", "noise", "soft_labels"]
+
+# name -> (module, attribute); no attribute means the module itself
+_LAZY: dict[str, tuple[str, str | None]] = {
+    "data": ("srjt.data", None),
+    "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
+    "methods": ("srjt.methods", None),
+    "noise": ("srjt.ordinal.noise", None),
+    "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'srjt' has no attribute {name!r}")
+    module, attribute = _LAZY[name]
+    loaded = importlib.import_module(module)
+    value = loaded if attribute is None else getattr(loaded, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

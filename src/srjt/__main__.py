@@ -1,0 +1,5 @@
+"""``python -m srjt`` is ``srjt``: needed by torchrun."""
+
+from srjt.cli import main
+
+main()

@@ -1,0 +1,32 @@
+"""What goes wrong because of what a person gave us: one sentence, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["SrjtError", "UnknownNameError", "missing_extra", "suggest"]
+
+
+class SrjtError(ValueError):
+    """A problem with the input. The message is complete: what, where, what to do.
+
+    The command line prints it without a traceback and exits with status 2.
+    """
+
+
+class UnknownNameError(SrjtError, LookupError):
+    """A misspelt method, option or column."""
+
+
+def suggest(kind: str, given: str, known: Iterable[str]) -> UnknownNameError:
+    """The error for a name that is not among ``known``, with the nearest one as a suggestion."""
+    names = sorted(known)
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else "there is none like it."
+    return UnknownNameError(f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}.")
+
+
+def missing_extra(package: str, extra: str, purpose: str) -> SrjtError:
+    """The error for an optional dependency that is not installed."""
+    return SrjtError(f'{purpose} needs {package}, which is not installed: pip install "srjt[{extra}]"')

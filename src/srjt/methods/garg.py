@@ -1,0 +1,73 @@
+"""Garg and Manwani (ACML 2020): ordinal regression whose loss is unbiased under known label noise."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from srjt.errors import SrjtError
+from srjt.methods.base import SingleNetwork
+from srjt.methods.registry import register
+from srjt.ordinal import losses
+from srjt.ordinal.noise import ILL_CONDITIONED
+
+
+class OrdinalHead(nn.Module):
+    """One weight vector shared by all thresholds, and C − 1 biases: (B, F) → (B, C − 1)."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Linear(features, 1, bias=False)
+        # Descending from the start: "above a higher grade" is less likely, so differences are probabilities.
+        self.bias = nn.Parameter(torch.linspace(1.0, -1.0, classes - 1) if classes > 2 else torch.zeros(1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        projected: Tensor = self.weight(features)
+        return projected + self.bias
+
+
+@register("garg", scores="–", updates="Σ_j (P⁻¹)_ỹj ℓ_coral(j)", paper="Garg & Manwani, ACML 2020")
+@dataclass(frozen=True, kw_only=True)
+class Garg(SingleNetwork):
+    needs: ClassVar[tuple[str, ...]] = ("transition",)
+    inverse: Tensor | None = field(default=None, metadata={"derived": True})  # P⁻¹
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inverse is not None:
+            return  # already derived: this is a copy on another device
+        matrix = self.transition.cpu().numpy()
+        condition = float(np.linalg.cond(matrix))
+        if condition > 1e12:
+            raise SrjtError("garg inverts the transition matrix, and this one is singular: use less noise.")
+        if condition > ILL_CONDITIONED:
+            warnings.warn(
+                f"garg inverts the transition matrix, which is nearly singular here (condition number "
+                f"{condition:.0f}, inverse entries up to {np.abs(np.linalg.inv(matrix)).max():.0f}): its loss "
+                "amplifies sampling noise that much, so expect unstable results.",
+                stacklevel=4,
+            )
+        object.__setattr__(self, "inverse", torch.from_numpy(np.linalg.inv(matrix)))
+
+    def head(self, features: int, classes: int) -> nn.Module:
+        return OrdinalHead(features, classes)
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        assert self.inverse is not None
+        return losses.garg(logits, targets, inverse=self.inverse)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Differences of Pr(grade > k), clamped at 0 (thresholds can cross) and renormalised."""
+        above = torch.sigmoid(logits if logits.dtype == torch.float64 else logits.float())
+        ones, zeros = torch.ones_like(above[..., :1]), torch.zeros_like(above[..., :1])
+        differences = (torch.cat([ones, above], dim=-1) - torch.cat([above, zeros], dim=-1)).clamp(min=0)
+        return differences / differences.sum(dim=-1, keepdim=True)
+
+    def grades(self, logits: Tensor) -> Tensor:
+        """The number of thresholds that are passed: sigmoids above ½."""
+        return (logits > 0).sum(dim=-1)

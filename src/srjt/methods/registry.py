@@ -1,0 +1,105 @@
+"""Methods by name: registering, listing, creating."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from srjt.errors import SrjtError, suggest
+from srjt.methods.base import Method
+from srjt.ordinal.selection import Convention
+
+__all__ = ["Entry", "create", "entry", "names", "options", "register"]
+
+M = TypeVar("M", bound=type[Method])
+
+_COMMON = {"num_classes", "noise_rate", "transition", "convention"}  # create()'s own arguments
+_ENTRIES: dict[str, Entry] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A row of the table that ``srjt methods`` prints."""
+
+    name: str
+    method: type[Method]
+    scores: str  # how it judges samples
+    updates: str  # what it learns from
+    paper: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def register(name: str, *, scores: str, updates: str, paper: str, **defaults: Any) -> Callable[[M], M]:
+    """Class decorator that gives a method its name. ``defaults`` preset options of a variant:
+    "+ours" is its host registered once more with ``update="soft"``."""
+
+    def enter(method: M) -> M:
+        if name in _ENTRIES and _ENTRIES[name].method.__qualname__ != method.__qualname__:
+            raise SrjtError(f"A method named {name!r} exists already; choose another name.")
+        _ENTRIES[name] = Entry(
+            name=name,
+            method=method,
+            scores=scores,
+            updates=updates,
+            paper=paper,
+            defaults=MappingProxyType(defaults),
+        )
+        return method
+
+    return enter
+
+
+def names() -> tuple[str, ...]:
+    """All methods, in the paper's order; your own come last."""
+    return tuple(_ENTRIES)
+
+
+def entry(name: str) -> Entry:
+    """What is known of a method; a misspelt name is an error that suggests the nearest."""
+    if name not in _ENTRIES:
+        raise suggest("method", name, _ENTRIES)
+    return _ENTRIES[name]
+
+
+def options(name: str) -> tuple[str, ...]:
+    """The options that ``create(name, …)`` takes beyond the common ones."""
+    return tuple(
+        f.name for f in fields(entry(name).method) if f.name not in _COMMON and not f.metadata.get("derived")
+    )
+
+
+def create(
+    name: str,
+    *,
+    num_classes: int,
+    noise_rate: float | None = None,
+    transition: Any = None,
+    convention: Convention = "paper",
+    **chosen: Any,
+) -> Method:
+    """Make a method.
+
+    noise_rate: ε, the share of wrong labels, for methods that select or prune by it. transition: (C, C)
+    matrix P[i, j] = Pr(label = j | true = i), for methods that correct by it. Both are accepted, and
+    ignored, by methods that need neither, so that a comparison can pass them to all.
+    """
+    found = entry(name)
+    for option in chosen:
+        if option not in options(name):
+            raise suggest(f"option of {name}", option, options(name))
+    given = {"noise_rate": noise_rate, "transition": transition}
+    for need in found.method.needs:
+        if given[need] is None:
+            raise SrjtError(f"{name} needs {_WHAT[need]}")
+    return found.method(
+        num_classes=num_classes, **given, convention=convention, **{**found.defaults, **chosen}
+    )
+
+
+_WHAT = {
+    "noise_rate": "the share of wrong labels: pass noise_rate=… (0.2 if a fifth of the labels is wrong).",
+    "transition": "the matrix of label errors: pass transition=…, for example "
+    'srjt.noise.transition_matrix("quasi", num_classes=4, rho=0.1).',
+}

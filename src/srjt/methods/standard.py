@@ -1,0 +1,20 @@
+"""Standard: one network, the label as it is written. The baseline that memorises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from srjt.methods.base import SingleNetwork
+from srjt.methods.registry import register
+from srjt.ordinal.losses import hard_cross_entropy, soft_cross_entropy
+
+
+@register("standard", scores="–", updates="hard label", paper="baseline")
+@dataclass(frozen=True, kw_only=True)
+class Standard(SingleNetwork):
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if targets.ndim == 2:  # probabilities, as Mixup makes them
+            return soft_cross_entropy(logits, targets)
+        return hard_cross_entropy(logits, targets)

@@ -1,0 +1,61 @@
+"""From grades to target distributions. Every kind of target is a (C, C) matrix indexed by the label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from srjt.errors import SrjtError
+
+__all__ = ["one_hot", "smooth_labels", "soft_label_matrix", "soft_labels"]
+
+
+def soft_label_matrix(
+    num_classes: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+) -> Tensor:
+    """(C, C): row ỹ is the soft label exp(−|c − ỹ|) / Σ_c' exp(−|c' − ỹ|) (Eq. 3).
+
+    Made on the device by arithmetic alone, so that it may be called inside a captured CUDA graph.
+    """
+    if num_classes < 2:
+        raise SrjtError(f"An order needs at least two grades, not {num_classes}.")
+    grade = torch.arange(num_classes, dtype=dtype, device=device)
+    return torch.softmax(-(grade[:, None] - grade[None, :]).abs(), dim=1)
+
+
+def soft_labels(labels: Any, num_classes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Grades (...,) to soft labels (..., C), relaxed along the order (Eq. 3)."""
+    grades = _grades(labels, num_classes)
+    return soft_label_matrix(num_classes, dtype=dtype, device=grades.device)[grades]
+
+
+def one_hot(labels: Any, num_classes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Grades (...,) to hard labels (..., C) (Eq. 1)."""
+    grades = _grades(labels, num_classes)
+    return (grades[..., None] == torch.arange(num_classes, device=grades.device)).to(dtype)
+
+
+def smooth_labels(
+    labels: Any, num_classes: int, *, smoothing: float = 0.1, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Grades (...,) to targets (..., C) with ``smoothing`` spread uniformly over *all* C grades."""
+    if not 0.0 <= smoothing <= 1.0:
+        raise SrjtError(f"Label smoothing lies between 0 and 1, not {smoothing:g}.")
+    return (1.0 - smoothing) * one_hot(labels, num_classes, dtype=dtype) + smoothing / num_classes
+
+
+def _grades(labels: Any, num_classes: int) -> Tensor:
+    """Labels as an int64 tensor. The range is checked where that needs no device synchronisation."""
+    grades = torch.as_tensor(labels)
+    if grades.dtype.is_floating_point or grades.dtype.is_complex or grades.dtype == torch.bool:
+        raise SrjtError(f"Labels are whole grades 0 … {num_classes - 1}, not {grades.dtype}.")
+    grades = grades.long()
+    if grades.device.type == "cpu" and grades.numel():
+        lowest, highest = int(grades.min()), int(grades.max())
+        if lowest < 0 or highest >= num_classes:
+            raise SrjtError(
+                f"Labels must lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}."
+            )
+    return grades

@@ -1,0 +1,139 @@
+"""Per-sample losses. Logits first, the rest by keyword; ``reduction="none"`` is the natural form.
+
+All of them work in float32 or better whatever the logits' type, in log space throughout, so that logits
+of ±10⁴ and probabilities that underflow still give finite losses and gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from srjt.errors import SrjtError
+
+__all__ = [
+    "Reduction",
+    "coral",
+    "forward_corrected",
+    "garg",
+    "hard_cross_entropy",
+    "jeffreys",
+    "log_probabilities",
+    "reverse_jensen_shannon",
+    "reweighted",
+    "soft_cross_entropy",
+]
+
+Reduction = Literal["none", "mean", "sum"]
+
+
+def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """log softmax(logits / τ) over the last axis, in at least float32."""
+    if not temperature > 0:
+        raise SrjtError(f"A softmax temperature is positive, not {temperature:g}.")
+    return torch.log_softmax(_at_least_float32(logits) / temperature, dim=-1)
+
+
+def hard_cross_entropy(
+    logits: Tensor, labels: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
+) -> Tensor:
+    """ℓ_h = −log p^ỹ (Eq. 4). logits: (..., C), labels: (...,) → (...,)."""
+    log_p = log_probabilities(logits, temperature=temperature)
+    return _reduce(-log_p.gather(-1, labels[..., None]).squeeze(-1), reduction)
+
+
+def soft_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "none") -> Tensor:
+    """ℓ_s = −Σ_c l^c log p^c (Eq. 5). logits, targets: (..., C) → (...,)."""
+    log_p = log_probabilities(logits)
+    return _reduce(-(targets.to(log_p.dtype) * log_p).sum(dim=-1), reduction)
+
+
+def jeffreys(
+    logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
+) -> Tensor:
+    """J(p, q) = KL(p‖q) + KL(q‖p), the paper's D. (..., C), (..., C) → (...,)."""
+    log_p = log_probabilities(logits_p, temperature=temperature)
+    log_q = log_probabilities(logits_q, temperature=temperature)
+    return _reduce(((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1), reduction)
+
+
+def reverse_jensen_shannon(
+    logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
+) -> Tensor:
+    """½ [KL(m‖p) + KL(m‖q)] with m = (p + q)/2: the D that the published code uses for CoDis.
+
+    The Jensen–Shannon divergence has its arguments the other way round, and is bounded; this one is not.
+    """
+    log_p = log_probabilities(logits_p, temperature=temperature)
+    log_q = log_probabilities(logits_q, temperature=temperature)
+    log_m = torch.logaddexp(log_p, log_q) - math.log(2.0)
+    return _reduce((log_m.exp() * (log_m - 0.5 * (log_p + log_q))).sum(dim=-1), reduction)
+
+
+def forward_corrected(
+    logits: Tensor, labels: Tensor, *, transition: Tensor, reduction: Reduction = "none"
+) -> Tensor:
+    """−log (Pᵀp)^ỹ: the network predicts the true grade, the matrix what would be written down.
+
+    logits: (..., C), labels: (...,), transition: (C, C) → (...,).
+    """
+    return _reduce(-_log_label_probability(log_probabilities(logits), labels, transition), reduction)
+
+
+def reweighted(
+    logits: Tensor, labels: Tensor, *, transition: Tensor, reduction: Reduction = "none"
+) -> Tensor:
+    """β ℓ_h with the importance weight β = p^ỹ / (Pᵀp)^ỹ, through which no gradient flows.
+
+    logits: (..., C), labels: (...,), transition: (C, C) → (...,).
+    """
+    log_p = log_probabilities(logits)
+    log_p_label = log_p.gather(-1, labels[..., None]).squeeze(-1)
+    with torch.no_grad():
+        weight = (log_p_label - _log_label_probability(log_p, labels, transition)).exp()
+    return _reduce(-weight * log_p_label, reduction)
+
+
+def _log_label_probability(log_p: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
+    """log (Pᵀp)^ỹ = log Σ_i p_i P_iỹ. A forbidden transition is log 0 = −∞, which logsumexp takes."""
+    log_column = transition.to(log_p.device, log_p.dtype).log().T[labels]  # (..., C): log P_iỹ over i
+    return torch.logsumexp(log_p + log_column, dim=-1)
+
+
+def coral(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> Tensor:
+    """CORAL's loss: C − 1 binary questions "is the grade above k?", their losses added up.
+
+    logits: (..., C − 1), labels: (...,) → (...,).
+    """
+    z = _at_least_float32(logits)
+    above = (labels[..., None] > torch.arange(z.shape[-1], device=z.device)).to(z.dtype)
+    return _reduce(F.binary_cross_entropy_with_logits(z, above, reduction="none").sum(dim=-1), reduction)
+
+
+def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor, reduction: Reduction = "none") -> Tensor:
+    """Σ_j (P⁻¹)_ỹj ℓ_coral(·, j): its mean over the noise is the loss on the true label.
+
+    logits: (..., C − 1), labels: (...,), inverse: (C, C) = P⁻¹ → (...,). Can be negative.
+    """
+    z = _at_least_float32(logits)
+    every_grade = torch.arange(z.shape[-1] + 1, device=z.device).expand(*labels.shape, -1)  # (..., C)
+    per_grade = coral(z[..., None, :].expand(*every_grade.shape, -1), every_grade)  # (..., C)
+    return _reduce((inverse.to(z.device, z.dtype)[labels] * per_grade).sum(dim=-1), reduction)
+
+
+def _at_least_float32(logits: Tensor) -> Tensor:
+    return logits if logits.dtype == torch.float64 else logits.float()
+
+
+def _reduce(per_sample: Tensor, reduction: Reduction) -> Tensor:
+    if reduction == "none":
+        return per_sample
+    if reduction == "mean":
+        return per_sample.mean()
+    if reduction == "sum":
+        return per_sample.sum()
+    raise SrjtError(f"reduction is 'none', 'mean' or 'sum', not {reduction!r}.")

@@ -1,0 +1,220 @@
+"""Ordinal label noise: which grade is mistaken for which, how often, and how often it really happened.
+
+Matrices are (C, C) float64 arrays with P[i, j] = Pr(label = j | true grade = i). The paper's two kinds
+are one formula: off the diagonal P_ij = ρ · w(|i − j|), and the diagonal is the rest of the row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from srjt.errors import SrjtError, suggest
+
+__all__ = [
+    "Kind",
+    "NoiseReport",
+    "check_matrix",
+    "corrupt",
+    "expected_rate",
+    "largest_rho",
+    "report",
+    "rho_for_rate",
+    "transition_matrix",
+]
+
+Kind = Literal["quasi", "truncated"]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+# Above this condition number P⁻¹ amplifies sampling noise so much that inverse corrections are unreliable.
+ILL_CONDITIONED = 20.0
+
+
+def _weights(kind: str, num_classes: int) -> Floats:
+    """(C, C) off-diagonal shape w(|i − j|) of a noise kind, zero on the diagonal."""
+    if num_classes < 2:
+        raise SrjtError(f"Noise needs at least two grades, not {num_classes}.")
+    grade = np.arange(num_classes)
+    distance = np.abs(grade[:, None] - grade[None, :])
+    if kind == "quasi":  # P_ij = ρ / |i − j|
+        return np.where(distance > 0, 1.0 / np.maximum(distance, 1), 0.0)
+    if kind == "truncated":  # P_ij = ρ for neighbours only (the paper prints 1 − ρ, a slip)
+        return np.where(distance == 1, 1.0, 0.0)
+    raise suggest("noise kind", kind, get_args(Kind))
+
+
+def largest_rho(kind: str, *, num_classes: int) -> float:
+    """The largest ρ for which no diagonal entry is negative."""
+    return float(1.0 / _weights(kind, num_classes).sum(axis=1).max())
+
+
+def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
+    """(C, C) row-stochastic matrix of the paper's Quasi-Gaussian or Truncated-Gaussian noise."""
+    off_diagonal = _weights(kind, num_classes)
+    largest = largest_rho(kind, num_classes=num_classes)
+    if not 0.0 <= rho <= largest:
+        raise SrjtError(
+            f"rho = {rho:g} is not possible for {kind} noise with {num_classes} grades: a row of the matrix "
+            f"would be negative; choose rho between 0 and {largest:.6g}."
+        )
+    matrix = rho * off_diagonal
+    # a row that ρ = largest uses up would otherwise end at −1e−16
+    np.fill_diagonal(matrix, np.maximum(0.0, 1.0 - matrix.sum(axis=1)))
+    return matrix
+
+
+def check_matrix(matrix: npt.ArrayLike, *, num_classes: int | None = None) -> Floats:
+    """The matrix as float64 (C, C), or an error that says why it is not a transition matrix."""
+    array = np.asarray(matrix, dtype=np.float64)
+    if array.ndim != 2 or array.shape[0] != array.shape[1]:
+        raise SrjtError(f"A transition matrix is square (C, C); this one has shape {array.shape}.")
+    if num_classes is not None and len(array) != num_classes:
+        raise SrjtError(f"The transition matrix is for {len(array)} grades, but there are {num_classes}.")
+    if not np.isfinite(array).all() or (array < 0).any():
+        raise SrjtError("A transition matrix holds probabilities: an entry is negative or not finite.")
+    if np.abs(array.sum(axis=1) - 1.0).max() > 1e-6:
+        row = int(np.abs(array.sum(axis=1) - 1.0).argmax())
+        raise SrjtError(
+            f"The rows of a transition matrix sum to 1 (row = true grade, column = label); row {row} sums to "
+            f"{array[row].sum():g}."
+        )
+    return array
+
+
+def expected_rate(matrix: npt.ArrayLike, *, class_counts: npt.ArrayLike) -> float:
+    """The share of labels that this matrix makes wrong on a class mix given by counts or shares (C,)."""
+    probabilities = check_matrix(matrix)
+    counts = _counts(class_counts, len(probabilities))
+    return float(counts @ (1.0 - np.diag(probabilities)) / counts.sum())
+
+
+def rho_for_rate(kind: str, *, rate: float, class_counts: npt.ArrayLike) -> float:
+    """The ρ whose expected noise rate on *this* class mix is ``rate`` (the rate is linear in ρ)."""
+    counts = _counts(class_counts, None)
+    per_rho = float(counts @ _weights(kind, len(counts)).sum(axis=1) / counts.sum())
+    largest = largest_rho(kind, num_classes=len(counts))
+    if not 0.0 <= rate <= per_rho * largest * (1 + 1e-12):
+        raise SrjtError(
+            f"A noise rate of {rate:g} is not possible for {kind} noise on this class mix: the largest is "
+            f"{per_rho * largest:.4g} (at rho = {largest:.4g})."
+        )
+    return min(rate / per_rho, largest)
+
+
+def corrupt(
+    labels: npt.ArrayLike, matrix: npt.ArrayLike, *, seed: int, ids: Sequence[object] | None = None
+) -> Ints:
+    """Draw a noisy label for each true grade.
+
+    labels: (N,) grades; matrix: (C, C). With ``ids`` (N unique names) each draw depends on the seed, the
+    sample's id and its grade alone, so that adding or reordering rows changes nobody else's label;
+    without, it depends on the position. The result is the same on every platform.
+    """
+    cumulative = np.cumsum(check_matrix(matrix), axis=1)
+    grades = _grades(labels, len(cumulative))
+    if ids is None:
+        uniform = np.random.Generator(np.random.Philox(key=seed)).random(len(grades))
+    else:
+        uniform = _keyed_uniform(ids, seed)
+        if len(uniform) != len(grades):
+            raise SrjtError(f"{len(uniform)} ids for {len(grades)} labels: they must be as many.")
+    # The last column is not compared: rounding may leave it just under 1.
+    noisy: Ints = (uniform[:, None] >= cumulative[grades, :-1]).sum(axis=1, dtype=np.int64)
+    return noisy
+
+
+def _keyed_uniform(ids: Sequence[object], seed: int) -> Floats:
+    """(N,) numbers in [0, 1), each a hash of the seed and one id: 53 bits, as in a float64 draw."""
+    names = [str(i) for i in ids]
+    if len(set(names)) != len(names):
+        raise SrjtError("Sample ids must be unique for keyed noise: at least one occurs twice.")
+    prefix = hashlib.blake2b(f"srjt noise {int(seed)}\0".encode(), digest_size=8)
+    draws = np.empty(len(names), dtype=np.uint64)
+    for position, name in enumerate(names):
+        one = prefix.copy()
+        one.update(name.encode())
+        draws[position] = int.from_bytes(one.digest(), "big")
+    return (draws >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseReport:
+    """What the noise was meant to be and what it came to."""
+
+    nominal_rate: float  # expected from the matrix on this class mix
+    realised_rate: float
+    per_class_nominal: tuple[float, ...]  # 1 − P_ii
+    per_class_realised: tuple[float, ...]  # nan for a grade without samples
+    class_counts: tuple[int, ...]  # samples per true grade
+    realised_matrix: tuple[tuple[float, ...], ...]  # row-normalised counts (nan rows likewise)
+    condition_number: float  # of the nominal matrix, 2-norm
+
+    @property
+    def ill_conditioned(self) -> bool:
+        """Whether methods that invert the matrix (garg) amplify noise too much to be trusted."""
+        return self.condition_number > ILL_CONDITIONED
+
+    def __str__(self) -> str:
+        lines = [f"noise rate: nominal {self.nominal_rate:.4f}, realised {self.realised_rate:.4f}"]
+        rows = zip(self.class_counts, self.per_class_nominal, self.per_class_realised, strict=True)
+        for grade, (count, nominal, realised) in enumerate(rows):
+            lines.append(f"  grade {grade}: nominal {nominal:.4f}, realised {realised:.4f} of {count}")
+        if self.ill_conditioned:
+            lines.append(
+                f"  the matrix is nearly singular (condition number {self.condition_number:.0f}): methods that "
+                "invert it, such as garg, are unreliable here"
+            )
+        return "\n".join(lines)
+
+
+def report(labels: npt.ArrayLike, noisy: npt.ArrayLike, matrix: npt.ArrayLike) -> NoiseReport:
+    """Compare true grades (N,) with their noisy labels (N,), drawn from ``matrix``."""
+    nominal = check_matrix(matrix)
+    num_classes = len(nominal)
+    true, given = _grades(labels, num_classes), _grades(noisy, num_classes)
+    if len(true) != len(given) or len(true) == 0:
+        raise SrjtError(f"{len(true)} true grades and {len(given)} labels: both are needed, and as many.")
+    joint = np.bincount(true * num_classes + given, minlength=num_classes**2).reshape(
+        num_classes, num_classes
+    )
+    counts = joint.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        realised = joint / counts[:, None].astype(np.float64)
+    return NoiseReport(
+        nominal_rate=expected_rate(nominal, class_counts=counts),
+        realised_rate=float((true != given).mean()),
+        per_class_nominal=tuple(float(p) for p in 1.0 - np.diag(nominal)),
+        per_class_realised=tuple(float(p) for p in 1.0 - np.diag(realised)),
+        class_counts=tuple(int(n) for n in counts),
+        realised_matrix=tuple(tuple(float(p) for p in row) for row in realised),
+        condition_number=float(np.linalg.cond(nominal)),
+    )
+
+
+def _counts(class_counts: npt.ArrayLike, num_classes: int | None) -> Floats:
+    counts = np.asarray(class_counts, dtype=np.float64)
+    if counts.ndim != 1 or (num_classes is not None and len(counts) != num_classes):
+        raise SrjtError(f"Class counts are one number per grade; got shape {counts.shape}.")
+    if not np.isfinite(counts).all() or (counts < 0).any() or counts.sum() <= 0:
+        raise SrjtError("Class counts are non-negative and not all zero.")
+    return counts
+
+
+def _grades(labels: npt.ArrayLike, num_classes: int) -> Ints:
+    array = np.asarray(labels)
+    if array.ndim != 1 or not (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
+        raise SrjtError(
+            f"Labels are a one-dimensional array of whole grades; got {array.dtype} {array.shape}."
+        )
+    grades = array.astype(np.int64)
+    if grades.size and (grades.min() < 0 or grades.max() >= num_classes):
+        raise SrjtError(
+            f"Labels must lie in 0 … {num_classes - 1}; they reach from {grades.min()} to {grades.max()}."
+        )
+    return grades
