@@ -15,16 +15,20 @@ if TYPE_CHECKING:
     from srjt.ordinal import noise
     from srjt.ordinal.labels import soft_labels
     from srjt.ordinal.selection import keep_rate
+    from srjt.training.train import train
+    from srjt.training.trained import load_run
 
-__all__ = ["__version__", "data", "keep_rate", "methods", "noise", "soft_labels"]
+__all__ = ["__version__", "data", "keep_rate", "load_run", "methods", "noise", "soft_labels", "train"]
 
 # name -> (module, attribute); no attribute means the module itself
 _LAZY: dict[str, tuple[str, str | None]] = {
     "data": ("srjt.data", None),
     "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
+    "load_run": ("srjt.training.trained", "load_run"),
     "methods": ("srjt.methods", None),
     "noise": ("srjt.ordinal.noise", None),
     "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
+    "train": ("srjt.training.train", "train"),
 }
 
 

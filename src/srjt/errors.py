@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["SrjtError", "UnknownNameError", "missing_extra", "suggest"]
+__all__ = ["Interrupted", "SrjtError", "UnknownNameError", "missing_extra", "suggest"]
 
 
 class SrjtError(ValueError):
@@ -17,6 +17,14 @@ class SrjtError(ValueError):
 
 class UnknownNameError(SrjtError, LookupError):
     """A misspelt method, option or column."""
+
+
+class Interrupted(Exception):  # noqa: N818 (not an error)
+    """The work was asked to stop and has saved its state. ``status`` is the exit code: 128 + signal."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.status = 128 + number
 
 
 def suggest(kind: str, given: str, known: Iterable[str]) -> UnknownNameError:

@@ -8,8 +8,13 @@ import sys
 import typer
 
 from srjt._version import __version__
-from srjt.cli import data, methods
-from srjt.errors import SrjtError
+from srjt.cli import data
+from srjt.cli.demo import demo
+from srjt.cli.evaluate import evaluate
+from srjt.cli.methods import methods
+from srjt.cli.predict import predict
+from srjt.cli.train import train
+from srjt.errors import Interrupted, SrjtError
 
 app = typer.Typer(
     name="srjt",
@@ -36,8 +41,9 @@ def _options(
     pass
 
 
-app.command("methods")(methods.methods)
 app.add_typer(data.app, name="data")
+for command in (train, predict, evaluate, methods, demo):
+    app.command()(command)
 
 
 def main() -> None:
@@ -49,6 +55,9 @@ def main() -> None:
             raise
         typer.secho(f"srjt: {problem}", fg=typer.colors.RED, err=True)
         sys.exit(2)
+    except Interrupted as stopped:
+        typer.secho(f"srjt: {stopped} The same command goes on from there.", err=True)
+        sys.exit(stopped.status)
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -52,9 +53,12 @@ class Method(ABC):
         check_convention(self.convention)
         if self.noise_rate is not None and not 0.0 <= self.noise_rate < 1.0:
             raise SrjtError(f"A noise rate lies in [0, 1); got {self.noise_rate:g}.")
-        if self.transition is not None and not isinstance(self.transition, Tensor):
-            checked = noise.check_matrix(self.transition, num_classes=self.num_classes)
-            object.__setattr__(self, "transition", torch.from_numpy(np.array(checked)))
+        object.__setattr__(self, "transition", as_rows(self.transition, self.num_classes))
+
+    @property
+    def outputs(self) -> int:
+        """How many logits a network gives per sample."""
+        return self.num_classes
 
     # ------------------------------------------------------------------ training
 
@@ -94,12 +98,29 @@ class Method(ABC):
 
     def to(self: Self, device: torch.device | str) -> Self:
         """The same method with its constant matrices on ``device``: no transfer inside the training step."""
-        moved: dict[str, Any] = {
-            f.name: value.to(device)
-            for f in fields(self)
-            if isinstance(value := getattr(self, f.name), Tensor)
-        }
-        return replace(self, **moved)
+        moved = copy(self)  # what was checked and derived stays so
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                object.__setattr__(moved, name, value.to(device))
+        return moved
+
+    def check_shapes(self, logits: Tensor, targets: Tensor) -> None:
+        """An error unless there is one row of logits per network and sample."""
+        expected = (self.networks, len(targets), self.outputs)
+        if tuple(logits.shape) != expected:
+            raise SrjtError(
+                f"For {len(targets)} targets {type(self).__name__} takes logits of shape {expected} "
+                f"(networks, samples, outputs), not {tuple(logits.shape)}."
+            )
+
+
+def as_rows(matrix: Any, num_classes: int, *, name: str = "transition matrix") -> Tensor | None:
+    """A (C, C) array or tensor whose rows are distributions, checked, as a float64 tensor; None stays."""
+    if matrix is None:
+        return None
+    values = matrix.detach().cpu() if isinstance(matrix, Tensor) else matrix
+    checked = torch.from_numpy(np.array(noise.check_matrix(values, num_classes=num_classes, name=name)))
+    return checked.to(matrix.device) if isinstance(matrix, Tensor) else checked
 
 
 class SingleNetwork(Method):
@@ -110,10 +131,7 @@ class SingleNetwork(Method):
         """(B, C) logits, targets → (B,) losses."""
 
     def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
-        if logits.ndim != 3 or len(logits) != 1:
-            raise SrjtError(
-                f"This method trains one network: logits are (1, B, C), not {tuple(logits.shape)}."
-            )
+        self.check_shapes(logits, targets)
         total = self.per_sample(logits[0], targets).mean()
         everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
         return Loss(total, total.detach()[None], everything)

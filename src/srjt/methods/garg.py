@@ -35,12 +35,10 @@ class OrdinalHead(nn.Module):
 @dataclass(frozen=True, kw_only=True)
 class Garg(SingleNetwork):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
-    inverse: Tensor | None = field(default=None, metadata={"derived": True})  # P⁻¹
+    inverse: Tensor = field(init=False, repr=False)  # P⁻¹
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.inverse is not None:
-            return  # already derived: this is a copy on another device
         matrix = self.transition.cpu().numpy()
         condition = float(np.linalg.cond(matrix))
         if condition > 1e12:
@@ -54,11 +52,14 @@ class Garg(SingleNetwork):
             )
         object.__setattr__(self, "inverse", torch.from_numpy(np.linalg.inv(matrix)))
 
+    @property
+    def outputs(self) -> int:
+        return self.num_classes - 1
+
     def head(self, features: int, classes: int) -> nn.Module:
         return OrdinalHead(features, classes)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
-        assert self.inverse is not None
         return losses.garg(logits, targets, inverse=self.inverse)
 
     def probabilities(self, logits: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ A host says how a sample is scored; ``select="hard", update="hard"`` is the orig
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -18,8 +19,8 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError, suggest
-from srjt.methods.base import Loss, Method
-from srjt.methods.relaxation import as_label_matrix, relax
+from srjt.methods.base import Loss, Method, as_rows
+from srjt.methods.relaxation import relax
 from srjt.ordinal.losses import hard_cross_entropy, soft_cross_entropy
 from srjt.ordinal.selection import keep_count, keep_rate, select_smallest
 
@@ -51,9 +52,15 @@ class JointTraining(Method):
             raise SrjtError("temperature sharpens a hard selection only; with select='soft' it does nothing.")
         if self.temperature is not None and not self.temperature > 0:
             raise SrjtError(f"A temperature is positive, not {self.temperature:g}.")
+        if not 0.0 <= self.co_lambda < math.inf:
+            raise SrjtError(
+                f"co_lambda, the weight of the divergence, is not negative; got {self.co_lambda:g}."
+            )
         if self.label_matrix is not None and "soft" not in (self.select, self.update):
             raise SrjtError("label_matrix replaces soft labels, but here both select and update are 'hard'.")
-        object.__setattr__(self, "label_matrix", as_label_matrix(self.label_matrix, self.num_classes))
+        object.__setattr__(
+            self, "label_matrix", as_rows(self.label_matrix, self.num_classes, name="label matrix")
+        )
 
     @property
     def tau(self) -> float:
@@ -73,11 +80,9 @@ class JointTraining(Method):
         return keep_count(batch_size, rate, convention=self.convention)
 
     def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
-        if logits.ndim != 3 or len(logits) != 2 or targets.ndim != 1:
-            raise SrjtError(
-                "Joint training takes logits (2, B, C) and grades (B,); got "
-                f"{tuple(logits.shape)} and {tuple(targets.shape)}."
-            )
+        self.check_shapes(logits, targets)
+        if targets.ndim != 1:
+            raise SrjtError(f"Joint training takes grades (B,), not targets of shape {tuple(targets.shape)}.")
         with torch.no_grad():  # a rank has no gradient
             score = self.score(self._losses(logits, targets, self.select, self.tau), logits)
             selected = select_smallest(

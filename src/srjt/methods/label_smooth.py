@@ -17,5 +17,9 @@ from srjt.ordinal.losses import soft_cross_entropy
 class LabelSmooth(SingleNetwork):
     smoothing: float = 0.1  # spread uniformly over all C grades
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        smooth_labels([0], self.num_classes, smoothing=self.smoothing)  # an impossible share fails here
+
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         return soft_cross_entropy(logits, smooth_labels(targets, self.num_classes, smoothing=self.smoothing))

@@ -36,7 +36,8 @@ def register(name: str, *, scores: str, updates: str, paper: str, **defaults: An
     "+ours" is its host registered once more with ``update="soft"``."""
 
     def enter(method: M) -> M:
-        if name in _ENTRIES and _ENTRIES[name].method.__qualname__ != method.__qualname__:
+        known = _ENTRIES.get(name)  # the same class once more is a notebook cell run again
+        if known and _where(known.method) != _where(method):
             raise SrjtError(f"A method named {name!r} exists already; choose another name.")
         _ENTRIES[name] = Entry(
             name=name,
@@ -49,6 +50,10 @@ def register(name: str, *, scores: str, updates: str, paper: str, **defaults: An
         return method
 
     return enter
+
+
+def _where(method: type[Method]) -> tuple[str, str]:
+    return method.__module__, method.__qualname__
 
 
 def names() -> tuple[str, ...]:
@@ -65,9 +70,7 @@ def entry(name: str) -> Entry:
 
 def options(name: str) -> tuple[str, ...]:
     """The options that ``create(name, …)`` takes beyond the common ones."""
-    return tuple(
-        f.name for f in fields(entry(name).method) if f.name not in _COMMON and not f.metadata.get("derived")
-    )
+    return tuple(f.name for f in fields(entry(name).method) if f.init and f.name not in _COMMON)
 
 
 def create(

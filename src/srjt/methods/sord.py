@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from srjt.methods.base import SingleNetwork
+from srjt.methods.base import SingleNetwork, as_rows
 from srjt.methods.registry import register
-from srjt.methods.relaxation import as_label_matrix, relax
+from srjt.methods.relaxation import relax
 from srjt.ordinal.losses import soft_cross_entropy
 
 
@@ -20,7 +20,8 @@ class Sord(SingleNetwork):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "label_matrix", as_label_matrix(self.label_matrix, self.num_classes))
+        rows = as_rows(self.label_matrix, self.num_classes, name="label matrix")
+        object.__setattr__(self, "label_matrix", rows)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         return soft_cross_entropy(logits, relax(targets, self.num_classes, self.label_matrix))

@@ -42,8 +42,7 @@ def hard_cross_entropy(
     logits: Tensor, labels: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
 ) -> Tensor:
     """ℓ_h = −log p^ỹ (Eq. 4). logits: (..., C), labels: (...,) → (...,)."""
-    log_p = log_probabilities(logits, temperature=temperature)
-    return _reduce(-log_p.gather(-1, labels[..., None]).squeeze(-1), reduction)
+    return _reduce(-_at_label(log_probabilities(logits, temperature=temperature), labels), reduction)
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "none") -> Tensor:
@@ -92,14 +91,16 @@ def reweighted(
     logits: (..., C), labels: (...,), transition: (C, C) → (...,).
     """
     log_p = log_probabilities(logits)
-    log_p_label = log_p.gather(-1, labels[..., None]).squeeze(-1)
+    log_p_label = _at_label(log_p, labels)
     with torch.no_grad():
-        weight = (log_p_label - _log_label_probability(log_p, labels, transition)).exp()
+        # β ≤ 1/P_ỹỹ, so a grade that is never labelled right has no bound; e⁴⁰ · 0 is 0 where ∞ · 0 is nan
+        weight = (log_p_label - _log_label_probability(log_p, labels, transition)).clamp(max=40.0).exp()
     return _reduce(-weight * log_p_label, reduction)
 
 
 def _log_label_probability(log_p: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
     """log (Pᵀp)^ỹ = log Σ_i p_i P_iỹ. A forbidden transition is log 0 = −∞, which logsumexp takes."""
+    _check_labels(log_p, labels)
     log_column = transition.to(log_p.device, log_p.dtype).log().T[labels]  # (..., C): log P_iỹ over i
     return torch.logsumexp(log_p + log_column, dim=-1)
 
@@ -109,6 +110,7 @@ def coral(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> T
 
     logits: (..., C − 1), labels: (...,) → (...,).
     """
+    _check_labels(logits, labels)
     z = _at_least_float32(logits)
     above = (labels[..., None] > torch.arange(z.shape[-1], device=z.device)).to(z.dtype)
     return _reduce(F.binary_cross_entropy_with_logits(z, above, reduction="none").sum(dim=-1), reduction)
@@ -119,10 +121,26 @@ def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor, reduction: Reductio
 
     logits: (..., C − 1), labels: (...,), inverse: (C, C) = P⁻¹ → (...,). Can be negative.
     """
+    _check_labels(logits, labels)
     z = _at_least_float32(logits)
     every_grade = torch.arange(z.shape[-1] + 1, device=z.device).expand(*labels.shape, -1)  # (..., C)
     per_grade = coral(z[..., None, :].expand(*every_grade.shape, -1), every_grade)  # (..., C)
     return _reduce((inverse.to(z.device, z.dtype)[labels] * per_grade).sum(dim=-1), reduction)
+
+
+def _at_label(log_p: Tensor, labels: Tensor) -> Tensor:
+    """log p^ỹ: (..., C), (...,) → (...,)."""
+    _check_labels(log_p, labels)
+    return log_p.gather(-1, labels[..., None]).squeeze(-1)
+
+
+def _check_labels(logits: Tensor, labels: Tensor) -> None:
+    """``gather`` would take fewer labels than samples without a word, and leave the other samples out."""
+    if labels.shape != logits.shape[:-1]:
+        raise SrjtError(
+            f"Logits {tuple(logits.shape)} need one label per sample: {tuple(logits.shape[:-1])}, "
+            f"not {tuple(labels.shape)}."
+        )
 
 
 def _at_least_float32(logits: Tensor) -> Tensor:

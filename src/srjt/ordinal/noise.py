@@ -69,21 +69,23 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
     return matrix
 
 
-def check_matrix(matrix: npt.ArrayLike, *, num_classes: int | None = None) -> Floats:
-    """The matrix as float64 (C, C), or an error that says why it is not a transition matrix."""
+def check_matrix(
+    matrix: npt.ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix"
+) -> Floats:
+    """The matrix as float64 (C, C), or an error that says why its rows are not C distributions."""
     array = np.asarray(matrix, dtype=np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
-        raise SrjtError(f"A transition matrix is square (C, C); this one has shape {array.shape}.")
+        raise SrjtError(f"A {name} is square (C, C); this one has shape {array.shape}.")
     if num_classes is not None and len(array) != num_classes:
-        raise SrjtError(f"The transition matrix is for {len(array)} grades, but there are {num_classes}.")
+        raise SrjtError(f"The {name} is for {len(array)} grades, but there are {num_classes}.")
     if not np.isfinite(array).all() or (array < 0).any():
-        raise SrjtError("A transition matrix holds probabilities: an entry is negative or not finite.")
-    if np.abs(array.sum(axis=1) - 1.0).max() > 1e-6:
-        row = int(np.abs(array.sum(axis=1) - 1.0).argmax())
-        raise SrjtError(
-            f"The rows of a transition matrix sum to 1 (row = true grade, column = label); row {row} sums to "
-            f"{array[row].sum():g}."
-        )
+        raise SrjtError(f"A {name} holds probabilities: an entry is negative or not finite.")
+    excess = np.abs(array.sum(axis=1) - 1.0)
+    if excess.max() > 1e-6:
+        row = int(excess.argmax())
+        columns_do = np.abs(array.sum(axis=0) - 1.0).max() <= 1e-6
+        hint = ". Its columns sum to 1: pass the transpose." if columns_do else "."
+        raise SrjtError(f"Each row of a {name} sums to 1; row {row} sums to {array[row].sum():g}{hint}")
     return array
 
 
@@ -116,10 +118,12 @@ def corrupt(
     sample's id and its grade alone, so that adding or reordering rows changes nobody else's label;
     without, it depends on the position. The result is the same on every platform.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise SrjtError(f"A seed is a whole number from 0 up, not {seed!r}.")
     cumulative = np.cumsum(check_matrix(matrix), axis=1)
     grades = _grades(labels, len(cumulative))
     if ids is None:
-        uniform = np.random.Generator(np.random.Philox(key=seed)).random(len(grades))
+        uniform = np.random.Generator(np.random.Philox(key=int(seed))).random(len(grades))
     else:
         uniform = _keyed_uniform(ids, seed)
         if len(uniform) != len(grades):

@@ -37,8 +37,8 @@ def keep_rate(
         raise SrjtError(f"The ramp of the keep rate takes at least one epoch; got {ramp_epochs}.")
     if convention == "paper":
         return 1.0 - noise_rate * min(epoch / (ramp_epochs or 5), 1.0)
-    steps = (ramp_epochs or 10) - 1
-    return 1.0 - noise_rate * (min((epoch - 1) / steps, 1.0) if steps else 1.0)
+    steps = max((ramp_epochs or 10) - 1, 1)  # a ramp of one epoch forgets nothing in it, as linspace would
+    return 1.0 - noise_rate * min((epoch - 1) / steps, 1.0)
 
 
 def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper") -> int:

@@ -1,0 +1,128 @@
+"""``srjt data inspect``: what was understood, what is wrong, and a picture of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from srjt.cli.data import options
+
+if TYPE_CHECKING:
+    from srjt.data import Manifest, Problem
+
+
+def inspect(
+    source: options.Source,
+    images: options.Images = None,
+    image_column: options.ImageColumn = None,
+    grade_column: options.GradeColumn = None,
+    patient_column: options.PatientColumn = None,
+    true_grade_column: options.TrueGradeColumn = None,
+    split_column: options.SplitColumn = None,
+    grades: options.Grades = None,
+    kind: options.Kind = None,
+    sheet: Annotated[Path, typer.Option(help="Examples per grade, as a PNG picture.")] = Path(
+        "contact_sheet.png"
+    ),
+    problems_file: Annotated[
+        Path, typer.Option("--problems", help="All problems as CSV; written if there are any.")
+    ] = Path("problems.csv"),
+    folds: Annotated[int, typer.Option(help="Every grade should have that many patients.")] = 5,
+    decode: Annotated[bool, typer.Option(help="Read every image (and make the picture).")] = True,
+) -> None:
+    """Show what was understood of a source, and everything that is wrong with it.
+
+    Exit status 0 if every sample can be used (there may be warnings), 1 if some cannot.
+
+    Errors: images missing, empty or unreadable; grades missing or invalid;
+    rows that contradict each other or have too few cells.
+
+    Warnings: duplicate rows, identical images, patients unknown,
+    too few patients in a grade.
+    """
+    from rich.console import Console
+
+    from srjt.data import read, write_problems
+    from srjt.data.problems import errors_in
+
+    reading = read(
+        source,
+        images=images,
+        image_column=image_column,
+        grade_column=grade_column,
+        patient_column=patient_column,
+        true_grade_column=true_grade_column,
+        split_column=split_column,
+        grades=options.listed(grades),
+        kind=kind,
+    )
+    manifest = reading.manifest
+    console = Console()
+    for note in reading.notes:
+        console.print(f"• {note}", markup=False, highlight=False, soft_wrap=True)
+    console.print(options.grade_table(manifest))
+    for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest)):
+        console.print(line, markup=False, highlight=False)
+
+    problems = [*reading.problems, *_check(manifest, folds=folds, decode=decode)]
+    if problems:
+        options.print_problems(problems)
+        with options.writing(problems_file):
+            write_problems(problems, problems_file)
+        console.print(f"The full list of problems: {problems_file}", markup=False, highlight=False)
+    else:
+        console.print("No problems found." if decode else "No problems found (images not read).")
+    if decode:
+        from srjt.data.contact_sheet import contact_sheet
+
+        picture = contact_sheet(manifest)
+        with options.writing(sheet):
+            picture.save(sheet, format="PNG")
+        console.print(f"Examples of each grade: {sheet}", markup=False, highlight=False)
+    if errors_in(problems):
+        raise typer.Exit(1)
+
+
+def _check(manifest: Manifest, *, folds: int, decode: bool) -> list[Problem]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from srjt.data import check
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Reading images", total=len(manifest), visible=decode)
+        return check(
+            manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)
+        )
+
+
+def _patients(manifest: Manifest) -> list[str]:
+    if manifest.patients is None:
+        return []
+    counts = sorted(Counter(manifest.patients).values())
+    middle = counts[len(counts) // 2]
+    if counts[0] == counts[-1]:
+        return [f"Images per patient: {middle}"]
+    return [f"Images per patient: {counts[0]} to {counts[-1]}, median {middle}"]
+
+
+def _splits(manifest: Manifest) -> list[str]:
+    if "split" not in manifest.table:
+        return []
+    counts = Counter(side or "none" for side in manifest.table["split"])
+    return ["Published split: " + ", ".join(f"{side} {count:,}" for side, count in counts.items())]
+
+
+def _sizes(manifest: Manifest) -> list[str]:
+    from srjt.data.checks import image_sizes
+
+    sizes = Counter(image_sizes(manifest))
+    if not sizes:
+        return []
+    common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
+    others = f" and {len(sizes) - 4:,} other sizes" if len(sizes) > 4 else ""
+    looked = "" if sizes.total() == len(manifest) else f", of {sizes.total():,} looked at"
+    return [f"Image sizes (width×height): {common}{others}{looked}"]

@@ -1,0 +1,70 @@
+"""``srjt data limuc``: fetch LIMUC and see that it is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from srjt.cli.data import options
+
+
+def limuc(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where LIMUC is, or shall be.")],
+    download: Annotated[
+        bool, typer.Option("--download", help="Fetch it from Zenodo (record 5827695) if it is not whole.")
+    ] = False,
+    url: Annotated[str | None, typer.Option(hidden=True, help="A mirror of the archive.")] = None,
+) -> None:
+    """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3), fetching it if wished.
+
+    A broken download goes on where it stopped when the command is repeated.
+    Exit status 1 if the counts differ from the published ones.
+    """
+    from rich.console import Console
+
+    from srjt.data import read
+    from srjt.data.sources import limuc as source
+    from srjt.errors import SrjtError
+
+    if download and not (source.find_patients(directory) and _whole(directory)):
+        _fetch(url or source.URL, directory, source.ARCHIVE)
+    if not directory.is_dir():
+        raise SrjtError(f"{directory} does not exist; --download fetches the data into it.")
+    reading = read(directory, kind="limuc")
+    Console().print(options.grade_table(reading.manifest))
+    options.print_problems(list(reading.problems))
+    differences = source.differences(reading.manifest)
+    if differences:
+        typer.secho("Not as published:", fg=typer.colors.RED)
+        typer.echo("\n".join(f"  {difference}" for difference in differences))
+        raise typer.Exit(1)
+    typer.echo("All counts are as published.")
+    typer.echo(f"Next: srjt data inspect {directory}")
+
+
+def _whole(directory: Path) -> bool:
+    from srjt.data import read
+    from srjt.data.sources.limuc import differences
+
+    return not differences(read(directory, kind="limuc").manifest)
+
+
+def _fetch(url: str, directory: Path, archive_name: str) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from srjt.data.download import download, extract
+
+    archive = directory / archive_name
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    if not archive.exists():
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task("Downloading", total=None)
+            download(url, archive, progress=lambda done, all_: bar.update(task, completed=done, total=all_))
+    with Progress(console=console) as bar:
+        task = bar.add_task("Unpacking", total=None)
+        extract(archive, directory, progress=lambda done, all_: bar.update(task, completed=done, total=all_))
+    archive.unlink()  # everything in it now lies beside it

@@ -1,0 +1,84 @@
+"""``srjt evaluate``: a run against labels it has not seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from srjt.cli.data import options
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    source: options.Source,
+    network: Annotated[
+        str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
+    ] = "ensemble",
+    decode: Annotated[
+        str,
+        typer.Option(
+            metavar="argmax|median|expected", help="Most likely; least absolute error; rounded mean."
+        ),
+    ] = "argmax",
+    out: Annotated[Path | None, typer.Option(help="Write everything to a JSON file as well.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
+    on_bad_image: options.OnBadImage = "error",
+    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable samples.")] = Path("skipped.csv"),
+    images: options.Images = None,
+    image_column: options.ImageColumn = None,
+    grade_column: options.GradeColumn = None,
+    patient_column: options.PatientColumn = None,
+    true_grade_column: options.TrueGradeColumn = None,
+    kind: options.Kind = None,
+) -> None:
+    """All metrics with 95 % intervals (by resampling patients), confusion matrix, calibration.
+
+    Judged by the true grades where the data have them, else by the grades as given.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from srjt.data import read, settle
+    from srjt.training.assess import assess
+    from srjt.training.folder import write_json
+    from srjt.training.trained import load_run
+
+    trained = load_run(run, device=device)
+    reading = read(
+        source,
+        images=images,
+        image_column=image_column,
+        grade_column=grade_column,
+        patient_column=patient_column,
+        true_grade_column=true_grade_column,
+        grades=list(trained.grades),
+        kind=kind,
+    )
+    with options.writing(skipped):
+        manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+    found = assess(trained, manifest, network=network, decoding=decode, on_bad_image=on_bad_image)
+
+    console = Console()
+    console.print(f"{found.samples:,} images, judged by their {found.judged_by}.")
+    if not found.by_patient:
+        console.print(
+            "No patient ids: the intervals resample images and are probably too narrow.", style="yellow"
+        )
+    metrics = Table("metric", "value", "95 % interval")
+    for name, (value, low, high) in found.intervals.items():
+        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}")
+    metrics.add_section()
+    metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
+    metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
+    console.print(metrics)
+    confusion = Table("true ╲ predicted", *trained.grades, "recall")
+    for name, row in zip(trained.grades, found.confusion, strict=True):
+        recall = f"{row[trained.grades.index(name)] / sum(row):.3f}" if sum(row) else "–"
+        confusion.add_row(name, *(f"{count:,}" for count in row), recall)
+    console.print(confusion)
+    if out is not None:
+        with options.writing(out):
+            write_json(out, found.to_dict())
+        console.print(f"Written to {out}.")

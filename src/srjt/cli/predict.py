@@ -1,0 +1,53 @@
+"""``srjt predict``: grades for new images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from srjt.cli.data import options
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="IMAGES…", help="Image files, folders, or a CSV.")],
+    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
+    network: Annotated[
+        str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
+    ] = "ensemble",
+    decode: Annotated[
+        str,
+        typer.Option(
+            metavar="argmax|median|expected", help="Most likely; least absolute error; rounded mean."
+        ),
+    ] = "argmax",
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
+    on_bad_image: options.OnBadImage = "error",
+    images: options.Images = None,
+    image_column: options.ImageColumn = None,
+) -> None:
+    """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
+    from srjt.data.sources.unlabelled import read_images
+    from srjt.training.predict import check_choices
+    from srjt.training.predict import predict as predict_run
+    from srjt.training.trained import load_run
+
+    check_choices(network, decode)
+    trained = load_run(run, device=device)
+    manifest = read_images(sources, images=images, image_column=image_column, grades=trained.grades)
+    table = predict_run(
+        trained,
+        manifest,
+        network=network,  # type: ignore[arg-type]
+        decoding=decode,  # type: ignore[arg-type]
+        on_bad_image=on_bad_image,  # type: ignore[arg-type]
+    )
+    with options.writing(out):
+        table.to_csv(out, index=False, float_format="%.6g")
+    counts = table["grade"].value_counts()
+    shares = ", ".join(f"{counts.get(name, 0):,} × {name}" for name in trained.grades)
+    typer.echo(f"{len(table):,} images: {shares}. Written to {out}.")
+    if len(table) < len(manifest):
+        typer.secho(f"{len(manifest) - len(table):,} images could not be read and are left out.", err=True)

@@ -1,0 +1,233 @@
+"""``srjt train``: a classifier from one's own images and labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from srjt.cli.data import options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from srjt.data import Manifest, Split
+    from srjt.training.config import TrainConfig
+
+METHOD, NETWORK, IMAGES, OPTIMISER, SPLIT, HOW = (
+    "Method", "Network", "Images", "Optimisation", "Evaluation", "How it is computed",
+)  # fmt: skip
+
+
+def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
+
+
+def train(
+    source: options.Source,
+    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is gone on with.")],
+    method: Annotated[
+        str | None, _option("See srjt methods. [dim]default: co-teaching+ours[/]", METHOD)
+    ] = None,
+    noise_rate: Annotated[float | None, _option("ε, the share of wrong labels: 0.2.", METHOD)] = None,
+    transition: Annotated[
+        Path | None, _option("CSV file of the C×C matrix Pr(label | true), for methods that need it.", METHOD)
+    ] = None,
+    convention: Annotated[
+        str | None, _option("paper or published-code. [dim]default: paper[/]", METHOD)
+    ] = None,
+    per_class: Annotated[
+        bool | None, _option("Keep the same share within each grade.", METHOD, "--per-class/--no-per-class")
+    ] = None,
+    ramp_epochs: Annotated[
+        int | None, _option("T', epochs until only 1−ε is kept. [dim]default: 5[/]", METHOD)
+    ] = None,
+    temperature: Annotated[
+        float | None, _option("τ of the selection. [dim]default: 0.1 for +ours[/]", METHOD)
+    ] = None,
+    network: Annotated[
+        str | None, _option("resnet18, tiny, …, timm:NAME. [dim]default: resnet18[/]", NETWORK)
+    ] = None,
+    pretrained: Annotated[
+        bool | None,
+        _option("Start from ImageNet weights. [dim]default: yes[/]", NETWORK, "--pretrained/--no-pretrained"),
+    ] = None,
+    weights: Annotated[Path | None, _option("Local weights file instead.", NETWORK)] = None,
+    image_size: Annotated[int | None, _option("Stored size. [dim]default: 256[/]", IMAGES)] = None,
+    crop: Annotated[int | None, _option("Random crop from it. [dim]default: 224[/]", IMAGES)] = None,
+    epochs: Annotated[int | None, _option("[dim]default: 150[/]", OPTIMISER)] = None,
+    batch_size: Annotated[int | None, _option("[dim]default: 64[/]", OPTIMISER)] = None,
+    learning_rate: Annotated[float | None, _option("Of Adam. [dim]default: 1e-4[/]", OPTIMISER)] = None,
+    seed: Annotated[int | None, _option("[dim]default: 0[/]", OPTIMISER)] = None,
+    fold: Annotated[int | None, _option("Train on fold k of --folds, evaluate on the rest.", SPLIT)] = None,
+    folds: Annotated[int, _option("Number of folds. [dim]default: 5[/]", SPLIT)] = 5,
+    split_seed: Annotated[int, _option("Seed of the folds. [dim]default: 0[/]", SPLIT)] = 0,
+    splits: Annotated[Path | None, _option("Folds from a file of srjt data split.", SPLIT)] = None,
+    official_split: Annotated[
+        bool, _option("Use the split column of the data.", SPLIT, "--official-split")
+    ] = False,
+    device: Annotated[
+        str | None, _option("cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]", HOW)
+    ] = None,
+    precision: Annotated[str | None, _option("fp32, tf32, bf16. [dim]default: bf16 on a GPU[/]", HOW)] = None,
+    step: Annotated[str | None, _option("eager, graph, compiled. [dim]default: the fastest[/]", HOW)] = None,
+    deterministic: Annotated[
+        bool | None, _option("Same bits on a GPU too (slower).", HOW, "--deterministic/--no-deterministic")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file of settings; options win over it.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. weight_decay=0."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but problems.")] = False,
+    on_bad_image: options.OnBadImage = "error",
+    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable samples.")] = Path("skipped.csv"),
+    images: options.Images = None,
+    image_column: options.ImageColumn = None,
+    grade_column: options.GradeColumn = None,
+    patient_column: options.PatientColumn = None,
+    true_grade_column: options.TrueGradeColumn = None,
+    split_column: options.SplitColumn = None,
+    grades: options.Grades = None,
+    kind: options.Kind = None,
+) -> None:
+    """Train a classifier on images with ordinal labels that are partly wrong.
+
+    Defaults are the paper's. With --fold, --splits or --official-split the other sides are evaluated every
+    epoch; without, all samples are trained on. Run the same command again to go on after an interruption.
+    """
+    from srjt.data import read, settle
+    from srjt.training.reporters import reporter_for
+    from srjt.training.train import train as train_run
+
+    settings = _settings(
+        config,
+        set_ or [],
+        given={
+            "method": method,
+            "noise_rate": noise_rate,
+            "transition": None if transition is None else _read_matrix(transition),
+            "convention": convention,
+            "network": network,
+            "pretrained": pretrained,
+            "weights": None if weights is None else str(weights),
+            "image_size": image_size,
+            "crop": crop,
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "learning_rate": learning_rate,
+            "seed": seed,
+            "precision": precision,
+            "step": step,
+            "deterministic": deterministic,
+        },
+        method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
+    )
+    reading = read(
+        source,
+        images=images,
+        image_column=image_column,
+        grade_column=grade_column,
+        patient_column=patient_column,
+        true_grade_column=true_grade_column,
+        split_column=split_column,
+        grades=options.listed(grades),
+        kind=kind,
+    )
+    with options.writing(skipped):
+        manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+    split = _split(fold=fold, folds=folds, seed=split_seed, file=splits, official=official_split)
+    with reporter_for(settings.epochs, settings.method, quiet=quiet) as reporter, options.print_warnings():
+        run = train_run(
+            manifest,
+            out=out,
+            split=split,
+            device=device,
+            reporter=reporter,
+            config=settings,
+            on_bad_image=on_bad_image,  # type: ignore[arg-type]
+        )
+    if not quiet:
+        _closing(run.metrics, out, pooled=settings.convention == "published-code")
+
+
+def _settings(
+    file: Path | None, assignments: list[str], *, given: dict[str, Any], method_options: dict[str, Any]
+) -> TrainConfig:
+    """Defaults, then the file, then the options, then ``--set``."""
+    from srjt.training.config import TrainConfig, load_config, parse_overrides
+
+    layers = [load_config(file) if file else {}, {k: v for k, v in given.items() if v is not None}]
+    layers.append({"method_options": {k: v for k, v in method_options.items() if v is not None}})
+    layers.append(parse_overrides(assignments))
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            if name == "method_options":
+                value = {**merged.get(name, {}), **value}
+            merged[name] = value
+    return TrainConfig.from_dict(merged)
+
+
+def _split(
+    *, fold: int | None, folds: int, seed: int, file: Path | None, official: bool
+) -> Callable[[Manifest], Split] | None:
+    """How to split what is left after bad images were skipped; None trains on everything."""
+    from srjt.data import folds as make_folds
+    from srjt.data import official_split, read_splits
+    from srjt.errors import SrjtError
+
+    if official and (fold is not None or file is not None):
+        raise SrjtError(
+            "--official-split uses the data's own split: it cannot be combined with --fold or --splits."
+        )
+    if official:
+        return official_split
+    if fold is None and file is None:
+        return None
+    wanted = fold or 0
+
+    def choose(manifest: Manifest) -> Split:
+        found = read_splits(file, manifest) if file else make_folds(manifest, folds=folds, seed=seed)
+        if not 0 <= wanted < len(found):
+            raise SrjtError(f"There is no fold {wanted}: folds are numbered 0 … {len(found) - 1}.")
+        return found[wanted]
+
+    return choose
+
+
+def _read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
+    import numpy as np
+
+    from srjt.errors import SrjtError
+    from srjt.ordinal.noise import check_matrix
+
+    try:
+        matrix = np.loadtxt(path, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as problem:
+        raise SrjtError(
+            f"{path} cannot be read as a matrix of numbers separated by commas: {problem}."
+        ) from None
+    return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
+
+
+def _closing(metrics: Any, out: Path, *, pooled: bool) -> None:
+    """The averages a paper would print, and what to do next."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from srjt.training.metrics_log import last_epochs
+
+    averages = last_epochs(metrics, pooled=pooled)
+    if len(averages):
+        table = Table(title="Mean over the last ten epochs and the networks")
+        table.add_column("")
+        shown = ("accuracy", "mae", "macro_f1", "qwk")
+        for name in shown:
+            table.add_column(name, justify="right")
+        for side, rows in averages.groupby("split", sort=False):
+            values = dict(zip(rows["metric"], rows["value"], strict=True))
+            table.add_row(str(side), *(f"{values[name]:.3f}" for name in shown))
+        Console().print(table)
+    typer.echo(f"The run is in {out}. Next: srjt predict {out} IMAGES --out predictions.csv")

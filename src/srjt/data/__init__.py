@@ -1,0 +1,29 @@
+"""From whatever people have to a store that trains at full speed.
+
+A source becomes a manifest (``read``), is checked (``check``) and split by patient (``folds``).
+"""
+
+from __future__ import annotations
+
+from srjt.data.checks import check
+from srjt.data.manifest import Manifest
+from srjt.data.problems import Problem, settle, write_problems
+from srjt.data.sources import Reading, from_arrays, read
+from srjt.data.splits import LeakageWarning, Split, folds, official_split, read_splits, write_splits
+
+__all__ = [
+    "LeakageWarning",
+    "Manifest",
+    "Problem",
+    "Reading",
+    "Split",
+    "check",
+    "folds",
+    "from_arrays",
+    "official_split",
+    "read",
+    "read_splits",
+    "settle",
+    "write_problems",
+    "write_splits",
+]

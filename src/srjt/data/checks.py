@@ -1,0 +1,143 @@
+"""Everything that can be checked about a manifest's images and patients, in one go."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from srjt.data.decode import BadImageError, read_image
+from srjt.data.manifest import Manifest
+from srjt.data.problems import Problem
+from srjt.errors import SrjtError
+
+__all__ = ["check", "image_sizes"]
+
+# Images are compared as training will see them: equal at this size is equal for every purpose here, and large
+# JPEG files need not be decoded in full.
+COMPARED_SIZE = 256
+
+Progress = Callable[[int, int], None]
+
+
+def check(
+    manifest: Manifest,
+    *,
+    folds: int = 5,
+    images: bool = True,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[Problem]:
+    """All problems of a manifest: its images (each is decoded, in parallel), identical ones, its patients.
+
+    ``folds``: every grade should have at least that many patients. ``progress`` is called with (done, total).
+    """
+    problems: list[Problem] = []
+    if images:
+        fingerprints: list[bytes | None] = []
+        for found in _fingerprints(manifest, workers=workers):
+            if isinstance(found, Problem):
+                problems.append(found)
+            fingerprints.append(None if isinstance(found, Problem) else found)
+            if progress is not None:
+                progress(len(fingerprints), len(manifest))
+        if (
+            len(manifest)
+            and all(problem.kind == "missing-image" for problem in problems)
+            and not any(fingerprints)
+        ):
+            raise SrjtError(
+                f"None of the {len(manifest):,} images is there, the first being {manifest.paths[0]}: "
+                "say with --images in which folder they are."
+            )
+        problems += _identical(manifest, fingerprints)
+    return problems + _few_patients(manifest, folds)
+
+
+def image_sizes(manifest: Manifest, *, sample: int = 500) -> list[tuple[int, int]]:
+    """(width, height) of up to ``sample`` images, evenly spaced over the manifest; unreadable ones left out."""
+    if manifest.arrays is not None:
+        return [(manifest.arrays.shape[2], manifest.arrays.shape[1])] * len(manifest)
+    paths = manifest.paths[:: max(1, -(-len(manifest) // sample))]
+    return [size for path in paths if (size := _size(path)) is not None]
+
+
+def _fingerprints(manifest: Manifest, *, workers: int | None) -> Iterator[bytes | Problem]:
+    """(N,) in order: a digest of the pixels, or what is wrong with the file."""
+    if manifest.arrays is not None:
+        yield from (_digest(pixels) for pixels in manifest.arrays)
+        return
+    with ThreadPoolExecutor(workers or min(32, os.cpu_count() or 1)) as pool:
+        try:
+            yield from pool.map(_fingerprint, manifest.ids, manifest.paths)
+        finally:  # an interruption must not wait for thousands of images
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _fingerprint(sample: str, path: Path) -> bytes | Problem:
+    if not path.is_file():
+        return Problem("missing-image", sample, f"{path} does not exist")
+    if path.stat().st_size == 0:
+        return Problem("empty-image", sample, f"{path} has 0 bytes")
+    try:
+        return _digest(read_image(path, size=COMPARED_SIZE))
+    except BadImageError as problem:
+        return Problem("unreadable-image", sample, problem.reason)
+
+
+def _digest(pixels: npt.NDArray[np.generic]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(pixels).tobytes(), digest_size=16).digest()
+
+
+def _identical(manifest: Manifest, fingerprints: Iterable[bytes | None]) -> list[Problem]:
+    groups: dict[bytes, list[int]] = {}
+    for row, fingerprint in enumerate(fingerprints):
+        if fingerprint is not None:
+            groups.setdefault(fingerprint, []).append(row)
+    ids, labels, patients = manifest.ids, manifest.labels, manifest.patients
+    problems = []
+    for rows in groups.values():
+        if len(rows) == 1:
+            continue
+        given = sorted({int(labels[row]) for row in rows})
+        detail = "same pixels as " + ", ".join(ids[row] for row in rows[1:])
+        if len(given) > 1:
+            detail += "; grades " + " and ".join(manifest.grades[grade] for grade in given)
+        if patients is not None and len({patients[row] for row in rows}) > 1:
+            detail += "; patients " + " and ".join(sorted({patients[row] for row in rows}))
+        kind = "identical-images-other-grade" if len(given) > 1 else "identical-images"
+        problems.append(Problem(kind, ids[rows[0]], detail))
+    return problems
+
+
+def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
+    patients = manifest.patients
+    problems = []
+    if patients is None:
+        problems.append(Problem("missing-patient", "all samples", "the source names no patients"))
+    owners = np.array(manifest.ids if patients is None else patients, dtype=object)
+    whose = "samples" if patients is None else "patients"
+    for grade, name in enumerate(manifest.grades):
+        count = len(set(owners[manifest.labels == grade]))
+        if count < folds:
+            problems.append(Problem("few-patients", f"grade {name}", f"{count} {whose} for {folds} folds"))
+    return problems
+
+
+def _size(path: Path) -> tuple[int, int] | None:
+    try:
+        with Image.open(path) as image:  # the header suffices
+            return image.size
+    except (OSError, ValueError):
+        pass
+    try:
+        height, width, _ = read_image(path).shape
+    except SrjtError:
+        return None
+    return width, height

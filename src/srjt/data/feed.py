@@ -1,0 +1,151 @@
+"""The way of the pixels from the store to the device, behind one interface."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from srjt.errors import SrjtError
+
+__all__ = ["Feed", "ResidentFeed", "StreamedFeed", "open_feed"]
+
+AHEAD = 4  # batches under way to the device, each gathered by its own thread
+
+
+def open_feed(pixels: npt.NDArray[np.uint8], *, device: torch.device | str, share: float = 0.5) -> Feed:
+    """The store ``pixels`` (N, H, W, 3) as batches on ``device``.
+
+    A GPU gets the whole store when it takes no more than ``share`` of the memory now free there, else it is
+    streamed. On a CPU the memory map itself is the resident tensor: nothing is copied.
+    """
+    if not 0 <= share <= 1:
+        raise SrjtError(f"The share of GPU memory for the images must lie between 0 and 1, not {share}.")
+    device = torch.device(device)
+    if device.type == "cpu":
+        return ResidentFeed(_as_tensor(pixels))
+    if device.type == "cuda" and pixels.nbytes <= share * torch.cuda.mem_get_info(device)[0]:
+        try:
+            return ResidentFeed(_as_tensor(pixels).to(device))
+        except torch.cuda.OutOfMemoryError:  # another process was faster: streaming needs next to nothing
+            torch.cuda.empty_cache()
+    return StreamedFeed(pixels, device=device)
+
+
+class ResidentFeed:
+    """The whole store is one tensor on the device: ``pixels`` (N, H, W, 3) uint8, never to be written to.
+
+    ``gather_crops`` can cut straight from it, also in a CUDA graph.
+    """
+
+    resident = True
+
+    def __init__(self, pixels: Tensor) -> None:
+        self.pixels = pixels
+
+    def batches(self, rows: Tensor) -> Iterator[Tensor]:
+        """For each line of ``rows`` (steps, B), int64 on the CPU: (B, H, W, 3) uint8 on the device."""
+        _check(rows, len(self.pixels))
+        on_device = rows.to(self.pixels.device)  # once an epoch
+        for step in on_device:
+            yield self.pixels.index_select(0, step)
+
+
+class StreamedFeed:
+    """Pixels stay on the host. Threads gather the next batches into pinned memory; copies run beside the step.
+
+    The consumer's stream waits for a copy on the device; the host never waits for the device here. A batch
+    may be kept: its memory is its own. While batches are under way, capture a CUDA graph only with
+    ``capture_error_mode="thread_local"``, because these threads use the device as well.
+    """
+
+    resident = False
+    pixels = None
+
+    def __init__(self, pixels: npt.NDArray[np.uint8], *, device: torch.device) -> None:
+        self._host = pixels
+        self._device = device
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def batches(self, rows: Tensor) -> Iterator[Tensor]:
+        """As ``ResidentFeed.batches``."""
+        _check(rows, len(self._host))
+        steps, size = rows.shape
+        slots = [self._slot(size) for _ in range(min(AHEAD, steps))]
+        pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="feed")
+        ahead: deque[Future[tuple[Tensor, torch.cuda.Event | None]]] = deque()
+
+        def start(step: int) -> None:
+            # A slot's batch before this one has been handed over: only its copy may still be running.
+            ahead.append(pool.submit(slots[step % AHEAD].fetch, rows[step]))
+
+        try:
+            for step in range(len(slots)):
+                start(step)
+            for step in range(steps):
+                batch, copied = ahead.popleft().result()
+                if step + AHEAD < steps:
+                    start(step + AHEAD)
+                if copied is not None:
+                    consumer = torch.cuda.current_stream(self._device)
+                    consumer.wait_event(copied)
+                    batch.record_stream(consumer)  # it was allocated on the stream of copies
+                yield batch
+        finally:  # also when the consumer leaves the loop early
+            pool.shutdown(cancel_futures=True)
+
+    def _slot(self, size: int) -> _Slot:
+        return _Slot(self._host, size, device=self._device, copies=self._copies)
+
+
+Feed: TypeAlias = ResidentFeed | StreamedFeed
+
+
+class _Slot:
+    """A buffer on the host through which every fourth batch goes to the device."""
+
+    def __init__(
+        self,
+        host: npt.NDArray[np.uint8],
+        size: int,
+        *,
+        device: torch.device,
+        copies: torch.cuda.Stream | None,
+    ) -> None:
+        self._host, self._device, self._copies = host, device, copies
+        self._buffer = torch.empty((size, *host.shape[1:]), dtype=torch.uint8, pin_memory=copies is not None)
+        self._copied: torch.cuda.Event | None = None
+
+    def fetch(self, rows: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+        """The batch on the device, and the event after which it is all there."""
+        if self._copied is not None:
+            self._copied.synchronize()  # this thread alone waits until the buffer has been read
+        # "clip" writes straight into the buffer, three times as fast as "raise"; the rows are checked already
+        np.take(self._host, rows.numpy(), axis=0, out=self._buffer.numpy(), mode="clip")
+        if self._copies is None:
+            return self._buffer.to(self._device, copy=True), None
+        with torch.cuda.stream(self._copies):
+            batch = self._buffer.to(self._device, non_blocking=True)
+            self._copied = torch.cuda.Event(blocking=True)
+            self._copied.record(self._copies)
+        return batch, self._copied
+
+
+def _as_tensor(pixels: npt.NDArray[np.uint8]) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable")  # we only ever read it
+        return torch.from_numpy(pixels)
+
+
+def _check(rows: Tensor, count: int) -> None:
+    if rows.ndim != 2 or rows.dtype != torch.int64 or rows.device.type != "cpu":
+        raise ValueError(f"rows must be (steps, B) int64 on the CPU, not {tuple(rows.shape)} {rows.dtype}")
+    if rows.numel() and not 0 <= int(rows.min()) <= int(rows.max()) < count:
+        raise IndexError(f"rows must lie in 0 … {count - 1}: they span {rows.min()} … {rows.max()}")

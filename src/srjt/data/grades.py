@@ -1,0 +1,173 @@
+"""From what people write as grades to 0 … C−1. The order is the point, so it is never guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from srjt.errors import SrjtError
+
+__all__ = ["MISSING", "Grading", "as_text", "grade_values", "order_names"]
+
+# "none" is absent on purpose: it is the name of the mildest grade in many a scale.
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?", "-"})
+
+_ENDS_IN_NUMBER = re.compile(r"^(?P<stem>.*?)(?P<number>\d+)$", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grading:
+    """``codes`` (N,) are indices into ``names``, −1 where ``invalid`` says why (position → kind, detail)."""
+
+    names: tuple[str, ...]
+    codes: npt.NDArray[np.int64]
+    invalid: dict[int, tuple[str, str]]
+    note: str
+
+
+def as_text(value: object) -> str:
+    """A cell as a person would type it: no value is empty, 2.0 is "2", "007" stays "007"."""
+    if value is None or value != value:  # NaN and NaT differ from themselves
+        return ""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        return str(int(value))
+    text = str(value).strip()
+    return "" if text == "<NA>" else text
+
+
+def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -> Grading:
+    """Understand ``values`` (N,) as grades, in the order of ``names`` if given, mildest first.
+
+    Without names: integers from 0 or 1 without gaps, or names that end in such numbers ("Mayo 2").
+    Values that do not fit are collected in ``invalid``; an order that cannot be known is an error.
+    """
+    present = {value for value in values if value.casefold() not in MISSING}
+    if names is None:
+        names, code_of, note = _infer(values, present)
+    else:
+        names = _checked(names)
+        code_of, note = _match(present, names)
+    # A name that looks like "no value" counts as a grade once it was declared.
+    declared = {name.casefold(): code for code, name in enumerate(names)}
+    codes = np.full(len(values), -1, dtype=np.int64)
+    invalid: dict[int, tuple[str, str]] = {}
+    for row, value in enumerate(values):
+        code = declared.get(value.casefold(), code_of.get(value, -1))
+        codes[row] = code
+        if code >= 0:
+            continue
+        if value.casefold() in MISSING:
+            invalid[row] = ("missing-grade", f"no grade ({value!r})" if value else "no grade")
+        else:
+            invalid[row] = ("invalid-grade", f"{value!r} is not one of {', '.join(names)}")
+    return Grading(names=tuple(names), codes=codes, invalid=invalid, note=note)
+
+
+def order_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names that all end in numbers ("Mayo 2", or "2" itself), mildest first; anything else is an error."""
+    spelling: dict[str, str] = {}
+    for name in sorted(set(names)):
+        spelling.setdefault(" ".join(name.casefold().split()), name)
+    parsed = {key: _ENDS_IN_NUMBER.match(key) for key in spelling}
+    stems = {match["stem"].strip(" _-") for match in parsed.values() if match}
+    if len(stems) != 1 or not all(parsed.values()):
+        listed = sorted(spelling.values())
+        shown = ", ".join(listed[:8]) + (", …" if len(listed) > 8 else "")
+        raise SrjtError(
+            f"The order of the grades {shown} cannot be known from their names: list them from mild to severe "
+            f'with --grades "none,mild,…" (grades=[…] in Python).'
+        )
+    numbers = {int(match["number"]): spelling[key] for key, match in parsed.items() if match}
+    if len(numbers) < len(spelling):
+        raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
+    _refuse_gaps(numbers)
+    return tuple(numbers[number] for number in sorted(numbers))
+
+
+def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], dict[str, int], str]:
+    if not present:
+        raise SrjtError("No sample has a grade.")
+    numeric = {value for value in present if _number(value) is not None}
+    # Mostly numbers: the few words among them are mistakes. Mostly words: they are the grades' names.
+    if 2 * sum(value in numeric for value in values) >= sum(value in present for value in values):
+        found = {value: _whole(value) for value in numeric}
+        numbers = {number for number in found.values() if number is not None and number >= 0}
+        if not numbers:
+            raise SrjtError(f"No grade is a whole number from 0 up; the first is {sorted(present)[0]!r}.")
+        _refuse_gaps(numbers)
+        first = min(numbers)
+        code_of = {value: number - first for value, number in found.items() if number in numbers}
+        names = tuple(str(number) for number in sorted(numbers))
+        note = f"whole numbers {names[0]} … {names[-1]}"
+        return names, code_of, note + (", counted from 0 inside" if first else "")
+    names = order_names(present)
+    keys = {" ".join(name.casefold().split()): code for code, name in enumerate(names)}
+    code_of = {value: keys[" ".join(value.casefold().split())] for value in present}
+    return names, code_of, f"{', '.join(names)} (ordered by the number at the end)"
+
+
+def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], str]:
+    """Codes of the values by explicit names; whole numbers may stand for names without numbers."""
+    keys = {" ".join(name.casefold().split()): code for code, name in enumerate(names)}
+    code_of = {value: keys[key] for value in present if (key := " ".join(value.casefold().split())) in keys}
+    by_number = {whole: code for name, code in keys.items() if (whole := _whole(name)) is not None}
+    numbers = {value: whole for value in present - set(code_of) if (whole := _whole(value)) is not None}
+    note = f"{', '.join(names)} (as listed)"
+    if by_number:
+        code_of |= {value: by_number[whole] for value, whole in numbers.items() if whole in by_number}
+    elif numbers and not code_of:
+        found = set(numbers.values())
+        if 0 not in found and len(names) not in found:
+            raise SrjtError(
+                f"The grades are the numbers {', '.join(map(str, sorted(found)))} and {len(names)} names were "
+                "listed, so it is open whether they count from 0 or from 1: list the numbers instead of names."
+            )
+        first = 0 if 0 in found else 1
+        code_of = {value: n - first for value, n in numbers.items() if 0 <= n - first < len(names)}
+        note = f"{', '.join(names)} (as listed, for the numbers {first} … {first + len(names) - 1})"
+    if present and not code_of:
+        raise SrjtError(
+            f"None of the grades found ({', '.join(sorted(present)[:8])}) is among those listed: {', '.join(names)}."
+        )
+    return code_of, note
+
+
+def _checked(names: Sequence[str]) -> tuple[str, ...]:
+    cleaned = tuple(str(name).strip() for name in names)
+    if len(cleaned) < 2 or not all(cleaned):
+        raise SrjtError(f"At least two grades with names are needed, from mild to severe; given: {cleaned}.")
+    if len({name.casefold() for name in cleaned}) < len(cleaned):
+        raise SrjtError(f"A grade is listed twice: {', '.join(cleaned)}.")
+    return cleaned
+
+
+def _refuse_gaps(numbers: Iterable[int]) -> None:
+    found = sorted(numbers)
+    first = min(found[0], 1)
+    missing = [n for n in range(first, min(found[-1], first + 1000)) if n not in set(found)]
+    if missing:
+        shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        raise SrjtError(
+            f"The grades {', '.join(map(str, found[:12]))} have a gap: {shown} is missing. If no sample happens to "
+            "have it, list all the grades from mild to severe with --grades (grades=[…] in Python); "
+            "values outside of that list are then reported."
+        )
+    if len(found) < 2:
+        raise SrjtError(f"Only one grade occurs ({found[0]}): there is nothing to tell apart.")
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) else None
+
+
+def _whole(text: str) -> int | None:
+    number = _number(text)
+    return int(number) if number is not None and number.is_integer() else None

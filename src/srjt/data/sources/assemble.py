@@ -1,0 +1,139 @@
+"""The last step of every source: rows of text become a manifest, and what did not fit becomes problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from srjt.data.grades import MISSING, grade_values
+from srjt.data.manifest import Manifest
+from srjt.data.problems import Problem
+from srjt.errors import SrjtError
+
+__all__ = ["SIDES", "Reading", "assemble"]
+
+# How the sides of a split are called in the wild.
+SIDES = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What was understood: the usable samples, the rows left out (and other doubts), and how it was read."""
+
+    manifest: Manifest
+    problems: tuple[Problem, ...]
+    kind: str
+    notes: tuple[str, ...]
+
+
+def assemble(
+    rows: pd.DataFrame,
+    *,
+    kind: str,
+    root: Path,
+    grades: Sequence[str] | None,
+    lines: Sequence[str],
+    notes: Sequence[str],
+    problems: Sequence[Problem] = (),
+    arrays: npt.NDArray[np.generic] | None = None,
+) -> Reading:
+    """Check ``rows`` (columns id, image, grade, maybe patient, true_grade, split, and others; all text).
+
+    ``lines`` (N,) say where each row stands in the source, for the messages.
+    """
+    if not len(rows):
+        raise SrjtError(f"There is no sample in this source ({kind}).")
+    found = list(problems)
+    keep = np.ones(len(rows), dtype=bool)
+    table = rows.reset_index(drop=True)
+    names = table["id"].tolist()
+
+    truths = table["true_grade"].tolist() if "true_grade" in table else []
+    _refuse_partial(truths)
+    # Both columns at once: a grade that only the noise produced is still one of the grades.
+    grading = grade_values(table["grade"].tolist() + truths, names=grades)
+    for position, (what, detail) in grading.invalid.items():
+        row = position % len(table)
+        side = "true grade: " if position >= len(table) else ""
+        found.append(Problem(what, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
+        keep[row] = False
+    table["grade"] = grading.codes[: len(table)]
+    if truths:
+        table["true_grade"] = grading.codes[len(table) :]
+
+    for row in np.flatnonzero((table["image"] == "").to_numpy()).tolist():
+        found.append(Problem("missing-image", lines[row], "the row names no image"))
+        keep[row] = False
+    if "patient" in table:
+        unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
+        for row in np.flatnonzero(unknown & keep).tolist():
+            found.append(
+                Problem("missing-patient", names[row], f"{lines[row]}: taken as a patient of its own")
+            )
+        table.loc[unknown, "patient"] = "unknown: " + table.loc[unknown, "id"]
+    if "split" in table:
+        table["split"] = table["split"].str.casefold().map(lambda side: SIDES.get(side, ""))
+    found += _drop_repeated(table, keep, lines, grading.names)
+
+    if not keep.any():
+        raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {found[0].detail}.")
+    manifest = Manifest(
+        table=table[keep].reset_index(drop=True),
+        grades=grading.names,
+        root=root,
+        arrays=arrays if arrays is None or keep.all() else arrays[keep],
+    )
+    return Reading(
+        manifest=manifest,
+        problems=tuple(found),
+        kind=kind,
+        notes=(*notes, f"grades: {grading.note}"),
+    )
+
+
+def _refuse_partial(truths: list[str]) -> None:
+    known = sum(truth.casefold() not in MISSING for truth in truths)
+    if known < len(truths):
+        raise SrjtError(
+            f"The true grade is known in {known:,} of {len(truths):,} rows only: it must be known for all, "
+            "or the column must be left out."
+        )
+
+
+def _drop_repeated(
+    table: pd.DataFrame, keep: npt.NDArray[np.bool_], lines: Sequence[str], names: tuple[str, ...]
+) -> list[Problem]:
+    """Rows that name the same image: the first stays when they agree, none when they contradict each other."""
+    problems = []
+    usable = table[keep]
+    repeated = usable[usable["image"].duplicated(keep=False)]
+    for _, group in repeated.groupby("image", sort=False):
+        rows = group.index.to_numpy()
+        where = ", ".join(lines[row] for row in rows)
+        first = str(group["id"].iloc[0])
+        said = {column: group[column].unique() for column in ("grade", "patient") if column in group}
+        if all(len(values) == 1 for values in said.values()):
+            keep[rows[1:]] = False
+            problems.append(Problem("duplicate-row", first, where))
+        else:
+            keep[rows] = False
+            given = " and ".join(names[grade] for grade in said["grade"])
+            detail = (
+                f"grades {given}" if len(said["grade"]) > 1 else f"patients {' and '.join(said['patient'])}"
+            )
+            problems.append(Problem("conflicting-rows", first, f"{where}: {detail}"))
+    return problems

@@ -1,0 +1,66 @@
+"""Which column means what: as told, else by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from srjt.errors import SrjtError, suggest
+
+__all__ = ["choose_columns"]
+
+# The more telling name first: "grade" wins over "severity" when a table has both.
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "image": (
+        *("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile"),
+        *("imageid", "img", "imgpath", "imgname", "idcode", "name", "id"),
+    ),
+    "grade": (
+        *("grade", "label", "level", "severity", "score", "class", "stage", "diagnosis"),
+        *("mayo", "mayoscore", "mes", "retinopathygrade", "target"),
+    ),
+    "patient": (
+        *("patient", "patientid", "patientname", "subject", "subjectid", "participant", "participantid"),
+        *("person", "personid", "case", "caseid", "pid"),
+    ),
+    "true_grade": ("truegrade", "truelabel", "cleangrade", "cleanlabel"),
+    "split": ("split", "officialsplit", "subset", "partition", "set", "usage"),
+}
+REQUIRED = ("image", "grade")
+
+
+def choose_columns(
+    columns: Sequence[str], given: Mapping[str, str | None], *, source: str
+) -> tuple[dict[str, str], list[str]]:
+    """The column of each role, and a note on each choice.
+
+    ``given`` maps roles (image, grade, patient, true_grade, split) to the columns a person named.
+    """
+    chosen: dict[str, str] = {}
+    notes = []
+    for role, column in given.items():
+        if column is not None:
+            if column not in columns:
+                raise suggest(f"column (for the {role.replace('_', ' ')}, in {source})", column, columns)
+            chosen[role] = column
+    plain = {_plain(column): column for column in reversed(columns)}
+    for role, synonyms in SYNONYMS.items():
+        if role in chosen:
+            notes.append(f"{role.replace('_', ' ')}: column {chosen[role]!r} (as told)")
+            continue
+        free = [plain[name] for name in synonyms if name in plain and plain[name] not in chosen.values()]
+        if free:
+            chosen[role] = free[0]
+            passed_over = [repr(column) for column in free[1:] if column.casefold() != "id"]
+            others = f", not {', '.join(passed_over)}" if passed_over else ""
+            notes.append(f"{role.replace('_', ' ')}: column {free[0]!r} (by its name{others})")
+        elif role in REQUIRED:
+            raise SrjtError(
+                f"No column of {source} looks like the {role}: name it with --{role}-column "
+                f"({role}_column in Python). Columns: {', '.join(columns)}."
+            )
+    return chosen, notes
+
+
+def _plain(column: str) -> str:
+    return re.sub(r"[\W_]+", "", column.casefold())

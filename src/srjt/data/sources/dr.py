@@ -1,0 +1,86 @@
+"""Kaggle's Diabetic Retinopathy Detection: trainLabels.csv ("10_left,0") and a folder of JPEG files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from srjt.data.manifest import Manifest
+from srjt.data.sources.assemble import Reading, assemble
+from srjt.data.sources.table import load, locate_images
+from srjt.errors import SrjtError
+
+__all__ = ["COUNTS", "PAPER_COUNTS", "differences", "find_labels", "read_dr"]
+
+COUNTS = (25810, 2443, 5292, 873, 708)  # rows of trainLabels.csv per grade
+PAPER_COUNTS = (25802, 2438, 5288, 872, 708)  # those the paper could use
+
+_EYE = re.compile(r"^(\d+)_(left|right)$")
+
+
+def find_labels(source: Path) -> Path | None:
+    """Kaggle's label file: ``source`` itself or in it; nothing if there is none."""
+    if source.is_file():
+        return source if source.name == "trainLabels.csv" else None
+    inside = source / "trainLabels.csv"
+    return inside if inside.is_file() else None
+
+
+def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] | None = None) -> Reading:
+    """Read Kaggle's layout; the patient is the number in the image's name."""
+    labels = find_labels(source)
+    if labels is None:
+        raise SrjtError(f"{source} does not hold Kaggle's trainLabels.csv.")
+    loaded = load(labels)
+    if not {"image", "level"} <= set(loaded.frame.columns):
+        raise SrjtError(f"{labels} must have the columns image and level, as Kaggle publishes it.")
+    names = [Path(name).stem if Path(name).suffix == ".jpeg" else name for name in loaded.frame["image"]]
+    folder = images or _folder_of(names, labels.parent)
+    located, problems = locate_images(names, folder)
+    eyes = [_EYE.match(name) for name in names]
+    rows = pd.DataFrame(
+        {
+            "id": names,
+            "image": located,
+            "grade": loaded.frame["level"],
+            "patient": [eye[1] if eye else "" for eye in eyes],
+            "eye": [eye[2] if eye else "" for eye in eyes],
+        }
+    )
+    return assemble(
+        rows,
+        kind="dr",
+        root=folder.absolute(),
+        grades=grades or [str(grade) for grade in range(5)],
+        lines=loaded.lines,
+        notes=[
+            f"Kaggle's diabetic retinopathy labels in {labels}, images in {folder}",
+            "patient: the number in the image's name",
+        ],
+        problems=[*loaded.problems, *problems],
+    )
+
+
+def differences(manifest: Manifest) -> list[str]:
+    """Where the counts differ from Kaggle's, as sentences; empty when they are Kaggle's or the paper's."""
+    here = manifest.class_counts.tolist()
+    if here in (list(COUNTS), list(PAPER_COUNTS)):
+        return []
+    said = [] if sum(here) == sum(COUNTS) else [f"{sum(here):,} labels where Kaggle has {sum(COUNTS):,}"]
+    return said + [
+        f"grade {name}: {count:,} where Kaggle has {published:,}"
+        for name, count, published in zip(manifest.grades, here, COUNTS, strict=True)
+        if count != published
+    ]
+
+
+def _folder_of(names: Sequence[str], directory: Path) -> Path:
+    """Where people unpack the archives to: the folder that holds the first images."""
+    for folder in (directory / "train", directory / "images", directory):
+        located, _ = locate_images(names[:20], folder)
+        if any((folder / name).is_file() for name in located):
+            return folder
+    return directory

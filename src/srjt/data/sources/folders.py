@@ -1,0 +1,80 @@
+"""One folder per grade, possibly below train / validation / test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from srjt.data.decode import IMAGE_SUFFIXES
+from srjt.data.grades import order_names
+from srjt.data.problems import Problem
+from srjt.data.sources.assemble import SIDES, Reading, assemble
+from srjt.errors import SrjtError
+
+__all__ = ["read_folders", "subfolders", "walk_images"]
+
+# What operating systems leave behind: not worth a word.
+LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
+
+
+def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Reading:
+    """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``; the patients stay unknown."""
+    sides: list[tuple[str, Path]] = [(folder.name.casefold(), folder) for folder in subfolders(directory)]
+    with_split = bool(sides) and all(side in SIDES for side, _ in sides)
+    parents = sides if with_split else [("", directory)]
+    rows: list[dict[str, str]] = []
+    problems: list[Problem] = []
+    names: set[str] = set()
+    for side, parent in parents:
+        problems += [
+            Problem("ignored-file", path.relative_to(directory).as_posix(), "in no grade's folder")
+            for path in sorted(parent.iterdir())
+            if path.is_file() and not _litter(path.name)
+        ]
+        for folder in subfolders(parent):
+            names.add(folder.name)
+            for image, problem in walk_images(folder, root=directory):
+                if problem is not None:
+                    problems.append(problem)
+                    continue
+                row = {"id": image, "image": image, "grade": folder.name}
+                rows.append(row | {"split": side} if with_split else row)
+    if not rows:
+        raise SrjtError(
+            f"{directory} holds no images in subfolders, one per grade; a table must be named itself."
+        )
+    # An empty folder declares a grade just as well: no gap where nobody had it.
+    return assemble(
+        pd.DataFrame(rows),
+        kind="folders",
+        root=directory.absolute(),
+        grades=order_names(names) if grades is None else grades,
+        lines=[row["id"] for row in rows],
+        notes=[
+            f"one folder per grade{' below train, validation, test' if with_split else ''} in {directory}"
+        ],
+        problems=problems,
+    )
+
+
+def subfolders(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.iterdir() if path.is_dir() and not _litter(path.name))
+
+
+def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | None]]:
+    """Every file below ``folder`` in a fixed order, as a path below ``root``, with a problem if no image."""
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not _litter(name))
+        for name in sorted(files):
+            path = (Path(parent) / name).relative_to(root).as_posix()
+            if Path(name).suffix.lower() in IMAGE_SUFFIXES:
+                yield path, None
+            elif not _litter(name):
+                yield path, Problem("ignored-file", path, "not an image by its suffix")
+
+
+def _litter(name: str) -> bool:
+    return name.startswith(".") or name.casefold() in LITTER

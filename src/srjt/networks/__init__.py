@@ -1,0 +1,8 @@
+"""Backbones, pretrained weights, and the one function that joins a backbone with a method's last layer."""
+
+from __future__ import annotations
+
+from srjt.networks.backbones import names
+from srjt.networks.building import build
+
+__all__ = ["build", "names"]

@@ -1,0 +1,40 @@
+"""Backbones written here: small ones for CPUs, tests and cached features."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+__all__ = ["mlp", "tiny"]
+
+
+def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.Module:
+    """Three strided convolutions and global average pooling: (B, channels, H ≥ 16, W ≥ 16) to (B, 128).
+
+    The first convolution shrinks by four at once: most of a small network's time goes into its largest
+    maps. ``norm="group"`` uses no statistics of the batch, so a batch split over processes gives the
+    same gradients as the whole one.
+    """
+
+    def block(inputs: int, outputs: int, *, kernel: int, stride: int) -> nn.Sequential:
+        convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+        scale = nn.BatchNorm2d(outputs) if norm == "batch" else nn.GroupNorm(8, outputs)
+        return nn.Sequential(convolution, scale, nn.ReLU(inplace=True))
+
+    return nn.Sequential(
+        block(channels, 32, kernel=7, stride=4),
+        block(32, 64, kernel=3, stride=2),
+        block(64, 128, kernel=3, stride=2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+    )
+
+
+def mlp(*, inputs: int, hidden: int = 256, dropout: float = 0.1) -> nn.Module:
+    """One hidden layer: (B, inputs) to (B, hidden).
+
+    It does not normalise its input. LayerNorm would wipe out rows of one or two columns and mix columns
+    of different units, batch statistics would tie samples together; standardise the columns beforehand.
+    """
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout))

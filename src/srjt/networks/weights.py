@@ -1,0 +1,113 @@
+"""Weights from a file a user may have been sent: nothing in it is ever executed, and every key counts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from srjt.errors import SrjtError
+
+__all__ = ["load", "read"]
+
+_WRAPPERS = ("state_dict", "model_state_dict", "model")  # where training scripts put the weights
+_CLASSIFIERS = {"fc", "_fc", "classifier", "class_layers", "head", "heads", "last_linear"}
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The named tensors in a ``.safetensors`` file, or in one written by ``torch.save`` (any other ending)."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise SrjtError(f"There is no weights file at {file}.")
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            found: object = load_file(file)
+        else:
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise SrjtError(f"{file} cannot be read: {error.strerror}.") from error
+    except Exception as error:
+        # torch tells the two cases apart in its message only
+        if any(sign in str(error) for sign in ("GLOBAL", "TorchScript")):
+            raise SrjtError(
+                f"{file} holds Python objects besides tensors, and loading those could run any code: save the "
+                "weights alone, with torch.save(model.state_dict(), FILE) or as .safetensors."
+            ) from error
+        raise SrjtError(
+            f"{file} cannot be read as weights: it is damaged, incomplete, or another kind of file."
+        ) from error
+    tensors = _unwrap(found)
+    if not tensors:
+        raise SrjtError(f"{file} holds no named weights: it must contain a module's state_dict.")
+    return tensors
+
+
+def load(network: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> None:
+    """Copy ``weights`` into ``network``, which has no classifier; the file's own classifier is left out.
+
+    A name in front of all keys (``module.`` of DDP, ``backbone.`` of ours) is dropped. What then is missing,
+    unexpected or of another shape is an error that mentions ``source``.
+    """
+    wanted = network.state_dict()
+    given = _match(weights, wanted)
+    # Many published files lack batch norm's step counters, which ordinary batch norm never reads.
+    missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
+    unexpected = [key for key in given if key not in wanted]
+    reshaped = [
+        f"{key} is {_shape(given[key])} instead of {_shape(wanted[key])}"
+        for key in wanted
+        if key in given and given[key].shape != wanted[key].shape
+    ]
+    problems = [
+        f"{len(keys)} {what} ({_some(keys)})"
+        for keys, what in (
+            (missing, "missing"),
+            (unexpected, "unexpected"),
+            (reshaped, "of another shape"),
+        )
+        if keys
+    ]
+    if problems:
+        raise SrjtError(f"The weights in {source} do not fit the network: {'; '.join(problems)}.")
+    network.load_state_dict(given, strict=False)
+
+
+def _unwrap(found: object) -> dict[str, Tensor]:
+    while isinstance(found, Mapping):
+        inner = next((found[name] for name in _WRAPPERS if isinstance(found.get(name), Mapping)), None)
+        if inner is None:
+            return {str(key): value for key, value in found.items() if isinstance(value, Tensor)}
+        found = inner
+    return {}
+
+
+def _match(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """``weights`` without a first name that all keys share (and the network lacks), and without classifier."""
+    tops = {_top(key) for key in wanted}
+    given = dict(weights)
+    while True:
+        shared = {_top(key) for key in given}
+        if len(shared) == 1 and not shared & tops and all("." in key for key in given):
+            given = {key.split(".", 1)[1]: value for key, value in given.items()}
+            continue
+        kept = {key: value for key, value in given.items() if key in wanted or _top(key) not in _CLASSIFIERS}
+        if len(kept) == len(given):
+            return given
+        given = kept
+
+
+def _top(key: str) -> str:
+    return key.split(".", 1)[0]
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "a single number"
+
+
+def _some(items: Sequence[str]) -> str:
+    return ", ".join(items[:3]) + (", …" if len(items) > 3 else "")

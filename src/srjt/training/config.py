@@ -1,0 +1,194 @@
+"""Everything that can be set about a training, with the paper's values as defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+from srjt.errors import SrjtError, suggest
+
+__all__ = ["TrainConfig", "load_config", "parse_overrides"]
+
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
+StepMode = Literal["auto", "eager", "graph", "compiled"]
+
+PAPER_EPOCHS = 150
+PAPER_MILESTONES = (90, 120, 140)
+
+
+# Settings of *how* to compute: they may change speed, but not what is being computed.
+HOW = frozenset(
+    {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Settings of one training run; saved with it. Unknown names are errors."""
+
+    # what is learnt
+    method: str = "co-teaching+ours"
+    noise_rate: float | None = None  # ε, for methods that select or prune by it
+    transition: tuple[tuple[float, ...], ...] | None = None  # P, for methods that correct by it
+    method_options: Mapping[str, Any] = field(default_factory=dict)  # temperature, per_class, …
+    convention: Literal["paper", "published-code"] = "paper"
+
+    # the network
+    network: str = "resnet18"
+    pretrained: bool = True
+    weights: str | None = None  # a local file instead of the official one
+
+    # the images
+    image_size: int = 256
+    crop: int = 224
+    resize: Literal["squash", "crop"] = "squash"
+    flip: bool = True
+
+    # the optimisation
+    epochs: int = PAPER_EPOCHS
+    batch_size: int = 64
+    learning_rate: float = 1e-4
+    weight_decay: float = 1e-4
+    milestones: tuple[int, ...] | None = None  # None: 90/120/140 of 150, scaled to the epochs
+    gamma: float = 0.1
+    seed: int = 0
+
+    # how it is computed
+    precision: Precision = "auto"  # auto: bf16 on a GPU that has it, fp32 on a CPU
+    step: StepMode = "auto"  # auto: compiled and captured in a CUDA graph where possible
+    deterministic: bool = False
+    sync_batchnorm: bool = False
+    tune_cpu: bool = True  # find the fastest CPU setting by a short trial
+    memory_share: float = 0.5  # of free GPU memory that the images may fill
+    eval_batch_size: int = 256
+    checkpoint_seconds: float = 30.0  # at least this long between two checkpoints
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise suggest(name, str(getattr(self, name)), choices)
+        positive = ("epochs", "batch_size", "learning_rate", "image_size", "crop", "gamma", "eval_batch_size")
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise SrjtError(f"{name} must be positive; got {getattr(self, name)}.")
+        if self.crop > self.image_size:
+            raise SrjtError(f"crop ({self.crop}) cannot be larger than image_size ({self.image_size}).")
+        if self.noise_rate is not None and not 0.0 <= self.noise_rate < 1.0:
+            raise SrjtError(f"noise_rate lies in [0, 1); got {self.noise_rate:g}.")
+        if not 0.0 < self.memory_share <= 1.0:
+            raise SrjtError(f"memory_share lies in (0, 1]; got {self.memory_share:g}.")
+        for name in ("transition", "milestones"):  # lists from YAML and JSON
+            value = getattr(self, name)
+            if value is not None:
+                frozen = tuple(tuple(v) if isinstance(v, Sequence) else v for v in value)
+                object.__setattr__(self, name, frozen)
+        object.__setattr__(self, "method_options", dict(self.method_options))
+
+    @property
+    def effective_milestones(self) -> tuple[int, ...]:
+        """Epochs after which the learning rate falls; the paper's, scaled to the number of epochs."""
+        if self.milestones is not None:
+            return self.milestones
+        return tuple(round(m * self.epochs / PAPER_EPOCHS) for m in PAPER_MILESTONES)
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """The learning rate during epoch T = 1, 2, …: γ for each milestone that lies behind."""
+        passed = sum(epoch > milestone for milestone in self.effective_milestones)
+        return self.learning_rate * self.gamma**passed
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON and YAML keep them."""
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
+        known = {f.name for f in dataclasses.fields(cls)}
+        for name in values:
+            if name not in known:
+                raise suggest("setting", str(name), known)
+        return cls(**{name: _typed(name, value) for name, value in values.items()})
+
+    def replace(self, **changes: Any) -> TrainConfig:
+        """A copy with changes; unknown names are errors here too."""
+        return TrainConfig.from_dict({**_shallow(self), **changes})
+
+    def difference(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
+        """The settings that determine the result and differ: name → (mine, the other's)."""
+        return {
+            f.name: (getattr(self, f.name), getattr(other, f.name))
+            for f in dataclasses.fields(self)
+            if f.name not in HOW and getattr(self, f.name) != getattr(other, f.name)
+        }
+
+
+def load_config(path: Path) -> dict[str, Any]:
+    """The settings of a YAML or JSON file."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise SrjtError(f"There is no configuration file {path}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise SrjtError(f"{path} is not valid YAML: {' '.join(str(problem).split())}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise SrjtError(f"{path} must hold settings as 'name: value' lines.")
+    return values
+
+
+def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
+    """``["epochs=30", "method_options.per_class=true"]`` → nested settings; values are read as YAML."""
+    import yaml
+
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise SrjtError(f"--set takes name=value, for example --set epochs=30; got {assignment!r}.")
+        target = settings
+        *parents, leaf = name.strip().split(".")
+        for parent in parents:
+            target = target.setdefault(parent, {})
+        target[leaf] = yaml.safe_load(text)
+    return settings
+
+
+_HINTS = get_type_hints(TrainConfig)
+_CHOICES = {name: get_args(hint) for name, hint in _HINTS.items() if str(hint).startswith("typing.Literal")}
+
+
+def _typed(name: str, value: Any) -> Any:
+    """A value of the declared type, or an error that names the setting (YAML reads 1e-4 as a string)."""
+    hint = _HINTS[name]
+    allowed = get_args(hint) if type(None) in get_args(hint) else (hint,)
+    if value is None and type(None) in allowed:
+        return None
+    wanted = allowed[0]
+    if wanted is float and not isinstance(value, bool):
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            pass
+    elif (
+        wanted is int
+        and isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and value == int(value)
+    ):
+        return int(value)
+    elif (wanted is bool and isinstance(value, bool)) or (wanted is str and isinstance(value, (str, Path))):
+        return str(value) if wanted is str else value
+    elif wanted not in (int, bool, str, float):
+        return value
+    raise SrjtError(f"{name} takes a {wanted.__name__}; got {value!r}.")
+
+
+def _shallow(config: TrainConfig) -> dict[str, Any]:
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}

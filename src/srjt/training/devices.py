@@ -1,0 +1,53 @@
+"""Which device, which precision: decided once, from the configuration and the machine."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from srjt.errors import SrjtError
+from srjt.training.config import TrainConfig
+
+__all__ = ["amp_dtype", "choose_device", "settle"]
+
+
+def choose_device(wanted: str | None = None) -> torch.device:
+    """The device asked for, or the GPU of this process if there is one, or the CPU."""
+    if wanted is None:
+        wanted = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wanted)
+    except RuntimeError:
+        raise SrjtError(f"Unknown device {wanted!r}: use cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SrjtError(f"Device {wanted!r} was asked for, but torch sees no GPU here; use --device cpu.")
+    if device.type == "cuda":
+        index = 0 if device.index is None else device.index
+        if index >= torch.cuda.device_count():
+            raise SrjtError(f"There is no GPU number {index}: this machine has {torch.cuda.device_count()}.")
+        return torch.device("cuda", index)
+    return device
+
+
+def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
+    """bfloat16 when the forward pass is to run in it, None for float32. Never bf16 by itself on a CPU."""
+    if config.precision == "bf16":
+        return torch.bfloat16
+    if config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    return None
+
+
+def settle(config: TrainConfig, device: torch.device) -> None:
+    """Set the process-wide switches that the configuration asks for."""
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        tf32 = config.precision != "fp32"
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.backends.cudnn.benchmark = not config.deterministic  # never both
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.deterministic = True
+        torch.use_deterministic_algorithms(True)

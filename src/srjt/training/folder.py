@@ -1,0 +1,110 @@
+"""A run's folder: what it holds, and how to open one that came from elsewhere.
+
+    run.json             the configuration, the grades' names, how images are prepared, what data it saw
+    metrics.csv          every number of every epoch
+    checkpoints/         the latest two states, to go on from
+    weights.safetensors  the networks after the last epoch
+    history.csv          per training sample: how often seen, how often selected by whom, running loss
+    summary.json         averages over the last ten epochs; written last, so its presence means finished
+
+Opening a folder executes nothing from it: JSON, CSV and safetensors only.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from srjt._version import __version__
+from srjt.errors import SrjtError
+from srjt.training.checkpoint import write_atomically
+from srjt.training.config import TrainConfig
+from srjt.training.cpu_tuning import CpuSetting
+
+__all__ = ["RunFacts", "is_finished", "read_facts", "settle_folder", "write_facts", "write_json"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """The contents of ``run.json``."""
+
+    config: TrainConfig
+    grades: tuple[str, ...]
+    data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
+    cpu: CpuSetting | None = None  # found by trial; None: not yet, or not needed
+    own_network: bool = False  # made by a Python function, which a folder cannot hold
+    version: str = __version__
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "srjt": self.version,
+            "config": self.config.to_dict(),
+            "grades": list(self.grades),
+            "data": self.data,
+            "cpu": None if self.cpu is None else vars(self.cpu),
+            "own_network": self.own_network,
+        }
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def write_facts(folder: Path, facts: RunFacts) -> None:
+    write_json(folder / "run.json", facts.to_dict())
+
+
+def read_facts(folder: Path) -> RunFacts:
+    path = folder / "run.json"
+    try:
+        raw = json.loads(path.read_text())
+        if raw["format"] > FORMAT:
+            raise SrjtError(f"{folder} was written by a newer srjt ({raw['srjt']}): update srjt to read it.")
+        return RunFacts(
+            config=TrainConfig.from_dict(raw["config"]),
+            grades=tuple(str(g) for g in raw["grades"]),
+            data=dict(raw["data"]),
+            cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
+            own_network=bool(raw["own_network"]),
+            version=str(raw["srjt"]),
+        )
+    except FileNotFoundError:
+        raise SrjtError(f"{folder} is not the folder of a run: there is no run.json in it.") from None
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        if isinstance(problem, SrjtError):
+            raise
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / "summary.json").exists()
+
+
+def settle_folder(folder: Path, wanted: RunFacts) -> RunFacts:
+    """Prepare a folder for a run, or take up the one that is there if it is the same; else say what differs."""
+    if not (folder / "run.json").exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise SrjtError(f"{folder} holds something else already: choose another --out.")
+        folder.mkdir(parents=True, exist_ok=True)
+        write_facts(folder, wanted)
+        return wanted
+    found = read_facts(folder)
+    differences = [
+        f"{name} was {was!r} and is now {now!r}"
+        for name, (was, now) in found.config.difference(wanted.config).items()
+    ]
+    if found.data.get("fingerprint") != wanted.data.get("fingerprint"):
+        differences.append("the samples, labels or split are not the same")
+    if found.grades != wanted.grades:
+        differences.append(f"the grades were {', '.join(found.grades)}")
+    if differences:
+        raise SrjtError(
+            f"{folder} holds a run of another configuration ({'; '.join(differences)}): choose another --out, "
+            "or delete that folder."
+        )
+    return found  # with its CPU setting: that changes bits

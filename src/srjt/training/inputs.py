@@ -1,0 +1,129 @@
+"""From the image store to what a network sees: batches of one epoch, and centre crops for evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from srjt.data.augment import centre_crops, crop_and_flip, gather_crops, normalise
+from srjt.data.feed import Feed
+from srjt.methods import Method
+from srjt.training.randomness import Plan
+
+__all__ = ["Batch", "Preprocess", "TrainingSet", "centre_batches", "plan_buffers", "train_batches"]
+
+Transform = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocess:
+    """uint8 pixels (B, H, W, 3) → what the network takes. Feature vectors (B, F) pass through as they are."""
+
+    crop: int
+    dtype: torch.dtype = torch.float32
+    train_transform: Transform | None = (
+        None  # one's own: uint8 (B, 3, H, W) → float, instead of crop and flip
+    )
+    eval_transform: Transform | None = None
+
+    def train(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
+        if pixels.ndim == 2:
+            return pixels.to(self.dtype)
+        if self.train_transform is not None:
+            return self.train_transform(pixels.permute(0, 3, 1, 2))
+        return normalise(crop_and_flip(pixels, offsets, flips, size=self.crop), dtype=self.dtype)
+
+    def evaluate(self, pixels: Tensor) -> Tensor:
+        if pixels.ndim == 2:
+            return pixels.to(self.dtype)
+        if self.eval_transform is not None:
+            return self.eval_transform(pixels.permute(0, 3, 1, 2))
+        centre = centre_crops(len(pixels), margin=pixels.shape[1] - self.crop)
+        return normalise(
+            crop_and_flip(
+                pixels, centre.offsets.to(pixels.device), centre.flips.to(pixels.device), size=self.crop
+            ),
+            dtype=self.dtype,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingSet:
+    """The N training samples: where their pixels are, and what is said of them."""
+
+    feed: Feed
+    rows: Tensor  # (N,) int64 on the CPU: their rows in the store
+    labels: Tensor  # (N,) int64 on the device
+    true: Tensor | None  # (N,) likewise, where the truth is known
+
+
+class Batch(NamedTuple):
+    x: Tensor  # (B, …) float
+    targets: Tensor  # (B,) or (B, C)
+    rows: Tensor  # (B,) positions in the training set, on the device
+
+
+def train_batches(
+    data: TrainingSet,
+    plan: Plan,
+    *,
+    method: Method,
+    preprocess: Preprocess,
+    generator: torch.Generator,
+    first: int = 0,
+    part: slice = slice(None),
+) -> Iterator[Batch]:
+    """The batches of an epoch from step ``first`` on, augmented and prepared by the method.
+
+    part: the columns of each batch that this process works on, when several share it; ``Batch.rows``
+    stays the whole batch's.
+    """
+    device = data.labels.device
+    everyone = plan.rows[first:].to(device, non_blocking=True)
+    offsets = plan.offsets[first:, part].to(device, non_blocking=True)
+    flips = plan.flips[first:, part].to(device, non_blocking=True)
+    for step, pixels in enumerate(data.feed.batches(data.rows[plan.rows[first:, part]])):
+        x = preprocess.train(pixels, offsets[step], flips[step])
+        x, targets = method.prepare(x, data.labels[everyone[step][part]], generator=generator)
+        yield Batch(x, targets, everyone[step])
+
+
+class PlanBuffers(NamedTuple):
+    """A plan at fixed addresses on the device, for a captured graph to read at its own step counter."""
+
+    rows: Tensor  # (steps, B)
+    offsets: Tensor  # (steps, B, 2)
+    flips: Tensor  # (steps, B)
+
+    def fill(self, plan: Plan) -> None:
+        self.rows.copy_(plan.rows, non_blocking=True)
+        self.offsets.copy_(plan.offsets, non_blocking=True)
+        self.flips.copy_(plan.flips, non_blocking=True)
+
+    def batch(self, data: TrainingSet, store_rows: Tensor, step: Tensor, preprocess: Preprocess) -> Batch:
+        """Batch number ``step`` (a 0-d tensor), gathered straight from a resident store."""
+        rows, offsets, flips = (buffer.index_select(0, step.view(1))[0] for buffer in self)
+        assert data.feed.pixels is not None
+        images = gather_crops(data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop)
+        return Batch(normalise(images, dtype=preprocess.dtype), data.labels[rows], rows)
+
+
+def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
+    return PlanBuffers(plan.rows.to(device), plan.offsets.to(device), plan.flips.to(device))
+
+
+def centre_batches(
+    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int
+) -> Iterator[tuple[Tensor, slice]]:
+    """Evaluation batches over store rows (N,): float images and the part of ``rows`` they are for."""
+    samples = len(rows)
+    batch_size = min(batch_size, samples)
+    steps = -(-samples // batch_size)
+    padded = torch.cat([rows, rows[-1:].expand(steps * batch_size - samples)])  # the last batch is made whole
+    for step, pixels in enumerate(feed.batches(padded.view(steps, batch_size))):
+        part = slice(step * batch_size, min((step + 1) * batch_size, samples))
+        yield preprocess.evaluate(pixels[: part.stop - part.start]), part

@@ -1,0 +1,102 @@
+"""``metrics.csv``: one number a line (epoch, split, network, metric, value), readable while it grows."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from srjt.errors import SrjtError
+from srjt.training.checkpoint import write_atomically
+
+__all__ = ["MetricRow", "MetricsLog", "last_epochs", "read_metrics"]
+
+HEADER = ("epoch", "split", "network", "metric", "value")
+LAST = 10  # the paper averages over the last ten epochs
+
+
+class MetricRow(NamedTuple):
+    epoch: int
+    split: str  # train, validation, test
+    network: str  # 1, 2, ensemble, pooled; empty for what concerns the whole run
+    metric: str
+    value: float
+
+
+class MetricsLog:
+    """Append-only; each epoch is written whole. Without a path it only remembers."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows: list[MetricRow] = []
+
+    def resume(self, *, before: int) -> None:
+        """Keep what is known of the epochs before this one; cut the rest, half-written lines included."""
+        if self.path is None:
+            return
+        if self.path.exists():
+            self.rows = [row for row in _parse(self.path.read_text()) if row.epoch < before]
+        write_atomically(self.path, _format([HEADER, *self.rows]).encode())
+
+    def add(self, rows: Iterable[MetricRow]) -> None:
+        fresh = list(rows)
+        self.rows.extend(fresh)
+        if self.path is not None:
+            try:
+                with open(self.path, "a", newline="") as file:
+                    file.write(_format(fresh))
+            except OSError as problem:
+                raise SrjtError(
+                    f"{self.path} could not be written ({problem.strerror}): make room and go on."
+                ) from None
+
+    def table(self) -> pd.DataFrame:
+        return pd.DataFrame(self.rows, columns=list(HEADER))
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """The table of a run, finished or not."""
+    if not path.exists():
+        raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has begun?")
+    return pd.DataFrame(_parse(path.read_text()), columns=list(HEADER))
+
+
+def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
+    """The paper's figures: per split and metric the mean over the last ten epochs and over the networks.
+
+    pooled: the published code's way, the metric of the two networks' pooled predictions instead of the
+    mean of their metrics. Rows: split, metric, value (mean), std (over those epochs).
+    """
+    scores = metrics[metrics["split"].isin(["validation", "test"])]
+    if scores.empty:
+        return pd.DataFrame(columns=["split", "metric", "value", "std"])
+    recent = scores[scores["epoch"] > scores["epoch"].max() - LAST]
+    single = sorted(set(recent["network"]) - {"ensemble", "pooled"})
+    wanted = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
+    per_epoch = recent[recent["network"].isin(wanted)].groupby(["split", "metric", "epoch"])["value"].mean()
+    grouped = per_epoch.groupby(["split", "metric"])
+    return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
+
+
+def _format(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow(
+            [repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row]
+        )
+    return text.getvalue()
+
+
+def _parse(text: str) -> list[MetricRow]:
+    whole = text[: text.rfind("\n") + 1]  # a line without its end was cut off while being written
+    rows = []
+    for cells in csv.reader(whole.splitlines()[1:]):
+        if len(cells) == len(HEADER):
+            rows.append(MetricRow(int(cells[0]), cells[1], cells[2], cells[3], float(cells[4])))
+    return rows

@@ -1,0 +1,245 @@
+"""``srjt.train``: from a manifest to a trained model, in a folder that can be gone on from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from srjt.data.feed import open_feed
+from srjt.data.manifest import Manifest
+from srjt.data.splits import Split
+from srjt.data.store import OnBadImage, open_store
+from srjt.errors import SrjtError
+from srjt.training import checkpoint, cpu_tuning
+from srjt.training.config import TrainConfig
+from srjt.training.cpu_tuning import applied, channels_last
+from srjt.training.devices import amp_dtype, choose_device, settle
+from srjt.training.distributed import join
+from srjt.training.folder import RunFacts, is_finished, settle_folder, write_facts, write_json
+from srjt.training.inputs import Preprocess, TrainingSet, Transform
+from srjt.training.loop import Fitted, Reporter, Side, as_tensor, fit
+from srjt.training.metrics_log import last_epochs, read_metrics
+from srjt.training.reporters import SilentReporter
+from srjt.training.state import weights
+from srjt.training.trained import NetworkMaker, Trained, build_committee, build_method, load_run
+
+__all__ = ["train"]
+
+
+def train(
+    data: Manifest,
+    *,
+    out: str | Path | None = None,
+    split: Split | Callable[[Manifest], Split] | None = None,
+    network: str | NetworkMaker | None = None,
+    transform: Transform | None = None,
+    eval_transform: Transform | None = None,
+    device: str | None = None,
+    reporter: Reporter | None = None,
+    config: TrainConfig | None = None,
+    cache: str | Path | None = None,
+    on_bad_image: OnBadImage = "error",
+    **settings: Any,
+) -> Trained:
+    """Train on ``data`` (on ``split.train`` if a split is given; then its other sides are evaluated every epoch).
+
+    split: row positions of ``data``, or a function of the manifest that is left when bad images are skipped.
+    out: the run's folder; an unfinished run of the same configuration is gone on with, a finished one opened.
+    network: a name, or a function without arguments that makes a module from images to features (B, F).
+    transform, eval_transform: one's own, uint8 (B, 3, H, W) on the device → float, instead of the random
+    crop and flip, and of the centre crop. settings: any field of TrainConfig, over ``config``.
+
+    Validation labels are the given ones, as noisy as those of training; the test side is judged by the true
+    grades where they are known.
+    """
+    if isinstance(network, str):
+        settings["network"] = network
+    maker = None if network is None or isinstance(network, str) else network
+    config = (config or TrainConfig()).replace(**settings)
+    reporter = reporter or SilentReporter()
+    chosen = choose_device(device)
+    settle(config, chosen)
+    process = join(chosen)
+    folder = None if out is None else Path(out)
+
+    store = open_store(
+        data,
+        size=config.image_size,
+        resize=config.resize,
+        cache=cache,
+        on_bad_image=on_bad_image,
+        progress=reporter.decoded,
+    )
+    manifest = store.manifest
+    if store.skipped:
+        names = ", ".join(name for name, _ in store.skipped[:3])
+        reporter.note(f"{len(store.skipped)} images that cannot be read are left out: {names} …")
+    parts = _settle_split(split, manifest, skipped=bool(store.skipped))
+    method = build_method(config, num_classes=manifest.num_classes)
+    _check_samples(manifest, parts)
+
+    side = config.crop if transform is None else config.image_size
+    in_shape = (3, side, side)
+    facts = RunFacts(
+        config=config,
+        grades=manifest.grades,
+        data={
+            "samples": {name: len(rows) for name, rows in parts.sides().items()},
+            "class_counts": np.bincount(
+                manifest.labels[parts.train], minlength=manifest.num_classes
+            ).tolist(),
+            "in_shape": list(in_shape),
+            "fingerprint": _fingerprint(manifest, parts),
+        },
+        own_network=maker is not None,
+    )
+    if folder is not None and process.leads:
+        facts = settle_folder(folder, facts)
+    if folder is not None and is_finished(folder):
+        reporter.note(f"{folder} is finished already; nothing to do.")
+        return _reopened(folder, device=device, network=maker, eval_transform=eval_transform)
+
+    amp = amp_dtype(config, chosen)
+    preprocess = Preprocess(
+        crop=config.crop, dtype=amp or torch.float32, train_transform=transform, eval_transform=eval_transform
+    )
+    committee = build_committee(config, method, in_shape=in_shape, network=maker)
+    feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
+    if chosen.type == "cuda":
+        channels_last(committee.to(chosen))
+    elif facts.cpu is None and config.tune_cpu and not config.deterministic and process.world == 1:
+        example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
+        cpu = cpu_tuning.find(committee.members[0], example, name=config.network if maker is None else "own")
+        facts = replace(facts, cpu=cpu)
+        if folder is not None:
+            write_facts(folder, facts)
+
+    labels, true = manifest.labels, manifest.true_labels
+    sides = {
+        name: Side(
+            rows=as_tensor(rows),
+            labels=as_tensor((true if name == "test" and true is not None else labels)[rows], chosen),
+        )
+        for name, rows in parts.sides().items()
+        if name != "train" and len(rows)
+    }
+    with (
+        applied(facts.cpu, committee),
+        torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
+    ):
+        try:
+            fitted = fit(
+                committee,
+                method.to(chosen),
+                feed,
+                TrainingSet(
+                    feed=feed,
+                    rows=as_tensor(parts.train),
+                    labels=as_tensor(labels[parts.train], chosen),
+                    true=None if true is None else as_tensor(true[parts.train], chosen),
+                ),
+                config=config,
+                preprocess=preprocess,
+                sides=sides,
+                grades=manifest.grades,
+                image_size=config.image_size,
+                amp=amp,
+                folder=folder,
+                reporter=reporter,
+                process=process,
+            )
+        except torch.cuda.OutOfMemoryError:
+            raise SrjtError(
+                f"The GPU's memory does not suffice for batches of {config.batch_size} images of {side} px: lower "
+                "--batch-size, choose --precision bf16, or a smaller --memory-share for the images."
+            ) from None
+
+    history = _history(manifest, parts, fitted)
+    if folder is not None and process.leads:
+        _write_results(folder, committee=fitted, history=history, config=config)
+    return Trained(
+        networks=committee.eval(),
+        method=method.to(chosen),
+        config=config,
+        grades=manifest.grades,
+        preprocess=preprocess,
+        device=chosen,
+        cpu=facts.cpu,
+        folder=folder,
+        metrics=fitted.metrics,
+        history=history,
+    )
+
+
+def _write_results(folder: Path, *, committee: Fitted, history: pd.DataFrame, config: TrainConfig) -> None:
+    final = {name: tensor.detach().cpu() for name, tensor in weights(committee.networks).items()}
+    try:
+        checkpoint.write(folder / "weights.safetensors", final, {"epochs": config.epochs})
+        checkpoint.write_atomically(folder / "history.csv", history.to_csv(index=False).encode())
+        averages = last_epochs(committee.metrics, pooled=config.convention == "published-code")
+        write_json(
+            folder / "summary.json", {"epochs": config.epochs, "last_epochs": averages.to_dict("records")}
+        )
+    except OSError as problem:
+        raise SrjtError(
+            f"The results could not be written to {folder} ({problem.strerror}): make room and run the same "
+            "command again; the training itself is safe in its checkpoint."
+        ) from problem
+
+
+def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
+    columns = [c for c in ("id", "grade", "true_grade") if c in manifest.table]
+    who = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
+    return pd.concat([who, fitted.history], axis=1)
+
+
+def _reopened(folder: Path, **how: Any) -> Trained:
+    run = load_run(folder, **how)
+    history = pd.read_csv(folder / "history.csv", dtype={"id": str})
+    return Trained(**{**vars(run), "metrics": read_metrics(folder / "metrics.csv"), "history": history})
+
+
+def _check_samples(manifest: Manifest, parts: Split) -> None:
+    if len(parts.train) < 2:
+        raise SrjtError(f"There are {len(parts.train)} training samples: at least two are needed.")
+    missing = [
+        manifest.grades[c]
+        for c, n in enumerate(np.bincount(manifest.labels[parts.train], minlength=manifest.num_classes))
+        if n == 0
+    ]
+    if len(missing) == manifest.num_classes - 1:
+        raise SrjtError("All training samples have the same grade: there is nothing to learn.")
+
+
+def _fingerprint(manifest: Manifest, parts: Split) -> str:
+    """A hash of who is learnt from, with which labels, and who is evaluated."""
+    digest = hashlib.blake2b(digest_size=16)
+    ids, labels, true = manifest.ids, manifest.labels, manifest.true_labels
+    for name, rows in parts.sides().items():
+        digest.update(name.encode())
+        for row in rows:
+            truth = "" if true is None else int(true[row])
+            digest.update(f"{ids[row]}\0{int(labels[row])}\0{truth}\n".encode())
+    return digest.hexdigest()
+
+
+def _settle_split(
+    split: Split | Callable[[Manifest], Split] | None, manifest: Manifest, *, skipped: bool
+) -> Split:
+    if split is None:
+        nobody = np.empty(0, dtype=np.int64)
+        return Split(train=np.arange(len(manifest)), validation=nobody, test=nobody)
+    if not isinstance(split, Split):
+        return split(manifest)
+    if skipped:
+        raise SrjtError(
+            "Bad images were left out, so the split's row positions no longer fit: pass a function."
+        )
+    return split

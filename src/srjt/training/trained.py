@@ -1,0 +1,150 @@
+"""A trained model: networks with all that is needed to apply them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import nn
+
+from srjt import methods, networks
+from srjt.data.feed import open_feed
+from srjt.errors import SrjtError
+from srjt.methods import Method
+from srjt.training import checkpoint
+from srjt.training.committee import Committee
+from srjt.training.config import TrainConfig
+from srjt.training.cpu_tuning import CpuSetting, applied, channels_last
+from srjt.training.devices import amp_dtype, choose_device
+from srjt.training.evaluation import predict_probabilities
+from srjt.training.folder import RunFacts, read_facts
+from srjt.training.inputs import Preprocess, Transform
+from srjt.training.randomness import subseed
+
+__all__ = ["Trained", "build_committee", "build_method", "load_run"]
+
+NetworkMaker = Callable[[], nn.Module]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """The networks of a run after its last epoch, and how they learnt."""
+
+    networks: Committee
+    method: Method
+    config: TrainConfig
+    grades: tuple[str, ...]
+    preprocess: Preprocess
+    device: torch.device
+    cpu: CpuSetting | None = None
+    folder: Path | None = None
+    metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
+    history: pd.DataFrame = field(default_factory=pd.DataFrame)  # one row per training sample
+
+    def probabilities(
+        self, pixels: npt.NDArray[np.uint8]
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """uint8 images (N, H, W, 3) of the store's size → (K, N, C) probabilities and (K, N) grades, by network."""
+        feed = open_feed(pixels, device=self.device, share=self.config.memory_share)
+        with applied(self.cpu, self.networks):
+            probabilities, grades = predict_probabilities(
+                self.networks,
+                self.method,
+                feed,
+                torch.arange(len(pixels)),
+                preprocess=self.preprocess,
+                batch_size=self.config.eval_batch_size,
+                amp=amp_dtype(self.config, self.device),
+            )
+        return probabilities.numpy(), grades.numpy()
+
+
+def build_method(config: TrainConfig, *, num_classes: int) -> Method:
+    return methods.create(
+        config.method,
+        num_classes=num_classes,
+        noise_rate=config.noise_rate,
+        transition=config.transition,
+        convention=config.convention,
+        **config.method_options,
+    )
+
+
+def build_committee(
+    config: TrainConfig,
+    method: Method,
+    *,
+    in_shape: tuple[int, ...],
+    network: NetworkMaker | None = None,
+    with_weights: bool = True,
+) -> Committee:
+    """The method's networks, each from a seed of its own: pretrained ones differ in their heads only."""
+    pretrained: bool | str | None = None
+    if with_weights and network is None and config.network not in ("tiny", "tiny-gn", "linear", "mlp"):
+        pretrained = config.weights if config.weights is not None else config.pretrained
+    elif with_weights and config.weights is not None:
+        pretrained = config.weights
+    members = [
+        networks.build(
+            network or config.network,
+            head=lambda features: method.head(features, method.num_classes),
+            in_shape=in_shape,
+            pretrained=pretrained,
+            seed=subseed(config.seed, "weights", k),
+        )
+        for k in range(method.networks)
+    ]
+    return Committee(members)
+
+
+def load_run(
+    folder: str | Path,
+    *,
+    device: str | None = None,
+    network: NetworkMaker | None = None,
+    eval_transform: Transform | None = None,
+) -> Trained:
+    """Open a finished run. The folder alone suffices, unless the network was one's own function."""
+    path = Path(folder)
+    facts: RunFacts = read_facts(path)
+    weights_file = path / "weights.safetensors"
+    if not weights_file.exists():
+        raise SrjtError(f"{path} has not finished training: run the same srjt train command again to go on.")
+    if facts.own_network and network is None:
+        raise SrjtError(f"{path} was trained with a network of your own: pass it again as network=….")
+    chosen = choose_device(device)
+    method = build_method(facts.config, num_classes=len(facts.grades))
+    shape = tuple(facts.data["in_shape"])
+    committee = build_committee(facts.config, method, in_shape=shape, network=network, with_weights=False)
+    tensors, _ = checkpoint.read(weights_file)
+    for k, member in enumerate(committee.members):
+        own = {name[len(f"{k}.") :]: tensor for name, tensor in tensors.items() if name.startswith(f"{k}.")}
+        try:
+            member.load_state_dict(own)
+        except RuntimeError as problem:
+            reason = " ".join(str(problem).split())[:200]
+            raise SrjtError(
+                f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
+            ) from None
+    committee.to(chosen)
+    if chosen.type == "cuda":
+        channels_last(committee)
+    return Trained(
+        networks=committee.eval(),
+        method=method.to(chosen),
+        config=facts.config,
+        grades=facts.grades,
+        preprocess=Preprocess(
+            crop=facts.config.crop,
+            dtype=amp_dtype(facts.config, chosen) or torch.float32,
+            eval_transform=eval_transform,
+        ),
+        device=chosen,
+        cpu=facts.cpu,
+        folder=path,
+    )
