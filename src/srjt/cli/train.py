@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,8 +14,6 @@ import typer
 from srjt.cli.data import options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from srjt.data import Manifest, Split
     from srjt.training.config import TrainConfig
 
@@ -137,8 +139,16 @@ def train(
     )
     with options.writing(skipped):
         manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
-    split = _split(fold=fold, folds=folds, seed=split_seed, file=splits, official=official_split)
-    with reporter_for(settings.epochs, settings.method, quiet=quiet) as reporter, options.print_warnings():
+    split = _split(
+        fold=fold,
+        folds=folds,
+        seed=split_seed,
+        file=splits,
+        official=official_split,
+        skipping=on_bad_image == "skip",
+    )
+    quiet = quiet or os.environ.get("RANK", "0") != "0"  # of several processes one speaks
+    with _warnings_as_sentences(), reporter_for(settings.epochs, settings.method, quiet=quiet) as reporter:
         run = train_run(
             manifest,
             out=out,
@@ -159,19 +169,21 @@ def _settings(
     from srjt.training.config import TrainConfig, load_config, parse_overrides
 
     layers = [load_config(file) if file else {}, {k: v for k, v in given.items() if v is not None}]
-    layers.append({"method_options": {k: v for k, v in method_options.items() if v is not None}})
+    if chosen := {k: v for k, v in method_options.items() if v is not None}:
+        layers.append({"method_options": chosen})
     layers.append(parse_overrides(assignments))
     merged: dict[str, Any] = {}
     for layer in layers:
         for name, value in layer.items():
-            if name == "method_options":
-                value = {**merged.get(name, {}), **value}
-            merged[name] = value
+            below = merged.get(name)
+            merged[name] = (
+                {**below, **value} if isinstance(below, dict) and isinstance(value, dict) else value
+            )
     return TrainConfig.from_dict(merged)
 
 
 def _split(
-    *, fold: int | None, folds: int, seed: int, file: Path | None, official: bool
+    *, fold: int | None, folds: int, seed: int, file: Path | None, official: bool, skipping: bool
 ) -> Callable[[Manifest], Split] | None:
     """How to split what is left after bad images were skipped; None trains on everything."""
     from srjt.data import folds as make_folds
@@ -189,12 +201,31 @@ def _split(
     wanted = fold or 0
 
     def choose(manifest: Manifest) -> Split:
-        found = read_splits(file, manifest) if file else make_folds(manifest, folds=folds, seed=seed)
+        if file:
+            found = read_splits(file, manifest, allow_missing=skipping)
+        else:
+            found = make_folds(manifest, folds=folds, seed=seed)
         if not 0 <= wanted < len(found):
             raise SrjtError(f"There is no fold {wanted}: folds are numbered 0 … {len(found) - 1}.")
         return found[wanted]
 
     return choose
+
+
+@contextmanager
+def _warnings_as_sentences() -> Iterator[None]:
+    """Show a warning when it comes up (a training may take hours), as a sentence and not as a line of code."""
+    told: set[str] = set()
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if str(message) not in told:
+            told.add(str(message))
+            typer.secho(f"Warning: {message}", fg=typer.colors.YELLOW, err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
 
 
 def _read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
@@ -217,11 +248,11 @@ def _closing(metrics: Any, out: Path, *, pooled: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.training.metrics_log import last_epochs
+    from srjt.training.metrics_log import LAST, last_epochs
 
     averages = last_epochs(metrics, pooled=pooled)
     if len(averages):
-        table = Table(title="Mean over the last ten epochs and the networks")
+        table = Table(title=f"Mean over the last {min(LAST, metrics['epoch'].max())} epochs and the networks")
         table.add_column("")
         shown = ("accuracy", "mae", "macro_f1", "qwk")
         for name in shown:

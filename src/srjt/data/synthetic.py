@@ -18,7 +18,7 @@ from srjt.data.drawing import draw, random_appearance
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
 
-__all__ = ["generate", "write"]
+__all__ = ["check_empty", "generate", "write"]
 
 _DATASET, _PATIENT, _IMAGE = 0, 1, 2  # random streams, so that no image depends on how another was drawn
 

@@ -36,6 +36,10 @@ class Cdr(Standard):
         clean = 1.0 - self.noise_rate
         importance = torch.cat([(p * gradient).abs().flatten() for p, gradient in weights])
         critical = max(1, round(clean * importance.numel()))
-        threshold = importance.kthvalue(importance.numel() - critical + 1).values
+        place = importance.numel() - critical
+        if torch.are_deterministic_algorithms_enabled():  # torch refuses kthvalue then, for its indices' sake
+            threshold = importance.sort().values[place]
+        else:
+            threshold = importance.kthvalue(place + 1).values
         for parameter, gradient in weights:
             gradient.mul_(((parameter * gradient).abs() >= threshold) * clean)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -58,8 +59,10 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
 
 
 def _monai(name: str, *, channels: int) -> Maker:
+    state = random.getstate()  # the first import draws from Python's global generator
     # takes seconds, so only when one of its networks is wanted
     nets: Any = importlib.import_module("monai.networks.nets")
+    random.setstate(state)
 
     if name in _RESNETS:
         # These settings make MONAI's 2-D ResNet the same network, with the same names of weights, as the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import os
+import urllib.error
 import urllib.request
 import uuid
 from pathlib import Path
@@ -57,8 +58,9 @@ def fetch(url: str, *, timeout: float = 30.0) -> Path:
             )
         os.replace(partial, path)
     except (OSError, http.client.HTTPException) as error:
+        reason = error.reason if type(error) is urllib.error.URLError else error
         raise SrjtError(
-            f"Could not fetch {url} ({error}): put that file at {path}, or {_OTHERWISE}."
+            f"Could not fetch {url} ({reason}): put that file at {path}, or {_OTHERWISE}."
         ) from error
     finally:
         partial.unlink(missing_ok=True)

@@ -38,8 +38,13 @@ Floats = npt.NDArray[np.float64]
 
 
 def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Tensor:
-    """(B,), (B,) → (C, C) int64 counts on the same device, without host synchronisation; add them up."""
-    cell = true.reshape(-1) * num_classes + predicted.reshape(-1)
+    """(B,), (B,) → (C, C) int64 counts on the same device, without host synchronisation; add them up.
+
+    A pair with a grade outside 0 … C − 1 is not counted.
+    """
+    t, p = true.reshape(-1), predicted.reshape(-1)
+    known = (t >= 0) & (t < num_classes) & (p >= 0) & (p < num_classes)
+    cell = torch.where(known, t * num_classes + p, -1)
     cells = torch.arange(num_classes * num_classes, device=cell.device)
     return (cell[:, None] == cells).sum(dim=0).reshape(num_classes, num_classes)
 

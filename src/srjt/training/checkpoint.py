@@ -22,9 +22,10 @@ from torch import Tensor
 
 from srjt.errors import SrjtError
 
-__all__ = ["CheckpointWriter", "latest", "read", "write", "write_atomically"]
+__all__ = ["CheckpointWriter", "latest", "read", "sweep", "write", "write_atomically"]
 
 KEPT = 2
+LEFTOVERS = ".*.tmp"  # files that were never renamed
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -80,24 +81,34 @@ def checksum(tensors: Mapping[str, Tensor]) -> int:
 
 def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """The newest readable checkpoint; a damaged one is passed over, and that is said."""
-    for path in sorted(folder.glob("step-*.safetensors"), reverse=True):
+    found = sorted(folder.glob("step-*.safetensors"))
+    while found:
         try:
-            return read(path)
+            return read(found.pop())
         except SrjtError as problem:
-            warnings.warn(f"{problem} Falling back to the checkpoint before it.", stacklevel=2)
+            instead = "Falling back to the checkpoint before it." if found else "Starting from the beginning."
+            warnings.warn(f"{problem} {instead}", stacklevel=2)
     return None
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a process that was killed while writing has left behind."""
+    for leftover in folder.glob(LEFTOVERS):
+        leftover.unlink(missing_ok=True)
 
 
 class CheckpointWriter:
     """Writes in the background, one at a time; a failure is raised at the next call."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise SrjtError(f"No checkpoints can be written to {folder}: {problem.strerror}.") from None
         self.folder = folder
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        for leftover in folder.glob(".*.tmp"):  # of a process that was killed while writing
-            leftover.unlink(missing_ok=True)
+        sweep(folder)
 
     @property
     def busy(self) -> bool:
@@ -114,8 +125,11 @@ class CheckpointWriter:
     def _write(self, path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         try:
             write(path, tensors, meta)
-            for old in sorted(self.folder.glob("step-*.safetensors"))[:-KEPT]:
-                old.unlink(missing_ok=True)
+            # A later one is of a future that was given up because it was damaged.
+            before = sorted(p for p in self.folder.glob("step-*.safetensors") if p.name <= path.name)
+            for other in self.folder.glob("step-*.safetensors"):
+                if other not in before[-KEPT:]:
+                    other.unlink(missing_ok=True)
         except BaseException as failure:
             self._failure = failure
 

@@ -24,7 +24,7 @@ class Committee(nn.Module):
         self.runners: list[nn.Module] = []  # compiled twins of the members; they share their parameters
 
     def forward(self, x: Tensor) -> Tensor:
-        runners = self.runners if self.runners and self.training else list(self.members)
+        runners = self.runners or list(self.members)
         if not self.streams:
             return torch.stack([run(x) for run in runners])
         here = torch.cuda.current_stream()

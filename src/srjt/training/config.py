@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -64,29 +67,27 @@ class TrainConfig:
     sync_batchnorm: bool = False
     tune_cpu: bool = True  # find the fastest CPU setting by a short trial
     memory_share: float = 0.5  # of free GPU memory that the images may fill
-    eval_batch_size: int = 256
+    eval_batch_size: int = 1024
     checkpoint_seconds: float = 30.0  # at least this long between two checkpoints
 
     def __post_init__(self) -> None:
+        for name in _HINTS:
+            object.__setattr__(self, name, _typed(name, getattr(self, name)))
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise suggest(name, str(getattr(self, name)), choices)
         positive = ("epochs", "batch_size", "learning_rate", "image_size", "crop", "gamma", "eval_batch_size")
         for name in positive:
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise SrjtError(f"{name} must be positive; got {getattr(self, name)}.")
+        if not 0.0 <= self.weight_decay < math.inf:
+            raise SrjtError(f"weight_decay cannot be negative; got {self.weight_decay:g}.")
         if self.crop > self.image_size:
             raise SrjtError(f"crop ({self.crop}) cannot be larger than image_size ({self.image_size}).")
         if self.noise_rate is not None and not 0.0 <= self.noise_rate < 1.0:
             raise SrjtError(f"noise_rate lies in [0, 1); got {self.noise_rate:g}.")
         if not 0.0 < self.memory_share <= 1.0:
             raise SrjtError(f"memory_share lies in (0, 1]; got {self.memory_share:g}.")
-        for name in ("transition", "milestones"):  # lists from YAML and JSON
-            value = getattr(self, name)
-            if value is not None:
-                frozen = tuple(tuple(v) if isinstance(v, Sequence) else v for v in value)
-                object.__setattr__(self, name, frozen)
-        object.__setattr__(self, "method_options", dict(self.method_options))
 
     @property
     def effective_milestones(self) -> tuple[int, ...]:
@@ -111,7 +112,7 @@ class TrainConfig:
         for name in values:
             if name not in known:
                 raise suggest("setting", str(name), known)
-        return cls(**{name: _typed(name, value) for name, value in values.items()})
+        return cls(**values)
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with changes; unknown names are errors here too."""
@@ -134,6 +135,8 @@ def load_config(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text())
     except FileNotFoundError:
         raise SrjtError(f"There is no configuration file {path}.") from None
+    except OSError as problem:
+        raise SrjtError(f"The configuration file {path} cannot be read: {problem.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise SrjtError(f"{path} is not valid YAML: {' '.join(str(problem).split())}") from None
     if values is None:
@@ -156,38 +159,63 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
         *parents, leaf = name.strip().split(".")
         for parent in parents:
             target = target.setdefault(parent, {})
-        target[leaf] = yaml.safe_load(text)
+            if not isinstance(target, dict):
+                raise SrjtError(f"--set {assignment}: {parent} is given both a value and parts of one.")
+        try:
+            target[leaf] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise SrjtError(f"--set {assignment}: the value is not valid YAML.") from None
     return settings
 
 
 _HINTS = get_type_hints(TrainConfig)
 _CHOICES = {name: get_args(hint) for name, hint in _HINTS.items() if str(hint).startswith("typing.Literal")}
+_KINDS = {
+    float: "a number",
+    int: "a whole number",
+    bool: "true or false",
+    str: "a text",
+    "milestones": "a list of epochs such as [90, 120, 140]",
+    "transition": "a matrix, one list of numbers per row",
+    "method_options": "settings by name, such as method_options.per_class=true",
+}
 
 
 def _typed(name: str, value: Any) -> Any:
     """A value of the declared type, or an error that names the setting (YAML reads 1e-4 as a string)."""
     hint = _HINTS[name]
-    allowed = get_args(hint) if type(None) in get_args(hint) else (hint,)
-    if value is None and type(None) in allowed:
-        return None
-    wanted = allowed[0]
-    if wanted is float and not isinstance(value, bool):
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            pass
-    elif (
-        wanted is int
-        and isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and value == int(value)
-    ):
-        return int(value)
-    elif (wanted is bool and isinstance(value, bool)) or (wanted is str and isinstance(value, (str, Path))):
-        return str(value) if wanted is str else value
-    elif wanted not in (int, bool, str, float):
+    optional = type(None) in get_args(hint)
+    if (value is None and optional) or name in _CHOICES:
         return value
-    raise SrjtError(f"{name} takes a {wanted.__name__}; got {value!r}.")
+    wanted = get_args(hint)[0] if optional else hint
+    with contextlib.suppress(TypeError, ValueError, OverflowError):
+        if wanted is bool and isinstance(value, bool):
+            return value
+        if wanted is str and isinstance(value, (str, Path)):
+            return str(value)
+        if wanted is float and not isinstance(value, bool):
+            return float(value)
+        if wanted is int:
+            return _whole(value)
+        if name == "milestones":
+            return tuple(_whole(epoch) for epoch in value)
+        if name == "transition":
+            return tuple(tuple(float(p) for p in row) for row in value)
+        if name == "method_options":
+            return {str(option): _plain(setting) for option, setting in dict(value).items()}
+    raise SrjtError(f"{name} takes {_KINDS.get(wanted) or _KINDS[name]}; got {value!r}.")
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value).is_integer():
+        raise ValueError(value)
+    return int(float(value))
+
+
+def _plain(value: Any) -> Any:
+    """Arrays and tuples as lists, as they come back from a file."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    return [_plain(v) for v in value] if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
 def _shallow(config: TrainConfig) -> dict[str, Any]:

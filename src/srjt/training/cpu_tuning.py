@@ -69,7 +69,7 @@ def find(network: nn.Module, example: Tensor, *, name: str, cache: Path | None =
     """
     if example.ndim != 4:
         return CpuSetting()
-    key = _key(name, example)
+    key = _key(name, network, example)
     file = (cache or cache_folder()) / "cpu" / f"{key}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         return CpuSetting(**json.loads(file.read_text()))
@@ -86,7 +86,8 @@ def _seconds(network: nn.Module, example: Tensor, setting: CpuSetting) -> float:
     x = example.contiguous(memory_format=layout)
     network.train()
     best = float("inf")
-    with applied(setting, network):
+    # A network that cannot take a layout (it uses ``view``) is infinitely slow in it.
+    with applied(setting, network), contextlib.suppress(RuntimeError):
         for _ in range(1 + STEPS):
             began = time.perf_counter()
             network(x).square().mean().backward()
@@ -94,7 +95,7 @@ def _seconds(network: nn.Module, example: Tensor, setting: CpuSetting) -> float:
     return best
 
 
-def _key(name: str, example: Tensor) -> str:
+def _key(name: str, network: nn.Module, example: Tensor) -> str:
     machine = (
         platform.machine(),
         platform.processor(),
@@ -102,7 +103,7 @@ def _key(name: str, example: Tensor) -> str:
         torch.__version__,
         torch.get_num_threads(),
     )
-    text = json.dumps([*machine, name, list(example.shape)])
+    text = json.dumps([*machine, name, str(network), list(example.shape)])
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 

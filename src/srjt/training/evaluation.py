@@ -34,7 +34,7 @@ def _logits(
     try:
         for x, part in centre_batches(feed, rows, preprocess=preprocess, batch_size=batch_size):
             with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
-                logits = networks(x)
+                logits = networks(x)[:, : part.stop - part.start]
             yield logits if logits.dtype == torch.float64 else logits.float(), part
     finally:
         networks.train(training)
@@ -53,15 +53,14 @@ def confusions(
 ) -> Tensor:
     """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device: each
     network, then their ensemble (the mean of their probabilities). Nothing waits for the device."""
-    total: Tensor | None = None
+    shape = (method.networks + 1, method.num_classes, method.num_classes)
+    total = torch.zeros(shape, dtype=torch.int64, device=labels.device)
     for logits, part in _logits(networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp):
         ensemble = most_likely_grade(method.probabilities(logits).mean(dim=0))
         predicted = torch.cat([method.grades(logits), ensemble[None]])
-        counts = torch.stack(
+        total += torch.stack(
             [confusion_matrix(labels[part], p, num_classes=method.num_classes) for p in predicted]
         )
-        total = counts if total is None else total + counts
-    assert total is not None
     return total
 
 

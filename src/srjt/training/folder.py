@@ -19,7 +19,7 @@ from typing import Any
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
-from srjt.training.checkpoint import write_atomically
+from srjt.training.checkpoint import LEFTOVERS, sweep, write_atomically
 from srjt.training.config import TrainConfig
 from srjt.training.cpu_tuning import CpuSetting
 
@@ -56,7 +56,11 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_facts(folder: Path, facts: RunFacts) -> None:
-    write_json(folder / "run.json", facts.to_dict())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "run.json", facts.to_dict())
+    except OSError as problem:
+        raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
 
 
 def read_facts(folder: Path) -> RunFacts:
@@ -68,31 +72,34 @@ def read_facts(folder: Path) -> RunFacts:
         return RunFacts(
             config=TrainConfig.from_dict(raw["config"]),
             grades=tuple(str(g) for g in raw["grades"]),
-            data=dict(raw["data"]),
+            data={**raw["data"], "in_shape": [int(side) for side in raw["data"]["in_shape"]]},
             cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
             own_network=bool(raw["own_network"]),
             version=str(raw["srjt"]),
         )
     except FileNotFoundError:
         raise SrjtError(f"{folder} is not the folder of a run: there is no run.json in it.") from None
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        if isinstance(problem, SrjtError):
-            raise
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    except SrjtError as problem:
+        raise SrjtError(f"{path}: {problem}") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
+        ) from None
 
 
 def is_finished(folder: Path) -> bool:
-    return (folder / "summary.json").exists()
+    return all((folder / name).exists() for name in ("weights.safetensors", "summary.json"))
 
 
 def settle_folder(folder: Path, wanted: RunFacts) -> RunFacts:
     """Prepare a folder for a run, or take up the one that is there if it is the same; else say what differs."""
     if not (folder / "run.json").exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.is_dir() and set(folder.iterdir()) - set(folder.glob(LEFTOVERS)):
             raise SrjtError(f"{folder} holds something else already: choose another --out.")
-        folder.mkdir(parents=True, exist_ok=True)
         write_facts(folder, wanted)
+        sweep(folder)
         return wanted
+    sweep(folder)
     found = read_facts(folder)
     differences = [
         f"{name} was {was!r} and is now {now!r}"
@@ -102,6 +109,8 @@ def settle_folder(folder: Path, wanted: RunFacts) -> RunFacts:
         differences.append("the samples, labels or split are not the same")
     if found.grades != wanted.grades:
         differences.append(f"the grades were {', '.join(found.grades)}")
+    if found.own_network != wanted.own_network:
+        differences.append("a network of one's own is not one by name")
     if differences:
         raise SrjtError(
             f"{folder} holds a run of another configuration ({'; '.join(differences)}): choose another --out, "

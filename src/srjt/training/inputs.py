@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from srjt.training.randomness import Plan
 __all__ = ["Batch", "Preprocess", "TrainingSet", "centre_batches", "plan_buffers", "train_batches"]
 
 Transform = Callable[[Tensor], Tensor]
+ROUND = 64  # evaluation batches are multiples of it: sides of similar size share a shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class Preprocess:
 
     crop: int
     dtype: torch.dtype = torch.float32
+    channels_last: bool = False  # the layout of the images that are handed to the network
     train_transform: Transform | None = (
         None  # one's own: uint8 (B, 3, H, W) → float, instead of crop and flip
     )
@@ -35,7 +37,7 @@ class Preprocess:
             return pixels.to(self.dtype)
         if self.train_transform is not None:
             return self.train_transform(pixels.permute(0, 3, 1, 2))
-        return normalise(crop_and_flip(pixels, offsets, flips, size=self.crop), dtype=self.dtype)
+        return self._cut(pixels, offsets, flips)
 
     def evaluate(self, pixels: Tensor) -> Tensor:
         if pixels.ndim == 2:
@@ -43,12 +45,11 @@ class Preprocess:
         if self.eval_transform is not None:
             return self.eval_transform(pixels.permute(0, 3, 1, 2))
         centre = centre_crops(len(pixels), margin=pixels.shape[1] - self.crop)
-        return normalise(
-            crop_and_flip(
-                pixels, centre.offsets.to(pixels.device), centre.flips.to(pixels.device), size=self.crop
-            ),
-            dtype=self.dtype,
-        )
+        return self._cut(pixels, centre.offsets.to(pixels.device), centre.flips.to(pixels.device))
+
+    def _cut(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
+        images = crop_and_flip(pixels, offsets, flips, size=self.crop)  # channels last, as they are stored
+        return normalise(images if self.channels_last else images.contiguous(), dtype=self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ def train_batches(
     generator: torch.Generator,
     first: int = 0,
     part: slice = slice(None),
-) -> Iterator[Batch]:
+) -> Generator[Batch, None, None]:
     """The batches of an epoch from step ``first`` on, augmented and prepared by the method.
 
     part: the columns of each batch that this process works on, when several share it; ``Batch.rows``
@@ -106,7 +107,8 @@ class PlanBuffers(NamedTuple):
 
     def batch(self, data: TrainingSet, store_rows: Tensor, step: Tensor, preprocess: Preprocess) -> Batch:
         """Batch number ``step`` (a 0-d tensor), gathered straight from a resident store."""
-        rows, offsets, flips = (buffer.index_select(0, step.view(1))[0] for buffer in self)
+        number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
+        rows, offsets, flips = (buffer.index_select(0, number)[0] for buffer in self)
         assert data.feed.pixels is not None
         images = gather_crops(data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop)
         return Batch(normalise(images, dtype=preprocess.dtype), data.labels[rows], rows)
@@ -119,11 +121,15 @@ def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
 def centre_batches(
     feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int
 ) -> Iterator[tuple[Tensor, slice]]:
-    """Evaluation batches over store rows (N,): float images and the part of ``rows`` they are for."""
+    """Evaluation batches over store rows (N,): float images, and the part of ``rows`` they are for.
+
+    All batches have one size, so that a network is compiled (and cuDNN tuned) for it once: the last one is
+    filled up with repetitions, which the caller cuts off. The size divides N well, to repeat few.
+    """
     samples = len(rows)
-    batch_size = min(batch_size, samples)
     steps = -(-samples // batch_size)
-    padded = torch.cat([rows, rows[-1:].expand(steps * batch_size - samples)])  # the last batch is made whole
-    for step, pixels in enumerate(feed.batches(padded.view(steps, batch_size))):
-        part = slice(step * batch_size, min((step + 1) * batch_size, samples))
-        yield preprocess.evaluate(pixels[: part.stop - part.start]), part
+    even = -(-samples // steps)
+    size = min(batch_size, -(-even // ROUND) * ROUND) if samples >= ROUND else samples
+    padded = torch.cat([rows, rows[-1:].expand(max(steps * size - samples, 0))])
+    for step, pixels in enumerate(feed.batches(padded.view(steps, size))):
+        yield preprocess.evaluate(pixels), slice(step * size, min((step + 1) * size, samples))

@@ -141,10 +141,32 @@ def fit(
         """The state before step ``step_number`` of ``epoch``."""
         if writer is None:
             return
+        if not _finite(committee):  # the last good checkpoint stays the newest
+            _finish(writer)
+            raise SrjtError(
+                f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}: "
+                + _why_not_finite(method, config)
+                + " The last good checkpoint is kept."
+            )
+        log.sync()  # no checkpoint may outlive the rows of the epochs before it
         state = state_tensors(committee, optimizer, recorder)
         state["random.method"] = method_draws.get_state()
         state["random.cpu"] = torch.get_rng_state()
         writer.save(state, {"epoch": epoch, "step": step_number}, step=(epoch - 1) * steps + step_number)
+
+    def judge(name: str) -> Tensor:
+        """(K + 1, C, C) confusion counts of this process's share of a side."""
+        side = sides[name]
+        return confusions(
+            committee,
+            method,
+            feed,
+            side.rows[process.rank :: process.world],
+            side.labels[process.rank :: process.world],
+            preprocess=preprocess,
+            batch_size=config.eval_batch_size,
+            amp=amp,
+        )
 
     # ---- warm up
     began = time.perf_counter()
@@ -159,7 +181,11 @@ def fit(
             plan=plan_of(epoch),
             generator=generator(config.seed, "warm-up"),
             part=process.part(batch_size),
+            work=samples * config.epochs,
         )
+        if committee.runners:  # compiled for evaluation, too, before the clock of the first epoch starts
+            for name in sides:
+                judge(name)
     warm_up = time.perf_counter() - began
     if warm_up > 1.0:
         reporter.note(f"Warm-up (compiling, capturing) took {warm_up:.1f} s.")
@@ -199,18 +225,8 @@ def fit(
 
             # ---- evaluate
             rows = _training_rows(epoch, record, recorder.knows_truth)
-            for name, side in sides.items():
-                counts = confusions(
-                    committee,
-                    method,
-                    feed,
-                    side.rows[process.rank :: process.world],
-                    side.labels[process.rank :: process.world],
-                    preprocess=preprocess,
-                    batch_size=config.eval_batch_size,
-                    amp=amp,
-                )
-                rows += metric_rows(epoch, name, process.total(counts).cpu().numpy())
+            for name in sides:
+                rows += metric_rows(epoch, name, process.total(judge(name)).cpu().numpy())
 
             # ---- write down
             rows += [
@@ -240,6 +256,10 @@ def fit(
 def _finish(writer: checkpoint.CheckpointWriter | None) -> None:
     if writer is not None:
         writer.wait()
+
+
+def _finite(committee: Committee) -> bool:
+    return all(bool(p.isfinite().all()) for p in committee.parameters())
 
 
 def _training_rows(epoch: int, record: EpochRecord, knows_truth: bool) -> list[MetricRow]:
@@ -273,7 +293,7 @@ def _why_not_finite(method: Method, config: TrainConfig) -> str:
 
 def _peak_memory_mb(device: torch.device) -> float:
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
+        return torch.cuda.max_memory_reserved(device) / 2**20  # a graph keeps its own pool
     import resource
     import sys
 

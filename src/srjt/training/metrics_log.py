@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,20 +42,22 @@ class MetricsLog:
         if self.path is None:
             return
         if self.path.exists():
-            self.rows = [row for row in _parse(self.path.read_text()) if row.epoch < before]
-        write_atomically(self.path, _format([HEADER, *self.rows]).encode())
+            self.rows = [row for row in _parse(self.path) if row.epoch < before]
+        with _told_if_full(self.path):
+            write_atomically(self.path, _format([HEADER, *self.rows]).encode())
 
     def add(self, rows: Iterable[MetricRow]) -> None:
         fresh = list(rows)
         self.rows.extend(fresh)
         if self.path is not None:
-            try:
-                with open(self.path, "a", newline="") as file:
-                    file.write(_format(fresh))
-            except OSError as problem:
-                raise SrjtError(
-                    f"{self.path} could not be written ({problem.strerror}): make room and go on."
-                ) from None
+            with _told_if_full(self.path), open(self.path, "a", newline="") as file:
+                file.write(_format(fresh))
+
+    def sync(self) -> None:
+        """Onto the disk, so that no checkpoint outlives the rows before it."""
+        if self.path is not None:
+            with _told_if_full(self.path), open(self.path, "rb") as file:
+                os.fsync(file.fileno())
 
     def table(self) -> pd.DataFrame:
         return pd.DataFrame(self.rows, columns=list(HEADER))
@@ -63,7 +67,7 @@ def read_metrics(path: Path) -> pd.DataFrame:
     """The table of a run, finished or not."""
     if not path.exists():
         raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has begun?")
-    return pd.DataFrame(_parse(path.read_text()), columns=list(HEADER))
+    return pd.DataFrame(_parse(path), columns=list(HEADER))
 
 
 def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
@@ -83,6 +87,16 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
 
 
+@contextlib.contextmanager
+def _told_if_full(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise SrjtError(
+            f"{path} could not be written ({problem.strerror}): make room and run the same command again to go on."
+        ) from None
+
+
 def _format(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -93,10 +107,13 @@ def _format(rows: Iterable[Iterable[object]]) -> str:
     return text.getvalue()
 
 
-def _parse(text: str) -> list[MetricRow]:
-    whole = text[: text.rfind("\n") + 1]  # a line without its end was cut off while being written
-    rows = []
-    for cells in csv.reader(whole.splitlines()[1:]):
-        if len(cells) == len(HEADER):
-            rows.append(MetricRow(int(cells[0]), cells[1], cells[2], cells[3], float(cells[4])))
-    return rows
+def _parse(path: Path) -> list[MetricRow]:
+    try:
+        text = path.read_text()
+        whole = text[: text.rfind("\n") + 1]  # a line without its end was cut off while being written
+        return [
+            MetricRow(int(epoch), split, network, metric, float(value))
+            for epoch, split, network, metric, value in csv.reader(whole.splitlines()[1:])
+        ]
+    except (OSError, ValueError, csv.Error) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None

@@ -104,8 +104,9 @@ class Recorder:
     def history(self) -> pd.DataFrame:
         """One row per training sample: how often it was seen, and selected by whom; its running loss."""
         host = {name: tensor.cpu().numpy() for name, tensor in self.tensors.items()}
-        columns: dict[str, np.ndarray] = {"seen": host["seen"]}
+        # in the types that a CSV file is read back as
+        columns: dict[str, np.ndarray] = {"seen": host["seen"].astype(np.int64)}
         for k in range(len(host["selected"])):
-            columns[f"selected_{k + 1}"] = host["selected"][k]
-            columns[f"loss_{k + 1}"] = host["running_loss"][k]
+            columns[f"selected_{k + 1}"] = host["selected"][k].astype(np.int64)
+            columns[f"loss_{k + 1}"] = host["running_loss"][k].astype(np.float64)
         return pd.DataFrame(columns)

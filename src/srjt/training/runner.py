@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import torch
 
@@ -16,6 +16,8 @@ from srjt.training.state import restore, state_tensors
 from srjt.training.step import Step, capture
 
 __all__ = ["EpochRunner", "make_runner"]
+
+PAYS = 500_000  # images: compiling takes as long as it saves on these (half a minute, measured on an H200)
 
 # (plan, first step, the method's generator) → yields after each step
 EpochRunner = Callable[[Plan, int, torch.Generator], Iterator[None]]
@@ -31,14 +33,16 @@ def make_runner(
     plan: Plan,
     generator: torch.Generator,
     part: slice = slice(None),
+    work: int = 0,
 ) -> EpochRunner:
     """The fastest runner that the mode, the device and the method allow; says so once where it falls back.
 
-    plan: any epoch's, to warm up on; its shape must be that of all epochs.
+    plan: any epoch's, to warm up on; its shape must be that of all epochs. work: images of the whole training,
+    by which ``auto`` judges whether compiling pays.
     """
     method, device = step.method, data.labels.device
 
-    def batches(plan: Plan, first: int, generator: torch.Generator) -> Iterator[Batch]:
+    def batches(plan: Plan, first: int, generator: torch.Generator) -> Generator[Batch, None, None]:
         return train_batches(
             data, plan, method=method, preprocess=preprocess, generator=generator, first=first, part=part
         )
@@ -50,7 +54,7 @@ def make_runner(
 
     if device.type != "cuda" or mode == "eager" or step.gather is not None or len(plan) == 0:
         return eagerly
-    if mode in ("auto", "compiled"):
+    if mode == "compiled" or (mode == "auto" and work >= PAYS):
         compile_members(committee)
     if committee.streams == [] and len(committee.members) > 1:
         committee.streams = [torch.cuda.Stream() for _ in committee.members]
@@ -63,7 +67,9 @@ def make_runner(
     def undo() -> None:
         restore(state_tensors(committee, step.optimizer, step.recorder), before)
 
-    first_batch = next(batches(plan, 0, generator))
+    some = batches(plan, 0, generator)
+    first_batch = next(some)
+    some.close()  # a streaming feed's threads must not touch the device during capture
     own_inputs = type(method).prepare is not Method.prepare or preprocess.train_transform is not None
     if data.feed.resident and not own_inputs:
         buffers, store_rows = plan_buffers(plan, device), data.rows.to(device)
@@ -72,33 +78,31 @@ def make_runner(
         def gathered() -> None:
             step(*buffers.batch(data, store_rows, counter, preprocess))
 
-        graph = _capture(gathered, undo, committee)
-        if graph is None:
+        gather_and_step = _capture(gathered, undo, committee)
+        if gather_and_step is None:
             return eagerly
-        again = graph.replay  # holds the graph
 
-        def replay(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+        def replaying(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
             buffers.fill(plan)
             for _ in range(first, len(plan)):
-                again()
+                gather_and_step()
                 yield
 
-        return replay
+        return replaying
 
     static = Batch(*(torch.empty_like(tensor).copy_(tensor) for tensor in first_batch))
-    graph = _capture(lambda: step(*static), undo, committee)
-    if graph is None:
+    step_on_static = _capture(lambda: step(*static), undo, committee)
+    if step_on_static is None:
         return eagerly
-    once_more = graph.replay
 
-    def replay_copies(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+    def replaying_copies(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
         for batch in batches(plan, first, generator):
             for fixed, fresh in zip(static, batch, strict=True):
                 fixed.copy_(fresh, non_blocking=True)
-            once_more()
+            step_on_static()
             yield
 
-    return replay_copies
+    return replaying_copies
 
 
 def compile_members(committee: Committee) -> None:
@@ -114,10 +118,13 @@ def compile_members(committee: Committee) -> None:
 
 def _capture(
     run: Callable[[], None], undo: Callable[[], None], committee: Committee
-) -> torch.cuda.CUDAGraph | None:
-    """Capture, first with the compiled networks; if the compiler fails at their first call, without."""
+) -> Callable[[], None] | None:
+    """Capture, first with the compiled networks; if the compiler fails at their first call, without.
+
+    What is returned replays the graph, and holds ``run``: with it every tensor that the graph reads.
+    """
     try:
-        return capture(run, restore=undo)
+        graph = capture(run, restore=undo)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as problem:
@@ -127,4 +134,11 @@ def _capture(
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
         warnings.warn(f"torch.compile failed on this network ({reason}); going on without it.", stacklevel=2)
         undo()
-        return capture(run, restore=undo)
+        graph = capture(run, restore=undo)
+    if graph is None:
+        return None
+
+    def replay(graph: torch.cuda.CUDAGraph = graph, holds: Callable[[], None] = run) -> None:
+        graph.replay()
+
+    return replay

@@ -88,7 +88,7 @@ def capture(run: Callable[[], None], *, restore: Callable[[], None]) -> torch.cu
     graph: torch.cuda.CUDAGraph | None = None
     try:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             run()
     except RuntimeError as problem:
         torch.cuda.synchronize()

@@ -19,7 +19,7 @@ from srjt.data.store import OnBadImage, open_store
 from srjt.errors import SrjtError
 from srjt.training import checkpoint, cpu_tuning
 from srjt.training.config import TrainConfig
-from srjt.training.cpu_tuning import applied, channels_last
+from srjt.training.cpu_tuning import CpuSetting, applied, channels_last
 from srjt.training.devices import amp_dtype, choose_device, settle
 from srjt.training.distributed import join
 from srjt.training.folder import RunFacts, is_finished, settle_folder, write_facts, write_json
@@ -106,20 +106,27 @@ def train(
         reporter.note(f"{folder} is finished already; nothing to do.")
         return _reopened(folder, device=device, network=maker, eval_transform=eval_transform)
 
-    amp = amp_dtype(config, chosen)
-    preprocess = Preprocess(
-        crop=config.crop, dtype=amp or torch.float32, train_transform=transform, eval_transform=eval_transform
-    )
     committee = build_committee(config, method, in_shape=in_shape, network=maker)
     feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
     if chosen.type == "cuda":
         channels_last(committee.to(chosen))
-    elif facts.cpu is None and config.tune_cpu and not config.deterministic and process.world == 1:
-        example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
-        cpu = cpu_tuning.find(committee.members[0], example, name=config.network if maker is None else "own")
+    elif facts.cpu is None:
+        cpu = CpuSetting()
+        if config.tune_cpu and not config.deterministic and process.world == 1:
+            example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
+            name = config.network if maker is None else "own"
+            cpu = cpu_tuning.find(committee.members[0], example, name=name)
         facts = replace(facts, cpu=cpu)
-        if folder is not None:
+        if folder is not None and process.leads:
             write_facts(folder, facts)
+    amp = amp_dtype(config, chosen)
+    preprocess = Preprocess(
+        crop=config.crop,
+        dtype=amp or torch.float32,
+        channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
+        train_transform=transform,
+        eval_transform=eval_transform,
+    )
 
     labels, true = manifest.labels, manifest.true_labels
     sides = {

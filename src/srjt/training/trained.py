@@ -65,14 +65,19 @@ class Trained:
 
 
 def build_method(config: TrainConfig, *, num_classes: int) -> Method:
-    return methods.create(
-        config.method,
-        num_classes=num_classes,
-        noise_rate=config.noise_rate,
-        transition=config.transition,
-        convention=config.convention,
-        **config.method_options,
-    )
+    try:
+        return methods.create(
+            config.method,
+            num_classes=num_classes,
+            noise_rate=config.noise_rate,
+            transition=config.transition,
+            convention=config.convention,
+            **config.method_options,
+        )
+    except TypeError as problem:  # an option of the wrong kind: the methods compare and compute with it
+        raise SrjtError(
+            f"An option of {config.method} does not fit {dict(config.method_options)}: {problem}."
+        ) from None
 
 
 def build_committee(
@@ -99,6 +104,13 @@ def build_committee(
         )
         for k in range(method.networks)
     ]
+    if len({id(p) for member in members for p in member.parameters()}) < sum(
+        len(list(member.parameters())) for member in members
+    ):
+        raise SrjtError(
+            "The network function returned the same module twice: it must make a new one at each call, because "
+            "each of two networks needs weights of its own."
+        )
     return Committee(members)
 
 
@@ -142,6 +154,7 @@ def load_run(
         preprocess=Preprocess(
             crop=facts.config.crop,
             dtype=amp_dtype(facts.config, chosen) or torch.float32,
+            channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
             eval_transform=eval_transform,
         ),
         device=chosen,

@@ -1,0 +1,157 @@
+"""How fast the image store is built and read, and that its memory does not grow with the number of images.
+
+    python benchmarks/image_store.py --images 3000
+
+Expected: building is at least as fast per core as a plain Pillow loop (faster on large JPEGs, by draft
+decoding), and peak memory is the same for 1,000 and for 4,000 images. With a GPU also the rates of the
+resident and of the streamed feed, and the time of one batch of crops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+SIZE = 256
+
+BUILD_AND_TELL_PEAK = """
+import resource, sys
+from pathlib import Path
+import pandas as pd
+from srjt.data.manifest import Manifest
+from srjt.data.store import open_store
+root, cache, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+names = sorted(p.name for p in root.iterdir())
+names = [names[i % len(names)] for i in range(count)]
+manifest = Manifest(table=pd.DataFrame({"id": [str(i) for i in range(count)], "image": names, "grade": 0}),
+                    grades=("a",), root=root)
+open_store(manifest.select(range(min(64, count - 1))), cache=cache)  # the threads' own working memory
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+open_store(manifest, cache=cache)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def write_jpegs(folder: Path, *, count: int, width: int, height: int) -> list[Path]:
+    """Smooth pictures with some grain, so that they compress about as endoscopic images do."""
+    rng = np.random.default_rng(0)
+    bodies = []
+    for _ in range(min(count, 20)):
+        smooth = Image.fromarray(rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)).resize((width, height))
+        grain = rng.integers(-6, 7, (height, width, 3))
+        body = BytesIO()
+        Image.fromarray(np.clip(np.asarray(smooth) + grain, 0, 255).astype(np.uint8)).save(
+            body, "JPEG", quality=90
+        )
+        bodies.append(body.getvalue())
+    paths = [folder / f"{i:06d}.jpg" for i in range(count)]
+    for i, path in enumerate(paths):
+        path.write_bytes(bodies[i % len(bodies)])
+    return paths
+
+
+def peak_memory_growth(folder: Path, cache: Path, count: int) -> float:
+    """MiB by which a process grows while it builds a store of ``count`` images."""
+    arguments = [sys.executable, "-c", BUILD_AND_TELL_PEAK, str(folder), str(cache), str(count)]
+    return float(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
+
+
+def plain_pillow(paths: list[Path]) -> float:
+    """Images per second of what one would write without thinking about it."""
+    started = time.perf_counter()
+    for path in paths:
+        with Image.open(path) as image:
+            np.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+    return len(paths) / (time.perf_counter() - started)
+
+
+def building(paths: list[Path], cache: Path, *, workers: int) -> float:
+    import pandas as pd
+
+    from srjt.data.manifest import Manifest
+    from srjt.data.store import open_store
+
+    names = [path.name for path in paths]
+    table = pd.DataFrame({"id": names, "image": names, "grade": 0})
+    manifest = Manifest(table=table, grades=("a",), root=paths[0].parent)
+    started = time.perf_counter()
+    open_store(manifest, size=SIZE, cache=cache, workers=workers)
+    return len(paths) / (time.perf_counter() - started)
+
+
+def feeding(count: int, folder: Path) -> None:
+    """Rates of the feeds, and one batch's crops, on a GPU if there is one."""
+    import torch
+
+    from srjt.data.augment import draw_crops, gather_crops
+    from srjt.data.feed import StreamedFeed, open_feed
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    pixels = np.lib.format.open_memmap(folder / "feed.npy", "w+", np.uint8, (count, SIZE, SIZE, 3))
+    for row in pixels:
+        row[:] = np.random.default_rng(0).integers(0, 256, row.shape, dtype=np.uint8)
+    pixels = np.load(folder / "feed.npy", mmap_mode="r")
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(0, count, (100, 64), generator=generator)
+    for name, feed in {
+        "resident": open_feed(pixels, device=device),
+        "streamed": StreamedFeed(pixels, device=device),
+    }.items():
+        for _ in range(2):  # the first time warms up
+            wait()
+            started = time.perf_counter()
+            for _batch in feed.batches(rows):
+                pass
+            wait()
+        print(f"{name} batches on {device}: {rows.numel() / (time.perf_counter() - started):,.0f} images/s")
+    store = open_feed(pixels, device=device).pixels
+    assert store is not None
+    crops = draw_crops((64,), margin=32, generator=generator).to(device)
+    chosen = rows[0].to(device)
+    for _ in range(2):
+        wait()
+        started = time.perf_counter()
+        for _ in range(20):
+            gather_crops(store, chosen, crops.offsets, crops.flips, size=SIZE - 32)
+        wait()
+    print(f"64 crops of 224 on {device}: {(time.perf_counter() - started) / 20 * 1e3:.2f} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--images", type=int, default=3000)
+    parser.add_argument("--width", type=int, default=720)
+    parser.add_argument("--height", type=int, default=576)
+    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        (root / "jpeg").mkdir()
+        paths = write_jpegs(root / "jpeg", count=given.images, width=given.width, height=given.height)
+        for count in (given.images // 3, given.images // 3 * 4):
+            growth = peak_memory_growth(root / "jpeg", root / f"cache{count}", count)
+            print(f"peak memory growth over {count:,} images: {growth:.1f} MiB")
+        plain = plain_pillow(paths)
+        one = building(paths, root / "one", workers=1)
+        all_cores = building(paths, root / "all", workers=given.workers)
+        print(f"{given.images:,} JPEGs of {given.width} × {given.height}, images/s (against the plain loop):")
+        print(f"plain Pillow loop    {plain:8,.0f}")
+        print(f"store, 1 thread      {one:8,.0f}  ({one / plain:.2f})")
+        print(f"store, {given.workers} threads     {all_cores:8,.0f}  ({all_cores / plain:.2f})")
+        feeding(min(given.images, 2000), root)
+
+
+if __name__ == "__main__":
+    main()

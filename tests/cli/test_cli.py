@@ -1,0 +1,100 @@
+"""The command line: quick to answer, clear when it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import srjt
+from srjt import cli, methods
+from srjt.errors import SrjtError
+
+RUN = """
+import sys
+from srjt.cli import main
+try:
+    main()
+finally:
+    print("loaded:", *sorted({name.split(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+def run(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
+    """``srjt`` with these words, in this process: exit status, stdout, stderr."""
+    monkeypatch.setattr(sys, "argv", ["srjt", *words])
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    out, err = capsys.readouterr()
+    return left.value.code, out, err
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "--version"])
+def test_help_and_version_answer_without_torch(word: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN, word], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0
+    loaded = done.stderr.split("loaded:")[1].split()
+    assert not {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai"} & set(loaded)
+    if word == "--version":
+        assert done.stdout == f"srjt {srjt.__version__}\n"
+    else:
+        assert "methods" in done.stdout
+
+
+def test_methods_lists_all_of_them(monkeypatch, capsys) -> None:
+    status, out, _ = run(monkeypatch, capsys, "methods")
+    assert status == 0
+    first_cells = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
+    assert [cell for cell in first_cells if cell] == list(methods.names())
+    assert max(map(len, out.splitlines())) <= 80
+    for heading in ("name", "nets", "scores by", "updates from", "needs", "paper"):
+        assert heading in out
+
+
+def test_methods_plain_is_for_scripts(monkeypatch, capsys) -> None:
+    status, out, _ = run(monkeypatch, capsys, "methods", "--plain")
+    assert status == 0
+    assert out.splitlines() == list(methods.names())
+
+
+def test_a_misspelt_command_exits_2_and_is_suggested(monkeypatch, capsys) -> None:
+    status, out, err = run(monkeypatch, capsys, "methds")
+    assert status == 2
+    assert out == ""
+    assert "methods" in err
+
+
+def test_a_misspelt_option_exits_2(monkeypatch, capsys) -> None:
+    status, _, err = run(monkeypatch, capsys, "methods", "--plane")
+    assert status == 2
+    assert "--plain" in err
+
+
+def test_a_problem_with_the_input_is_one_sentence_and_status_2(monkeypatch, capsys) -> None:
+    def fail() -> None:
+        raise SrjtError("The grade column is missing.")
+
+    monkeypatch.setattr(cli, "app", fail)
+    status, out, err = run(monkeypatch, capsys, "methods")
+    assert (status, out, err) == (2, "", "srjt: The grade column is missing.\n")
+
+
+def test_a_traceback_can_be_asked_for(monkeypatch) -> None:
+    def fail() -> None:
+        raise SrjtError("The grade column is missing.")
+
+    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setenv("SRJT_TRACEBACK", "1")
+    with pytest.raises(SrjtError, match="grade column"):
+        cli.main()
+
+
+def test_python_m_srjt_is_srjt() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "srjt", "--version"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == f"srjt {srjt.__version__}\n"

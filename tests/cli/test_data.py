@@ -1,0 +1,292 @@
+"""``srjt data`` as a person runs it, in a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from srjt.cli import main
+from srjt.data.sources import dr, limuc
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def srjt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs ``srjt data …`` in a folder of its own: exit status, output, messages."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["srjt", "data", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        code = left.value.code
+        return code if isinstance(code, int) else 0, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    """40 good images of 20 patients, two per patient, grades 0 … 3."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    rows = ["image,grade,patient"]
+    for number in range(40):
+        pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+        rows.append(f"{number}.png,{number // 2 % 4},p{number // 2}")
+    (folder / "labels.csv").write_text("\n".join(rows))
+    return folder / "labels.csv"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_inspect_shows_what_was_understood(srjt: Run, labels: Path) -> None:
+    code, out, _ = srjt("inspect", labels)
+    assert code == 0
+    assert "image: column 'image' (by its name)" in out
+    assert "│ all   │     40 │" in out
+    assert "Images per patient: 2" in out
+    assert "8×8 (40)" in out
+    assert "No problems found." in out
+    assert Image.open("contact_sheet.png").width > 500
+    assert not Path("problems.csv").exists()
+
+
+def test_inspect_tells_all_problems_and_leaves_with_1(srjt: Run, labels: Path) -> None:
+    (labels.parent / "3.png").unlink()
+    (labels.parent / "4.png").write_bytes(b"")
+    with labels.open("a") as file:
+        file.write("\n41.png,x,p1\n0.png,0,p0\n")
+    code, out, _ = srjt("inspect", labels, "--problems", "list/all.csv", "--sheet", "[a].png")
+    assert code == 1
+    assert "error: 1 missing-image" in out
+    assert "error: 1 empty-image" in out
+    assert "error: 1 invalid-grade" in out
+    assert "41.png: line 42: 'x' is not one of 0, 1, 2, 3" in out
+    assert "warning: 1 duplicate-row" in out
+    assert [row["severity"] for row in rows(Path("list/all.csv"))].count("error") == 3
+    assert "Examples of each grade: [a].png" in out
+
+
+def test_inspect_with_warnings_only_is_fine(srjt: Run, labels: Path) -> None:
+    code, out, _ = srjt("inspect", labels, "--no-decode", "--folds", 9)
+    assert code == 0
+    assert "warning: 4 few-patients" in out
+    assert "… and 1 more" in out
+    assert not Path("contact_sheet.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["inspect", "LABELS", "--grade-column", "grad"], "did you mean 'grade'?"),
+        (["inspect", "LABELS", "--grades", "mild"], "At least two grades"),
+        (["inspect", "LABELS", "--images", "."], "None of the 40 images is there"),
+        (["inspect", "nowhere.csv"], "nowhere.csv does not exist"),
+        (["split", "LABELS", "--folds", "2"], "At least 3 folds"),
+        (["split", "LABELS", "--out", "."], ". cannot be written: Is a directory"),
+        (["corrupt", "LABELS"], "either --rate or --rho"),
+        (["corrupt", "LABELS", "--rate", "0.1", "--rho", "0.1"], "either --rate or --rho"),
+        (["corrupt", "LABELS", "--rate", "0.1", "--noise", "quasy"], "did you mean 'quasi'?"),
+        (["corrupt", "LABELS", "--rate", "0.1", "--out", "LABELS"], "is the source itself"),
+        (["limuc", "nowhere"], "--download fetches"),
+        (["dr", "."], "trainLabels.csv"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_status_2(
+    srjt: Run, labels: Path, arguments: list[str], sentence: str
+) -> None:
+    code, _, err = srjt(*[str(labels) if argument == "LABELS" else argument for argument in arguments])
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_split_writes_folds_without_shared_patients(srjt: Run, labels: Path) -> None:
+    code, out, err = srjt("split", labels, "--out", "a.csv")
+    assert (code, err) == (0, "")
+    assert "24 (12)" in out
+    patient_of = {row["image"]: row["patient"] for row in rows(labels)}
+    written = rows(Path("a.csv"))
+    assert len(written) == 5 * 40
+    sides = {(row["fold"], patient_of[row["id"]], row["split"]) for row in written}
+    assert len(sides) == 5 * 20
+    srjt("split", labels, "--out", "b.csv")
+    srjt("split", labels, "--out", "c.csv", "--seed", 1)
+    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes() != Path("c.csv").read_bytes()
+
+
+def test_split_without_patients_warns_once(srjt: Run, labels: Path) -> None:
+    labels.write_text(labels.read_text().replace("patient", "remark"))
+    code, _, err = srjt("split", labels)
+    assert code == 0
+    assert err.count("leakage") == 1
+    assert err.startswith("Warning: There are no patient ids")
+
+
+def test_bad_rows_stop_a_split_or_are_skipped_and_listed(srjt: Run, labels: Path) -> None:
+    with labels.open("a") as file:
+        file.write("\n41.png,,p1\n")
+    code, _, err = srjt("split", labels)
+    assert code == 2
+    assert "--on-bad-image skip" in err
+    code, _, _ = srjt("split", labels, "--on-bad-image", "skip")
+    assert code == 0
+    assert [row["where"] for row in rows(Path("skipped.csv"))] == ["41.png"]
+
+
+def test_corrupt_writes_both_columns_and_says_the_rates(srjt: Run, labels: Path) -> None:
+    code, out, _ = srjt("corrupt", labels, "--noise", "quasi", "--rate", 0.4, "--seed", 3)
+    assert code == 0
+    noisy = rows(Path("labels_quasi_0.4_seed3.csv"))
+    assert [row["true_grade"] for row in noisy] == [row["grade"] for row in rows(labels)]
+    wrong = np.mean([row["grade"] != row["true_grade"] for row in noisy])
+    assert 0 < wrong < 1
+    (total,) = [line.replace("│", "").split() for line in out.splitlines() if "all" in line]
+    assert total == ["all", "40", "0.4000", f"{wrong:.4f}"]
+    code, out, _ = srjt("inspect", "labels_quasi_0.4_seed3.csv")  # its images are found from here
+    assert code == 0
+    assert "true grade: column 'true_grade'" in out
+
+
+def test_noise_belongs_to_the_sample_not_to_the_row(srjt: Run, labels: Path) -> None:
+    srjt("corrupt", labels, "--rho", 0.2, "--out", "a.csv")
+    header, *body = labels.read_text().splitlines()
+    labels.write_text("\n".join([header, *body[::-1]]))
+    srjt("corrupt", labels, "--rho", 0.2, "--out", "b.csv")
+    first, second = ({row["id"]: row["grade"] for row in rows(Path(name))} for name in ("a.csv", "b.csv"))
+    assert first == second
+
+
+def test_noise_is_not_put_on_noise(srjt: Run, labels: Path) -> None:
+    srjt("corrupt", labels, "--rate", 0.4, "--out", "noisy.csv")
+    code, _, err = srjt("corrupt", "noisy.csv", "--rate", 0.4)
+    assert code == 2
+    assert "true grades already" in err
+    code, _, _ = srjt(
+        "corrupt", "noisy.csv", "--rate", 0.4, "--grade-column", "true_grade", "--out", "again.csv"
+    )
+    assert code == 0
+    assert [r["grade"] for r in rows(Path("again.csv"))] == [r["grade"] for r in rows(Path("noisy.csv"))]
+
+
+def test_test_labels_stay_clean_unless_told(srjt: Run, labels: Path) -> None:
+    header, *body = labels.read_text().splitlines()
+    sided = [f"{row},{'test' if number < 20 else 'train'}" for number, row in enumerate(body)]
+    labels.write_text("\n".join([f"{header},split", *sided]))
+
+    def wrong(side: str) -> int:
+        return sum(r["grade"] != r["true_grade"] for r in rows(Path("noisy.csv")) if r["split"] == side)
+
+    code, out, _ = srjt("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv")
+    assert code == 0
+    assert "The 20 labels for test stay clean." in out
+    assert wrong("test") == 0 < wrong("train")
+    srjt("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv", "--include-test")
+    assert wrong("test") > 0
+
+
+def small_limuc() -> bytes:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as opened:
+        for number in range(8):
+            pixels = np.random.default_rng(number).integers(0, 256, (16, 16, 3), dtype=np.uint8)
+            bmp = io.BytesIO()
+            Image.fromarray(pixels).save(bmp, "BMP")
+            name = f"patient_based_classified_images/{number // 2}/Mayo {number % 4}/{number}.bmp"
+            opened.writestr(name, bmp.getvalue())
+    return archive.getvalue()
+
+
+class BreaksOff(BaseHTTPRequestHandler):
+    """Sends at most 3,000 bytes, then the line is dead."""
+
+    body = small_limuc()
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(self.body) - start))
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(self.body) - 1}/{len(self.body)}")
+        self.end_headers()
+        self.wfile.write(self.body[start : start + 3000])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def mirror() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), BreaksOff) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/x.zip"
+        server.shutdown()
+        thread.join()
+
+
+def test_limuc_is_fetched_over_a_breaking_line_and_checked(
+    srjt: Run, mirror: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = srjt("limuc", "uc", "--download", "--url", mirror)
+    assert code == 1  # whole, but not the published thing
+    assert BreaksOff.asked > 1
+    assert "8 images where 11,276 were published" in out
+    assert "Mayo 3: 2 images where 865 were published" in out
+    assert [item.name for item in Path("uc").iterdir()] == ["patient_based_classified_images"]
+
+    monkeypatch.setattr(limuc, "COUNTS", (2, 2, 2, 2))
+    monkeypatch.setattr(limuc, "PATIENTS", 4)
+    asked = BreaksOff.asked
+    code, out, _ = srjt("limuc", "uc", "--download", "--url", mirror)
+    assert code == 0
+    assert "All counts are as published." in out
+    assert BreaksOff.asked == asked  # nothing to fetch
+
+
+def test_dr_counts_labels_and_images(srjt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("dr/train").mkdir(parents=True)
+    Path("dr/trainLabels.csv").write_text(
+        "image,level\n1_left,0\n1_right,1\n2_left,2\n2_right,3\n3_left,4\n3_right,0\n"
+    )
+    for name in ("1_left", "1_right", "2_left", "2_right", "3_left"):
+        Image.new("RGB", (8, 8)).save(f"dr/train/{name}.jpeg")
+    code, out, _ = srjt("dr", "dr")
+    assert code == 1
+    assert "6 labels where Kaggle has 35,126" in out
+    assert "1 of 6 images are not in" in out
+    Image.new("RGB", (8, 8)).save("dr/train/3_right.jpeg")
+    monkeypatch.setattr(dr, "COUNTS", (2, 1, 1, 1, 1))
+    code, out, _ = srjt("dr", "dr")
+    assert code == 0
+    assert "as published by Kaggle; every image is there" in out
+
+
+def test_every_command_has_help_that_fits(srjt: Run) -> None:
+    for command in ("inspect", "split", "corrupt", "synthetic", "limuc", "dr"):
+        code, out, _ = srjt(command, "--help")
+        assert code == 0
+        assert max(map(len, out.splitlines())) <= 80

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from srjt.data import Manifest, Problem, check, from_arrays, settle, write_problems
+from srjt.data.checks import image_sizes
+from srjt.data.problems import examples
+from srjt.errors import SrjtError
+
+
+def noise_image(seed: int, size: tuple[int, int] = (20, 16)) -> Image.Image:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    return Image.fromarray(pixels)
+
+
+def manifest(folder: Path, grades: dict[str, int], patients: list[str] | None = None) -> Manifest:
+    table = pd.DataFrame({"id": list(grades), "image": list(grades), "grade": list(grades.values())})
+    if patients is not None:
+        table["patient"] = patients
+    return Manifest(table=table, grades=("0", "1", "2"), root=folder)
+
+
+def test_all_faults_of_the_images_are_found_at_once(tmp_path: Path) -> None:
+    noise_image(0).save(tmp_path / "good.png")
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("this is no image")
+    (tmp_path / "folder.png").mkdir()
+    noise_image(1, (200, 200)).save(tmp_path / "cut.jpg")
+    whole = (tmp_path / "cut.jpg").read_bytes()
+    (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) // 2])
+    noise_image(2).save(tmp_path / "one.bmp")
+    noise_image(2).save(tmp_path / "two.png")  # the same pixels in another format
+    noise_image(3).save(tmp_path / "three.png")
+    noise_image(3).save(tmp_path / "four.png")
+    grades = dict.fromkeys(["good.png", "gone.png", "empty.png", "text.png", "folder.png", "cut.jpg"], 0)
+    grades |= {"one.bmp": 1, "two.png": 1, "three.png": 0, "four.png": 2}
+    seen: list[tuple[int, int]] = []
+    problems = check(
+        manifest(tmp_path, grades, [*"aaaaaa", "b", "b", "c", "d"]),
+        folds=1,
+        workers=2,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert {(problem.kind, problem.where) for problem in problems} == {
+        ("missing-image", "gone.png"),
+        ("missing-image", "folder.png"),
+        ("empty-image", "empty.png"),
+        ("unreadable-image", "text.png"),
+        ("unreadable-image", "cut.jpg"),
+        ("identical-images", "one.bmp"),
+        ("identical-images-other-grade", "three.png"),
+    }
+    detail = {problem.where: problem.detail for problem in problems}
+    assert detail["three.png"] == "same pixels as four.png; grades 0 and 2; patients c and d"
+    assert detail["one.bmp"] == "same pixels as two.png"
+    assert "cut short" in detail["cut.jpg"]
+    assert seen == [(n + 1, 10) for n in range(10)]
+
+
+def test_images_in_memory_are_compared_too() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
+    pixels[3] = pixels[1]
+    problems = check(from_arrays(pixels, [0, 1, 1, 0], patients=[1, 2, 3, 4]).manifest, folds=2)
+    assert [(problem.kind, problem.where) for problem in problems] == [("identical-images-other-grade", "1")]
+
+
+def test_images_that_are_all_elsewhere_are_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match=r"None of the 2 images is there.*--images"):
+        check(manifest(tmp_path, {"a.png": 0, "b.png": 1}))
+    assert check(manifest(tmp_path, {"a.png": 0, "b.png": 1}, ["1", "2"]), images=False, folds=0) == []
+
+
+def test_patients_are_counted_per_grade(tmp_path: Path) -> None:
+    grades = {"a": 0, "b": 0, "c": 0, "d": 1, "e": 1}
+    problems = check(manifest(tmp_path, grades, ["p", "q", "r", "p", "p"]), images=False, folds=3)
+    assert problems == [
+        Problem("few-patients", "grade 1", "1 patients for 3 folds"),
+        Problem("few-patients", "grade 2", "0 patients for 3 folds"),
+    ]
+    problems = check(manifest(tmp_path, grades), images=False, folds=2)
+    assert [(problem.kind, problem.where) for problem in problems] == [
+        ("missing-patient", "all samples"),
+        ("few-patients", "grade 2"),
+    ]
+
+
+def test_sizes_are_read_from_the_files_that_can_be(tmp_path: Path) -> None:
+    noise_image(0, (30, 20)).save(tmp_path / "a.png")
+    np.save(tmp_path / "b.npy", np.zeros((7, 9), dtype=np.uint8))
+    whole = manifest(tmp_path, {"a.png": 0, "b.npy": 1, "gone.png": 1})
+    assert image_sizes(whole) == [(30, 20), (9, 7)]
+    assert image_sizes(whole, sample=1) == [(30, 20)]
+
+
+PROBLEMS = [
+    Problem("identical-images", "a", "same pixels as c"),
+    Problem("missing-image", "b", "gone"),
+    Problem("invalid-grade", "line 7", "'x' is not one of 0, 1"),
+]
+
+
+def test_unusable_samples_stop_or_are_left_out_and_listed(tmp_path: Path) -> None:
+    whole = manifest(tmp_path, {"a": 0, "b": 1, "c": 2})
+    listed_in = tmp_path / "skipped.csv"
+    with pytest.raises(
+        SrjtError, match=r"2 unusable samples \(1 missing-image, 1 invalid-grade; the first: b"
+    ):
+        settle(whole, PROBLEMS, listed_in=listed_in)
+    assert settle(whole, PROBLEMS, on_bad_image="skip", listed_in=listed_in).ids == ["a", "c"]
+    with listed_in.open(newline="") as file:
+        assert [row["where"] for row in csv.DictReader(file)] == ["b", "line 7"]
+    with pytest.raises(SrjtError, match="did you mean 'skip'"):
+        settle(whole, PROBLEMS, on_bad_image="skp")
+    with pytest.raises(SrjtError, match="No usable sample"):
+        settle(whole.select([1]), PROBLEMS, on_bad_image="skip")
+
+
+def test_warnings_alone_change_nothing(tmp_path: Path) -> None:
+    whole = manifest(tmp_path, {"a": 0, "b": 1})
+    assert settle(whole, PROBLEMS[:1], listed_in=tmp_path / "skipped.csv") is whole
+    assert not (tmp_path / "skipped.csv").exists()
+
+
+def test_problems_are_counted_with_their_first_examples(tmp_path: Path) -> None:
+    many = [Problem("few-patients", "grade 1"), *[Problem("missing-image", str(n)) for n in range(9)]]
+    (kind, severity, count, first), last = examples(many)
+    assert (kind, severity, count) == ("missing-image", "error", 9)
+    assert [problem.where for problem in first] == ["0", "1", "2"]
+    assert last[:3] == ("few-patients", "warning", 1)
+    write_problems(many, tmp_path / "problems.csv")
+    assert len((tmp_path / "problems.csv").read_text().splitlines()) == 11

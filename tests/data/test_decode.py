@@ -1,0 +1,383 @@
+"""Every kind of file is written for real and its pixels compared with what was drawn."""
+
+from __future__ import annotations
+
+import builtins
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from srjt.data.decode import IMAGE_SUFFIXES, BadImageError, read_image
+from srjt.data.depth import stretch, to_8bit
+from srjt.errors import SrjtError
+
+RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
+
+
+@pytest.fixture
+def colours() -> np.ndarray:
+    """(4, 6, 3) uint8 without any symmetry."""
+    return np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.tif", "A.TIFF"])
+def test_lossless_formats_come_back_exactly(tmp_path: Path, colours: np.ndarray, name: str) -> None:
+    Image.fromarray(colours).save(tmp_path / name)
+    picture = read_image(tmp_path / name)
+    assert picture.dtype == np.uint8
+    assert np.array_equal(picture, colours)
+
+
+def test_lossless_webp(tmp_path: Path, colours: np.ndarray) -> None:
+    Image.fromarray(colours).save(tmp_path / "a.webp", lossless=True)
+    assert np.array_equal(read_image(tmp_path / "a.webp"), colours)
+
+
+def test_the_content_decides_and_not_the_suffix(tmp_path: Path, colours: np.ndarray) -> None:
+    Image.fromarray(colours).save(tmp_path / "really_a_png.jpg", format="PNG")
+    assert np.array_equal(read_image(tmp_path / "really_a_png.jpg"), colours)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".tif", ".png", ".webp"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_exif_orientation_is_undone(tmp_path: Path, suffix: str, orientation: int) -> None:
+    upright = np.zeros((16, 32, 3), np.uint8)
+    upright[:8, :16], upright[:8, 16:], upright[8:, :16] = RED, GREEN, BLUE  # bottom right stays black
+    stored = {
+        1: lambda a: a,
+        2: np.fliplr,
+        3: lambda a: np.rot90(a, 2),
+        4: np.flipud,
+        5: lambda a: a.swapaxes(0, 1),
+        6: lambda a: np.rot90(a, 1),  # the camera was held turned: the viewer must turn it clockwise
+        7: lambda a: np.rot90(a, 2).swapaxes(0, 1),
+        8: lambda a: np.rot90(a, -1),
+    }[orientation](upright)
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {".jpg": {"quality": 95, "subsampling": 0}, ".webp": {"lossless": True}}.get(suffix, {})
+    path = tmp_path / f"a{suffix}"
+    Image.fromarray(np.ascontiguousarray(stored)).save(path, exif=exif, **options)
+    picture = read_image(path)
+    assert picture.shape == upright.shape
+    assert np.abs(picture.astype(int) - upright).max() <= 12  # JPEG is not exact
+
+
+def test_cmyk(tmp_path: Path) -> None:
+    cmyk = np.zeros((8, 8, 4), np.uint8)
+    cmyk[:, :, 1:3] = 255  # magenta and yellow ink: red
+    Image.fromarray(cmyk, "CMYK").save(tmp_path / "a.tif")
+    assert np.array_equal(read_image(tmp_path / "a.tif"), np.broadcast_to(np.uint8(RED), (8, 8, 3)))
+    Image.fromarray(cmyk, "CMYK").save(tmp_path / "a.jpg", quality=95)
+    assert np.abs(read_image(tmp_path / "a.jpg")[4, 4].astype(int) - RED).max() <= 6
+
+
+def test_palette_with_and_without_a_transparent_colour(tmp_path: Path) -> None:
+    palette = Image.fromarray(np.uint8([[0, 1], [2, 1]]), "P")
+    palette.putpalette([*RED, *GREEN, *BLUE])
+    palette.save(tmp_path / "opaque.png")
+    palette.save(tmp_path / "clear.png", transparency=1)
+    palette.save(tmp_path / "a.gif")
+    expected = np.uint8([[RED, GREEN], [BLUE, GREEN]])
+    assert np.array_equal(read_image(tmp_path / "opaque.png"), expected)
+    assert np.array_equal(read_image(tmp_path / "a.gif"), expected)
+    assert np.array_equal(read_image(tmp_path / "clear.png"), np.uint8([[RED, BLACK], [BLUE, BLACK]]))
+
+
+def test_alpha_is_laid_on_black(tmp_path: Path) -> None:
+    rgba = np.uint8([[[200, 100, 50, 255], [200, 100, 50, 0], [200, 100, 50, 128]]])
+    Image.fromarray(rgba).save(tmp_path / "a.png")
+    opaque, clear, half = read_image(tmp_path / "a.png")[0]
+    assert tuple(opaque) == (200, 100, 50)
+    assert tuple(clear) == BLACK
+    assert np.abs(half.astype(int) - (100, 50, 25)).max() <= 1
+
+
+def test_grey_with_alpha(tmp_path: Path) -> None:
+    Image.fromarray(np.uint8([[[80, 255], [80, 0]]]), "LA").save(tmp_path / "a.png")
+    assert read_image(tmp_path / "a.png").tolist() == [[[80, 80, 80], [0, 0, 0]]]
+
+
+def test_one_bit_and_grey(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[True, False, True]])).convert("1").save(tmp_path / "bit.png")
+    assert read_image(tmp_path / "bit.png").tolist() == [[list(WHITE), list(BLACK), list(WHITE)]]
+    Image.fromarray(np.uint8([[7, 130]])).save(tmp_path / "grey.png")
+    assert read_image(tmp_path / "grey.png").tolist() == [[[7, 7, 7], [130, 130, 130]]]
+
+
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_sixteen_bits_are_taken_full_range(tmp_path: Path, suffix: str) -> None:
+    Image.fromarray(np.uint16([[0, 257, 128 * 257, 65535]])).save(tmp_path / f"a{suffix}")
+    assert read_image(tmp_path / f"a{suffix}")[0, :, 0].tolist() == [0, 1, 128, 255]
+
+
+def test_sixteen_bit_colour_png(tmp_path: Path) -> None:
+    """Pillow cannot write one, so the file is put together by hand."""
+    import zlib
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    row = b"\0" + np.array([65535, 128 * 257, 0], ">u2").tobytes()
+    header = struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(row)) + chunk(b"IEND", b"")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + body)
+    assert read_image(tmp_path / "a.png").tolist() == [[[255, 128, 0]]]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.float32([[0, 0.5, 1]]), [0, 128, 255]),
+        (np.float32([[-100, 0, 100]]), [0, 128, 255]),
+        (np.int32([[-1000, 0, 1000]]), [0, 128, 255]),
+        (np.int32([[0, 1_000_000, 500_000]]), [0, 255, 128]),
+    ],
+)
+def test_32_bit_tiff(tmp_path: Path, values: np.ndarray, expected: list[int]) -> None:
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    assert np.abs(read_image(tmp_path / "a.tif")[0, :, 0].astype(int) - expected).max() <= 1
+
+
+def test_first_frame_of_an_animation(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLUE)]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    assert tuple(read_image(tmp_path / "a.gif")[0, 0]) == RED
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.uint8([[0, 128, 255]]),
+        np.uint8([[[0], [128], [255]]]),
+        np.uint16([[0, 128 * 257, 65535]]),
+        np.float64([[0, 128 / 255, 1]]),
+        np.float32(np.repeat([[[0.0], [128 / 255], [1.0]]], 3, axis=2)),
+    ],
+)
+def test_npy(tmp_path: Path, values: np.ndarray) -> None:
+    np.save(tmp_path / "a.npy", values)
+    assert read_image(tmp_path / "a.npy").tolist() == [[[v] * 3 for v in (0, 128, 255)]]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (np.float32([[0, 300]]), "[0, 1]; it spans 0 to 300"),
+        (np.float32([[0, np.nan]]), "[0, 1]"),
+        (np.zeros((2, 2, 4), np.uint8), "not 2×2×4"),
+        (np.zeros((0, 2), np.uint8), "not 0×2"),
+        (np.int64([[1]]), "int64"),
+        (np.array([[{}]]), "pickle"),
+    ],
+)
+def test_unusable_npy(tmp_path: Path, values: np.ndarray, says: str) -> None:
+    np.save(tmp_path / "a.npy", values, allow_pickle=True)
+    with pytest.raises(BadImageError) as caught:
+        read_image(tmp_path / "a.npy")
+    assert says in str(caught.value)
+    assert str(tmp_path / "a.npy") in str(caught.value)
+
+
+def test_depth_rules() -> None:
+    assert to_8bit(np.array([False, True])).tolist() == [0, 255]
+    assert to_8bit(np.array([65535], ">u2")).tolist() == [255]
+    assert stretch(np.array([np.nan, 1.0, np.inf, 3.0])).tolist() == [0, 0, 255, 255]
+    assert stretch(np.array([7, 7])).tolist() == [0, 0]
+
+
+# Resizing
+
+
+def test_squash_and_crop(tmp_path: Path) -> None:
+    wide = np.zeros((40, 80, 3), np.uint8)
+    wide[:, :20], wide[:, 20:60], wide[:, 60:] = RED, GREEN, BLUE
+    Image.fromarray(wide).save(tmp_path / "a.png")
+    squashed = read_image(tmp_path / "a.png", size=8)
+    assert squashed.shape == (8, 8, 3)
+    assert [tuple(squashed[4, x]) for x in (0, 4, 7)] == [RED, GREEN, BLUE]
+    cropped = read_image(tmp_path / "a.png", size=8, resize="crop")
+    short_side = Image.fromarray(wide).resize((16, 8), Image.Resampling.BILINEAR)
+    assert np.array_equal(cropped, np.asarray(short_side)[:, 4:12])  # the definition, in two steps
+    assert tuple(cropped[4, 4]) == GREEN
+    Image.fromarray(wide.swapaxes(0, 1).copy()).save(tmp_path / "tall.png")
+    tall = read_image(tmp_path / "tall.png", size=8, resize="crop")
+    assert np.array_equal(tall, cropped.swapaxes(0, 1))
+
+
+def test_shrinking_averages_instead_of_picking(tmp_path: Path) -> None:
+    checkers = (np.indices((64, 64)).sum(axis=0) % 2 * 255).astype(np.uint8)
+    Image.fromarray(checkers).save(tmp_path / "a.png")
+    assert np.abs(read_image(tmp_path / "a.png", size=8).astype(int) - 128).max() <= 6
+
+
+def test_small_images_are_enlarged(tmp_path: Path) -> None:
+    Image.new("RGB", (3, 5), RED).save(tmp_path / "a.png")
+    assert np.array_equal(read_image(tmp_path / "a.png", size=9), np.broadcast_to(np.uint8(RED), (9, 9, 3)))
+
+
+def test_a_large_jpeg_drafted_looks_like_the_full_decode(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 255, 1024)
+    picture = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None], 128.0), axis=2).astype(np.uint8)
+    Image.fromarray(picture).save(tmp_path / "a.jpg", quality=95)
+    full = Image.open(tmp_path / "a.jpg").resize((32, 32), Image.Resampling.BILINEAR)
+    drafted = read_image(tmp_path / "a.jpg", size=32)
+    assert np.abs(drafted.astype(int) - np.asarray(full)).max() <= 4
+
+
+def test_misspelt_rule_and_impossible_size(tmp_path: Path) -> None:
+    Image.new("RGB", (3, 5)).save(tmp_path / "a.png")
+    with pytest.raises(SrjtError, match="did you mean 'crop'"):
+        read_image(tmp_path / "a.png", size=8, resize="corp")  # type: ignore[arg-type]
+    with pytest.raises(SrjtError, match="at least 1 pixel"):
+        read_image(tmp_path / "a.png", size=0)
+
+
+# Files that are no images
+
+
+def test_missing_empty_folder_and_text(tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("not a picture")
+    (tmp_path / "folder.png").mkdir()
+    for name, says in {
+        "missing.png": "no such file",
+        "empty.png": "0 bytes",
+        "text.png": "not an image",
+        "folder.png": "a folder",
+    }.items():
+        with pytest.raises(BadImageError, match=says) as caught:
+            read_image(tmp_path / name)
+        assert name in str(caught.value)
+        assert says in caught.value.reason
+        assert name not in caught.value.reason
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".bmp", ".tif", ".webp", ".gif", ".npy", ".dcm"])
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_truncated(tmp_path: Path, suffix: str, share: float) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    path = tmp_path / f"a{suffix}"
+    if suffix == ".npy":
+        np.save(path, noise)
+    elif suffix == ".dcm":
+        write_dicom(path, noise, photometric="RGB")
+    else:
+        Image.fromarray(noise).save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    with pytest.raises(BadImageError, match=str(path)):
+        read_image(path)
+
+
+def test_decompression_bomb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("L", (200, 200)).save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
+    with pytest.raises(BadImageError, match="larger than 20,000 pixels"):
+        read_image(tmp_path / "a.png")
+
+
+def test_postscript_is_never_run(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
+    with pytest.raises(BadImageError, match="not an image"):
+        read_image(tmp_path / "a.png")
+
+
+# DICOM
+
+
+def write_dicom(path: Path, values: np.ndarray, *, photometric: str = "MONOCHROME2", **more: object) -> None:
+    from pydicom.dataset import FileDataset, FileMetaDataset
+    from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
+
+    meta = FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
+    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["test"])
+    data = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+    colour = photometric in {"RGB", "YBR_FULL"}
+    shape = values.shape[:-1] if colour else values.shape
+    data.Rows, data.Columns = shape[-2:]
+    data.SamplesPerPixel = 3 if colour else 1
+    if colour:
+        data.PlanarConfiguration = 0
+    data.PhotometricInterpretation = photometric
+    data.BitsAllocated = data.BitsStored = values.dtype.itemsize * 8
+    data.HighBit = data.BitsStored - 1
+    data.PixelRepresentation = int(values.dtype.kind == "i")
+    for name, value in more.items():
+        setattr(data, name, value)
+    data.PixelData = values.tobytes()
+    data.save_as(path)
+
+
+def test_dicom_rescale_then_window(tmp_path: Path) -> None:
+    stored = np.uint16([[0, 1000, 1040, 1080, 4000]])  # −1000, 0, 40, 80 and 3000 after the rescale
+    write_dicom(
+        tmp_path / "a.dcm", stored, RescaleSlope=1, RescaleIntercept=-1000, WindowCenter=40.5, WindowWidth=81
+    )
+    assert read_image(tmp_path / "a.dcm")[0, :, 0].tolist() == [0, 0, 128, 255, 255]
+
+
+def test_dicom_window_functions(tmp_path: Path) -> None:
+    stored = np.int16([[-50, 0, 50]])
+    window = {"WindowCenter": [0, 900], "WindowWidth": [100, 900]}  # the first of several
+    write_dicom(tmp_path / "a.dcm", stored, VOILUTFunction="LINEAR_EXACT", **window)
+    assert read_image(tmp_path / "a.dcm")[0, :, 0].tolist() == [0, 128, 255]
+    write_dicom(tmp_path / "b.dcm", stored, VOILUTFunction="SIGMOID", **window)
+    sigmoid = 255 / (1 + np.exp(-4 * stored / 100))
+    assert np.array_equal(read_image(tmp_path / "b.dcm")[..., 0], np.rint(sigmoid))
+
+
+def test_dicom_without_a_window_spans_its_values(tmp_path: Path) -> None:
+    write_dicom(tmp_path / "a.dcm", np.uint16([[100, 200, 300]]))
+    assert read_image(tmp_path / "a.dcm")[0, :, 0].tolist() == [0, 128, 255]
+    write_dicom(tmp_path / "b.dcm", np.uint16([[100, 200, 300]]), photometric="MONOCHROME1")
+    assert read_image(tmp_path / "b.dcm")[0, :, 0].tolist() == [255, 127, 0]
+
+
+def test_dicom_colour_needs_no_suffix(tmp_path: Path, colours: np.ndarray) -> None:
+    write_dicom(tmp_path / "IM000001", colours, photometric="RGB")
+    assert np.array_equal(read_image(tmp_path / "IM000001"), colours)
+    ybr = np.asarray(Image.fromarray(np.full((4, 6, 3), 90, np.uint8)).convert("YCbCr"))
+    write_dicom(tmp_path / "ybr.dcm", ybr, photometric="YBR_FULL")
+    assert np.array_equal(read_image(tmp_path / "ybr.dcm"), np.full((4, 6, 3), 90))
+
+
+def test_dicom_palette(tmp_path: Path) -> None:
+    table = [2, 0, 16]  # entries, first value, bits
+    lut = {
+        f"{name}PaletteColorLookupTable{part}": value
+        for name, entries in {"Red": [0, 65535], "Green": [0, 0], "Blue": [65535, 0]}.items()
+        for part, value in {"Descriptor": table, "Data": np.uint16(entries).tobytes()}.items()
+    }
+    write_dicom(tmp_path / "a.dcm", np.uint8([[0, 1]]), photometric="PALETTE COLOR", **lut)
+    assert read_image(tmp_path / "a.dcm").tolist() == [[list(BLUE), list(RED)]]
+
+
+def test_dicom_frames_are_not_guessed(tmp_path: Path) -> None:
+    write_dicom(tmp_path / "a.dcm", np.zeros((3, 2, 2), np.uint8), NumberOfFrames=3)
+    with pytest.raises(BadImageError, match="3 frames"):
+        read_image(tmp_path / "a.dcm")
+
+
+def test_dicom_without_pydicom_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.dcm").write_bytes(b"\0" * 128 + b"DICM")
+    imported = builtins.__import__
+
+    def without_pydicom(name: str, *args: object, **kwargs: object) -> object:
+        if name.startswith("pydicom"):
+            raise ImportError(name)
+        return imported(name, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(builtins, "__import__", without_pydicom)
+    with pytest.raises(SrjtError, match=r'pip install "srjt\[dicom\]"'):
+        read_image(tmp_path / "a.dcm")
+
+
+def test_suffixes_are_lower_case_with_their_dot() -> None:
+    assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in IMAGE_SUFFIXES)
+    assert {".jpg", ".png", ".bmp", ".webp", ".tif", ".dcm", ".npy"} <= IMAGE_SUFFIXES

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srjt.data.grades import as_text, grade_values, order_names
+from srjt.errors import SrjtError
+
+
+def test_whole_numbers_are_their_own_order() -> None:
+    grading = grade_values(["2", "0", "1.0", "10", *map(str, range(3, 10))])
+    assert grading.names == tuple(str(n) for n in range(11))
+    assert grading.codes[:4].tolist() == [2, 0, 1, 10]
+    assert not grading.invalid
+
+
+def test_numbers_from_one_keep_their_names() -> None:
+    grading = grade_values(["1", "3", "2"])
+    assert grading.names == ("1", "2", "3")
+    assert grading.codes.tolist() == [0, 2, 1]
+    assert "counted from 0" in grading.note
+
+
+@given(st.permutations(["Mayo 0", "Mayo 1", "Mayo 2", "Mayo 10", *[f"Mayo {n}" for n in range(3, 10)]]))
+def test_names_that_end_in_numbers_are_ordered_by_number(values: list[str]) -> None:
+    grading = grade_values(values)
+    assert grading.names[2] == "Mayo 2"
+    assert grading.names[-1] == "Mayo 10"
+    assert [grading.names[code] for code in grading.codes] == values
+
+
+def test_one_grade_may_be_spelt_in_two_ways() -> None:
+    grading = grade_values(["Mayo 0", "mayo 0", "MAYO  1"])
+    assert grading.codes.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]],
+)
+def test_an_order_is_never_guessed(values: list[str]) -> None:
+    with pytest.raises(SrjtError, match="list them from mild to severe with --grades"):
+        grade_values(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "missing"),
+    [(["0", "1", "3"], "2 is missing"), (["G1", "G3"], "2 is missing"), (["2", "3"], "1 is missing")],
+)
+def test_a_gap_is_named_with_the_way_out(values: list[str], missing: str) -> None:
+    with pytest.raises(SrjtError, match=f"{missing}.*--grades"):
+        grade_values(values)
+
+
+def test_a_declared_grade_may_be_absent() -> None:
+    grading = grade_values(["0", "1", "3.0"], names=["0", "1", "2", "3"])
+    assert grading.codes.tolist() == [0, 1, 3]
+    assert not grading.invalid
+
+
+def test_what_does_not_fit_is_reported_not_dropped() -> None:
+    grading = grade_values(["0", "", "1", "2.5", "x", "nan", "-1"])
+    assert grading.codes.tolist() == [0, -1, 1, -1, -1, -1, -1]
+    assert {row: kind for row, (kind, _) in grading.invalid.items()} == {
+        1: "missing-grade",
+        3: "invalid-grade",
+        4: "invalid-grade",
+        5: "missing-grade",
+        6: "invalid-grade",
+    }
+    assert grading.invalid[3][1] == "'2.5' is not one of 0, 1"
+
+
+def test_listed_names_are_found_whatever_their_case() -> None:
+    grading = grade_values(["Severe", "none", "MILD", "servere"], names=["None", "mild", "severe"])
+    assert grading.codes.tolist() == [2, 0, 1, -1]
+    assert "'servere'" in grading.invalid[3][1]
+
+
+def test_names_can_be_listed_for_numbers() -> None:
+    names = ["none", "mild", "severe"]
+    assert grade_values(["0", "2", "3"], names=names).codes.tolist() == [0, 2, -1]
+    assert grade_values(["1", "3", "2"], names=names).codes.tolist() == [0, 2, 1]
+    with pytest.raises(SrjtError, match="from 0 or from 1"):
+        grade_values(["1", "2"], names=names)
+
+
+def test_a_declared_name_may_look_like_no_value() -> None:
+    assert grade_values(["NA", "mild", ""], names=["NA", "mild"]).codes.tolist() == [0, 1, -1]
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "sentence"),
+    [
+        (["1", "1"], None, "Only one grade"),
+        (["", ""], None, "No sample has a grade"),
+        (["a"], ["b", "c"], "None of the grades found"),
+        (["a"], ["a"], "At least two grades"),
+        (["a"], ["a", "A"], "listed twice"),
+        (["0.5", "0.25"], None, "whole number"),
+    ],
+)
+def test_nothing_to_grade_is_one_sentence(values: list[str], names: list[str] | None, sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        grade_values(values, names=names)
+
+
+def test_two_names_with_one_number_are_refused() -> None:
+    with pytest.raises(SrjtError, match="same number"):
+        order_names(["grade 1", "grade 01", "grade 2"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (np.nan, ""),
+        (pd.NaT, ""),
+        (2.0, "2"),
+        (np.float32(3), "3"),
+        (2.5, "2.5"),
+        ("007", "007"),
+        (7, "7"),
+    ],
+)
+def test_cells_become_what_a_person_would_type(value: object, text: str) -> None:
+    assert as_text(value) == text

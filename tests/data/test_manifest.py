@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from srjt.data import Manifest
+from srjt.errors import SrjtError
+
+
+def manifest(**columns: object) -> Manifest:
+    table = pd.DataFrame(
+        {"id": ["a", "b", "c"], "image": ["a.png", "b.png", "c.png"], "grade": [0, 2, 1], **columns}
+    )
+    return Manifest(table=table, grades=("mild", "moderate", "severe"))
+
+
+def test_select_takes_positions_in_their_order_and_masks() -> None:
+    assert manifest().select([2, 0]).ids == ["c", "a"]
+    assert manifest().select(np.array([False, True, True])).ids == ["b", "c"]
+
+
+def test_select_takes_the_images_along() -> None:
+    pixels = np.arange(3, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3), dtype=np.uint8)
+    whole = Manifest(table=manifest().table, grades=("0", "1", "2"), arrays=pixels)
+    chosen = whole.select([2, 1]).arrays
+    assert chosen is not None
+    assert chosen[:, 0, 0, 0].tolist() == [2, 1]
+
+
+def test_noise_keeps_the_first_truth() -> None:
+    noisy = manifest().with_noisy_labels([1, 1, 1]).with_noisy_labels([2, 2, 2])
+    assert noisy.labels.tolist() == [2, 2, 2]
+    assert noisy.true_labels is not None
+    assert noisy.true_labels.tolist() == [0, 2, 1]
+
+
+def test_labels_may_be_changed_without_changing_the_manifest() -> None:
+    whole = manifest(true_grade=[0, 1, 2])
+    whole.labels[:] = 0
+    true_labels = whole.true_labels
+    assert true_labels is not None
+    true_labels[:] = 0
+    assert whole.labels.tolist() == [0, 2, 1]
+    assert whole.table["true_grade"].tolist() == [0, 1, 2]
+
+
+def test_class_counts_include_a_grade_that_nobody_has() -> None:
+    assert manifest(grade=[0, 0, 2]).class_counts.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"id": ["a", "a", "b"]}, "'a' occurs more than once"),
+        ({"grade": [0, 1, 3]}, "0 … 2"),
+        ({"grade": [-1, 1, 0]}, "0 … 2"),
+    ],
+)
+def test_what_cannot_be_is_refused(columns: dict[str, list[object]], sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        manifest(**columns)

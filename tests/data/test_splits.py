@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srjt.data import LeakageWarning, Manifest, folds, official_split, read_splits, write_splits
+from srjt.errors import SrjtError
+
+
+def manifest(patients: list[str] | None, grades: list[int], **columns: list[object]) -> Manifest:
+    names = [f"s{row}" for row in range(len(grades))]
+    table = pd.DataFrame({"id": names, "image": names, "grade": grades, **columns})
+    if patients is not None:
+        table["patient"] = patients
+    return Manifest(table=table, grades=("0", "1", "2", "3"))
+
+
+samples = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), min_size=30, max_size=120).filter(
+    lambda rows: len({patient for patient, _ in rows}) >= 6
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=samples,
+    count=st.integers(3, 6),
+    seed=st.integers(0, 5),
+    by=st.sampled_from(["stratified", "random"]),
+    data=st.data(),
+)
+def test_no_patient_on_two_sides_every_sample_tested_once_row_order_irrelevant(
+    rows: list[tuple[int, int]], count: int, seed: int, by: str, data: st.DataObject
+) -> None:
+    whole = manifest([f"p{patient}" for patient, _ in rows], [grade for _, grade in rows])
+    splits = folds(whole, folds=count, seed=seed, by=by)
+    assert len(splits) == count
+    patients = np.array(whole.patients)
+    for split in splits:
+        sides = [set(patients[rows_]) for rows_ in split.sides().values()]
+        assert sum(map(len, sides)) == len(set(patients))
+        assert sorted(np.concatenate(list(split.sides().values()))) == list(range(len(whole)))
+        assert all(len(rows_) for rows_ in split.sides().values())
+    assert sorted(np.concatenate([split.test for split in splits])) == list(range(len(whole)))
+    for k, split in enumerate(splits):
+        np.testing.assert_array_equal(split.validation, splits[(k + 1) % count].test)
+
+    order = data.draw(st.permutations(range(len(whole))))
+    shuffled = whole.select(order)
+    for split, again in zip(splits, folds(shuffled, folds=count, seed=seed, by=by), strict=True):
+        assert set(np.array(whole.ids)[split.test]) == set(np.array(shuffled.ids)[again.test])
+
+
+def test_every_part_gets_its_share_of_each_highest_grade_and_of_images() -> None:
+    generator = np.random.default_rng(0)
+    patients, grades = [], []
+    for patient in range(200):
+        highest = int(generator.choice(4, p=[0.6, 0.2, 0.12, 0.08]))
+        images = int(generator.integers(1, 40))
+        patients += [f"{patient:03}"] * images
+        grades += [highest, *generator.integers(0, highest + 1, images - 1).tolist()]
+    whole = manifest(patients, grades)
+    highest_of = {p: max(g for q, g in zip(patients, grades, strict=True) if q == p) for p in set(patients)}
+    splits = folds(whole)
+    strata = [Counter(highest_of[p] for p in {patients[row] for row in split.test}) for split in splits]
+    for grade in range(4):
+        counts = [stratum[grade] for stratum in strata]
+        assert max(counts) - min(counts) <= 1
+    sizes = [len(split.test) for split in splits]
+    assert max(sizes) - min(sizes) <= 40  # one patient's images at most
+    assert abs(len(splits[0].train) / len(whole) - 0.6) < 0.01
+
+
+def test_the_folds_of_a_seed_are_fixed_for_good() -> None:
+    whole = manifest([f"p{n // 2}" for n in range(20)], [n % 4 for n in range(20)])
+    tested = [split.test[::2].tolist() for split in folds(whole, seed=0)]
+    assert tested == [[0, 14], [4, 10], [8, 18], [2, 12], [6, 16]]
+
+
+def test_seeds_differ() -> None:
+    whole = manifest([f"p{n}" for n in range(60)], [n % 4 for n in range(60)])
+    assert folds(whole, seed=0)[0].test.tolist() != folds(whole, seed=1)[0].test.tolist()
+
+
+def test_injected_noise_leaves_the_folds_as_they_are() -> None:
+    whole = manifest([f"p{n // 2}" for n in range(60)], [n % 4 for n in range(60)])
+    noisy = whole.with_noisy_labels((whole.labels + 1) % 4)
+    for clean, again in zip(folds(whole), folds(noisy), strict=True):
+        np.testing.assert_array_equal(clean.test, again.test)
+
+
+def test_without_patients_one_warning_and_grades_are_balanced() -> None:
+    whole = manifest(None, [0] * 50 + [1] * 25 + [2] * 10 + [3] * 5)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        splits = folds(whole)
+    assert [w.category for w in caught] == [LeakageWarning]
+    assert "leakage" in str(caught[0].message)
+    assert [whole.select(split.test).class_counts.tolist() for split in splits] == [[10, 5, 2, 1]] * 5
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"folds": 2}, "At least 3 folds"),
+        ({"folds": 11}, "11 folds need at least as many patients; there are 10"),
+        ({"by": "stratifed"}, "did you mean 'stratified'"),
+    ],
+)
+def test_impossible_folds_are_one_sentence(options: dict[str, int | str], sentence: str) -> None:
+    whole = manifest([f"p{n // 2}" for n in range(20)], [n % 4 for n in range(20)])
+    with pytest.raises(SrjtError, match=sentence):
+        folds(whole, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def twenty() -> Manifest:
+    return manifest([f"p{n // 2}" for n in range(20)], [n % 4 for n in range(20)])
+
+
+def test_written_folds_are_read_back_for_any_row_order(twenty: Manifest, tmp_path: Path) -> None:
+    splits = folds(twenty)
+    write_splits(tmp_path / "splits.csv", twenty, splits)
+    for split, again in zip(splits, read_splits(tmp_path / "splits.csv", twenty), strict=True):
+        for side, rows in split.sides().items():
+            np.testing.assert_array_equal(rows, again.sides()[side])
+    turned = twenty.select(np.arange(20)[::-1])
+    again = read_splits(tmp_path / "splits.csv", turned)[0]
+    assert {turned.ids[row] for row in again.test} == {twenty.ids[row] for row in splits[0].test}
+
+
+def test_folds_of_other_data_are_refused(twenty: Manifest, tmp_path: Path) -> None:
+    path = tmp_path / "splits.csv"
+    write_splits(path, twenty, folds(twenty))
+    fewer = twenty.select(np.arange(1, 20))
+    with pytest.raises(SrjtError, match="1 of its ids are not among them, for example 's0'"):
+        read_splits(path, fewer)
+    assert sum(len(rows) for rows in read_splits(path, fewer, allow_missing=True)[0].sides().values()) == 19
+    write_splits(path, fewer, folds(fewer))
+    with pytest.raises(SrjtError, match="1 samples are not in its fold 0, for example 's0'"):
+        read_splits(path, twenty)
+
+
+def test_a_leaking_file_is_refused(twenty: Manifest, tmp_path: Path) -> None:
+    path = tmp_path / "splits.csv"
+    strangers = manifest([f"q{n}" for n in range(20)], twenty.labels.tolist())
+    write_splits(path, strangers, folds(strangers))
+    with pytest.raises(SrjtError, match="on two sides of fold 0"):
+        read_splits(path, twenty)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("id,fold\ns0,0\n", "needs the columns id, fold and split"),
+        ("id,fold,split\ns0,0,tset\n", "line 2: the split must be train, validation or test, not 'tset'"),
+        ("id,fold,split\ns0,x,test\n", "line 2: the fold must be a number"),
+        ("id,fold,split\ns0,0,test\ns0,0,train\n", "line 3: 's0' is on two sides of fold 0"),
+        ("id,fold,split\ns0,1,test\n", "numbered 0, 1, 2"),
+        ("id,fold,split\n", "found none"),
+    ],
+)
+def test_a_broken_file_is_one_sentence(twenty: Manifest, tmp_path: Path, text: str, sentence: str) -> None:
+    path = tmp_path / "splits.csv"
+    path.write_text(text)
+    with pytest.raises(SrjtError, match=sentence):
+        read_splits(path, twenty)
+
+
+def test_the_published_split_is_used_and_its_leakage_told() -> None:
+    sides: list[object] = ["train", "train", "validation", "test", ""]
+    split = official_split(manifest(["a", "a", "b", "c", "a"], [0, 1, 2, 3, 0], split=sides))
+    assert {side: rows.tolist() for side, rows in split.sides().items()} == {
+        "train": [0, 1],
+        "validation": [2],
+        "test": [3],
+    }
+    with pytest.warns(LeakageWarning, match="a is one"):
+        official_split(manifest(["a", "b", "a", "c", "d"], [0, 1, 2, 3, 0], split=sides))
+    with pytest.raises(SrjtError, match="no split column"):
+        official_split(manifest(None, [0, 1]))

@@ -1,0 +1,447 @@
+"""The store survives what happens to it: kills, second processes, full disks, changed and broken files."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from srjt.data import build, store
+from srjt.data.decode import read_image
+from srjt.data.manifest import Manifest
+from srjt.data.store import ImageStore, open_store
+from srjt.errors import SrjtError
+
+SIZE = 16
+
+
+def manifest_of(root: Path, names: list[str]) -> Manifest:
+    table = pd.DataFrame(
+        {"id": [f"id-{n}" for n in names], "image": names, "grade": np.arange(len(names)) % 3}
+    )
+    return Manifest(table=table, grades=("a", "b", "c"), root=root)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Manifest:
+    """Forty small PNG files of different sizes."""
+    root = tmp_path / "files"
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    names = [f"{i:02d}.png" for i in range(40)]
+    for i, name in enumerate(names):
+        Image.fromarray(rng.integers(0, 256, (20 + i, 60 - i, 3), dtype=np.uint8)).save(root / name)
+    return manifest_of(root, names)
+
+
+def expected_pixels(manifest: Manifest) -> np.ndarray:
+    return np.stack([read_image(path, size=SIZE) for path in manifest.paths])
+
+
+def opened(manifest: Manifest, cache: Path, **options: object) -> ImageStore:
+    return open_store(manifest, size=SIZE, cache=cache, **options)  # type: ignore[arg-type]
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that are decoded from now on."""
+    names: list[str] = []
+
+    def counted(path: Path, **options: object) -> np.ndarray:
+        names.append(Path(path).name)
+        return read_image(path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "read_image", counted)
+    return names
+
+
+def the_folder(cache: Path) -> Path:
+    (folder,) = (cache / "images").iterdir()
+    return folder
+
+
+# Building and opening
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_pixels_are_the_decoded_files(images: Manifest, tmp_path: Path, workers: int) -> None:
+    calls: list[tuple[int, int]] = []
+    made = opened(images, tmp_path, workers=workers, progress=lambda done, total: calls.append((done, total)))
+    assert np.array_equal(made.pixels, expected_pixels(images))
+    assert made.pixels.dtype == np.uint8
+    assert isinstance(made.pixels, np.memmap)
+    assert not made.pixels.flags.writeable
+    assert made.manifest is images
+    assert made.skipped == []
+    assert calls == [(i, 40) for i in range(1, 41)]
+
+
+def test_it_is_opened_the_second_time(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = opened(images, tmp_path)
+    names = count_reads(monkeypatch)
+    second = opened(images.with_noisy_labels(images.labels[::-1]), tmp_path)  # labels are not in the key
+    assert names == []
+    assert second.path == first.path
+    assert np.array_equal(second.pixels, first.pixels)
+
+
+def test_a_changed_file_a_size_and_a_rule_each_make_another_store(images: Manifest, tmp_path: Path) -> None:
+    before = opened(images, tmp_path)
+    path = images.paths[7]
+    inverted = 255 - np.asarray(Image.open(path))
+    Image.fromarray(inverted).save(path)
+    os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
+    after = opened(images, tmp_path)
+    assert after.path != before.path
+    assert np.array_equal(after.pixels[7], read_image(path, size=SIZE))
+    assert np.array_equal(np.delete(after.pixels, 7, 0), np.delete(before.pixels, 7, 0))
+    assert len({before.path, after.path, opened(images, tmp_path, resize="crop").path}) == 3
+    assert open_store(images, size=8, cache=tmp_path).pixels.shape == (40, 8, 8, 3)
+
+
+def test_a_renamed_order_is_another_store(images: Manifest, tmp_path: Path) -> None:
+    forwards, backwards = opened(images, tmp_path), opened(images.select(np.arange(40)[::-1]), tmp_path)
+    assert np.array_equal(forwards.pixels[::-1], backwards.pixels)
+
+
+def test_the_cache_folder_comes_from_the_environment(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "here"))
+    made = open_store(images, size=SIZE)
+    assert made.path is not None
+    assert made.path.parent == tmp_path / "here" / "images"
+    monkeypatch.delenv("SRJT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    if sys.platform != "darwin":
+        assert store.cache_folder() == tmp_path / "xdg" / "srjt"
+
+
+def test_an_empty_manifest(tmp_path: Path) -> None:
+    made = opened(manifest_of(tmp_path, []), tmp_path)
+    assert made.pixels.shape == (0, SIZE, SIZE, 3)
+
+
+def test_a_cache_that_cannot_be_made(images: Manifest, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SrjtError, match="SRJT_CACHE"):
+        opened(images, tmp_path / "file")
+
+
+def test_misspelt_choices(images: Manifest, tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="did you mean 'skip'"):
+        opened(images, tmp_path, on_bad_image="skipp")
+    with pytest.raises(SrjtError, match="did you mean 'squash'"):
+        opened(images, tmp_path, resize="squish")
+
+
+# Bad images
+
+
+@pytest.fixture
+def broken(images: Manifest) -> Manifest:
+    """Row 3 is cut short, row 11 empty, row 39 missing."""
+    paths = images.paths
+    paths[3].write_bytes(paths[3].read_bytes()[:200])
+    paths[11].write_bytes(b"")
+    paths[39].unlink()
+    return images
+
+
+def test_all_bad_images_are_told_in_one_error(broken: Manifest, tmp_path: Path) -> None:
+    with pytest.raises(SrjtError) as caught:
+        opened(broken, tmp_path)
+    said = str(caught.value)
+    assert "3 of 40 images" in said
+    for name in ("03.png", "11.png", "39.png"):
+        assert name in said
+    with (the_folder(tmp_path) / "bad_images.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == ["id-03.png", "id-11.png", "id-39.png"]
+    assert "0 bytes" in rows[1]["reason"]
+    assert str(the_folder(tmp_path) / "bad_images.csv") in said
+
+
+def test_only_the_first_few_are_named(images: Manifest, tmp_path: Path) -> None:
+    for path in images.paths[:20]:
+        path.write_bytes(b"")
+    with pytest.raises(SrjtError, match="and 15 more"):
+        opened(images, tmp_path)
+
+
+def test_after_an_error_only_the_bad_ones_are_tried_again(
+    broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SrjtError):
+        opened(broken, tmp_path)
+    names = count_reads(monkeypatch)
+    opened(broken, tmp_path, on_bad_image="skip")
+    assert sorted(names) == ["03.png", "11.png", "39.png"]
+
+
+def test_skipping_keeps_manifest_and_pixels_aligned(
+    broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "CHUNK", 8)
+    made = opened(broken, tmp_path, on_bad_image="skip")
+    good = broken.select([i for i in range(40) if i not in (3, 11, 39)])
+    assert np.array_equal(made.pixels, expected_pixels(good))
+    assert made.manifest.ids == good.ids
+    assert made.manifest.labels.tolist() == good.labels.tolist()
+    assert [name for name, _ in made.skipped] == ["id-03.png", "id-11.png", "id-39.png"]
+    assert not (the_folder(tmp_path) / "pixels.npy").exists()  # the disk does not hold it twice
+
+    names = count_reads(monkeypatch)
+    again = opened(broken, tmp_path, on_bad_image="skip")
+    assert np.array_equal(again.pixels, made.pixels)
+    assert again.skipped == made.skipped
+    with pytest.raises(SrjtError, match="3 of 40 images"):  # a store with gaps is not what "error" asks for
+        opened(broken, tmp_path, on_bad_image="error")
+    assert names == []
+
+
+def test_no_image_at_all_is_an_error_even_when_skipping(images: Manifest, tmp_path: Path) -> None:
+    elsewhere = manifest_of(tmp_path / "nowhere", ["a.png", "b.png"])
+    with pytest.raises(SrjtError, match="Not one can be read"):
+        opened(elsewhere, tmp_path, on_bad_image="skip")
+
+
+# Kills, damage, company and a full disk
+
+SLOW_BUILD = """
+import sys, time
+import pandas as pd, numpy as np
+from pathlib import Path
+from srjt.data import build, store
+from srjt.data.decode import read_image
+from srjt.data.manifest import Manifest
+
+root, cache, delay = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+names = sorted(p.name for p in root.iterdir())
+table = pd.DataFrame({"id": names, "image": names, "grade": [0] * len(names)})
+build.CHUNK = 4
+
+def slowly(path, **options):
+    time.sleep(delay)
+    return read_image(path, **options)
+
+store.read_image = slowly
+made = store.open_store(Manifest(table=table, grades=("a",), root=root), size=16, cache=cache, workers=2)
+print(made.path)
+"""
+
+
+def start_build(manifest: Manifest, cache: Path, *, delay: float) -> subprocess.Popen[bytes]:
+    arguments = [sys.executable, "-c", SLOW_BUILD, str(manifest.root), str(cache), str(delay)]
+    return subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def wait_for_marks(cache: Path, at_least: int) -> None:
+    """Until a build under way has marked so many images (half a minute at most)."""
+    for _ in range(3000):
+        files = list(cache.glob("images/*/done"))
+        if files and files[0].read_bytes().count(1) >= at_least:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the build did not get going")
+
+
+def test_kill_and_resume(images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = start_build(images, tmp_path / "cache", delay=0.02)
+    wait_for_marks(tmp_path / "cache", 8)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    folder = the_folder(tmp_path / "cache")
+    marked = (folder / "done").read_bytes()
+    assert 8 <= marked.count(1) < 40
+    assert not (folder / "store.json").exists()
+
+    names = count_reads(monkeypatch)
+    calls: list[int] = []
+    made = opened(images, tmp_path / "cache", progress=lambda done, total: calls.append(done))
+    assert made.path == folder
+    assert np.array_equal(made.pixels, expected_pixels(images))
+    assert len(names) == 40 - marked.count(1)
+    assert calls[0] == marked.count(1) + 1
+    assert opened(images, tmp_path / "fresh").path != folder
+    assert (the_folder(tmp_path / "fresh") / "pixels.npy").read_bytes() == (
+        folder / "pixels.npy"
+    ).read_bytes()
+
+
+def test_a_mark_never_precedes_its_pixels(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "CHUNK", 4)
+    truth = expected_pixels(images)
+    seen = []
+
+    def look(done: int, total: int) -> None:
+        folder = the_folder(tmp_path)
+        marked = np.flatnonzero(np.frombuffer((folder / "done").read_bytes(), np.uint8))
+        seen.append(len(marked))
+        assert np.array_equal(np.load(folder / "pixels.npy")[marked], truth[marked])
+
+    opened(images, tmp_path, progress=look)
+    assert seen == [i // 4 * 4 for i in range(40)]
+
+
+def test_two_processes_make_one_store(images: Manifest, tmp_path: Path) -> None:
+    processes = [start_build(images, tmp_path, delay=0.02) for _ in range(2)]
+    wait_for_marks(tmp_path, 1)
+    made = opened(images, tmp_path)  # the third
+    assert [process.wait() for process in processes] == [0, 0]
+    assert np.array_equal(made.pixels, expected_pixels(images))
+    assert the_folder(tmp_path) == made.path
+
+
+def test_the_second_waits_and_takes_over_from_a_dead_first(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    process = start_build(images, tmp_path, delay=0.02)
+    wait_for_marks(tmp_path, 8)
+    names = count_reads(monkeypatch)
+    told: list[int] = []
+
+    def kill_the_first(done: int, total: int) -> None:
+        if not told:
+            assert names == []  # we are waiting, not building
+            process.kill()
+        told.append(done)
+
+    made = opened(images, tmp_path, progress=kill_the_first)
+    process.wait()
+    assert "waiting" in caplog.text
+    assert 0 < len(names) < 40
+    assert told[-1] == 40
+    assert np.array_equal(made.pixels, expected_pixels(images))
+
+
+@pytest.mark.parametrize("damage", ["truncated pixels", "no pixels", "garbled json", "no json, all marked"])
+def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: str) -> None:
+    folder = opened(images, tmp_path).path
+    assert folder is not None
+    if damage == "truncated pixels":
+        os.truncate(folder / "pixels.npy", 5000)
+    elif damage == "no pixels":
+        (folder / "pixels.npy").unlink()
+    elif damage == "garbled json":
+        (folder / "store.json").write_text("{")
+    else:
+        (folder / "store.json").unlink()
+        (folder / "done").write_bytes(b"\1" * 40)
+        os.truncate(folder / "pixels.npy", 5000)  # the marks must not be believed
+    assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
+
+
+def test_file_size_limit_leaves_nothing_that_looks_whole(images: Manifest, tmp_path: Path) -> None:
+    """RLIMIT_FSIZE: the system itself refuses the bytes."""
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + SLOW_BUILD
+    arguments = [sys.executable, "-c", limited, str(images.root), str(tmp_path), "0"]
+    result = subprocess.run(arguments, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "SrjtError: The image store needs" in result.stderr
+    assert "File too large" in result.stderr
+    assert not (the_folder(tmp_path) / "store.json").exists()
+    assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
+
+
+def test_disk_full_midway(images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "CHUNK", 4)
+    row, room = 3 * SIZE * SIZE, [15 * 3 * SIZE * SIZE]
+    pwrite = os.pwrite
+
+    def small_disk(file: int, data: memoryview, offset: int) -> int:
+        if len(data) < 100:
+            return pwrite(file, data, offset)
+        if room[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        part = data[: min(len(data), room[0], 500)]  # and never more than 500 bytes at a time
+        room[0] -= len(part)
+        return pwrite(file, part, offset)
+
+    monkeypatch.setattr(os, "pwrite", small_disk)
+    with pytest.raises(SrjtError) as caught:
+        opened(images, tmp_path, workers=1)
+    folder = the_folder(tmp_path)
+    assert f"{40 * row:,} bytes in {folder}: No space left" in str(caught.value)
+    assert not (folder / "store.json").exists()
+
+    room[0] = 40 * row
+    names = count_reads(monkeypatch)
+    assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
+    assert len(names) < 40  # what was done before was kept
+
+
+def test_a_disk_that_is_too_small_is_noticed_before_anything_is_decoded(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = build.shutil.disk_usage(tmp_path)._replace(free=1234)
+    monkeypatch.setattr(build.shutil, "disk_usage", lambda folder: usage)
+    names = count_reads(monkeypatch)
+    with pytest.raises(SrjtError, match="only 1,234 bytes are free"):
+        opened(images, tmp_path)
+    assert names == []
+
+
+def test_an_interrupted_build_stops_and_resumes(images: Manifest, tmp_path: Path) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        opened(images, tmp_path, progress=interrupt)
+    assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
+
+
+# Images that are in memory already
+
+
+def in_memory(arrays: np.ndarray) -> Manifest:
+    return Manifest(
+        table=manifest_of(Path(), [f"{i}" for i in range(len(arrays))]).table,
+        grades=("a", "b", "c"),
+        arrays=arrays,
+    )
+
+
+def test_arrays_of_the_right_size_are_used_as_they_are(tmp_path: Path) -> None:
+    arrays = np.random.default_rng(0).integers(0, 256, (5, SIZE, SIZE, 3), dtype=np.uint8)
+    made = opened(in_memory(arrays), tmp_path)
+    assert np.shares_memory(made.pixels, arrays)
+    assert made.path is None
+    assert not made.pixels.flags.writeable
+    assert arrays.flags.writeable  # the caller's array stays the caller's
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_arrays_are_resized_as_files_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = np.random.default_rng(0).integers(0, 256, (5, 20, 30, 3), dtype=np.uint8)
+    for i, array in enumerate(arrays):
+        Image.fromarray(array).save(tmp_path / f"{i}.png")
+    expected = np.stack([read_image(tmp_path / f"{i}.png", size=SIZE, resize="crop") for i in range(5)])
+    small = opened(in_memory(arrays), tmp_path / "cache", resize="crop")
+    assert np.array_equal(small.pixels, expected)
+    assert small.path is None
+    monkeypatch.setattr(store, "IN_MEMORY", 100)
+    large = opened(in_memory(arrays), tmp_path / "cache", resize="crop")
+    assert np.array_equal(large.pixels, expected)
+    assert large.path is not None
+    arrays[0, 0, 0, 0] ^= 1
+    assert opened(in_memory(arrays), tmp_path / "cache", resize="crop").path != large.path
+
+
+def test_arrays_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="5×20×30 of float64"):
+        opened(in_memory(np.zeros((5, 20, 30))), tmp_path)

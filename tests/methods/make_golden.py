@@ -1,0 +1,93 @@
+"""Write golden.json anew: the loss and the selection of every method on fixed logits.
+
+Run it only when a value is *meant* to change, and say in the change why:
+
+    python tests/methods/make_golden.py
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from srjt import methods, noise
+
+SEED = 2170
+FILE = Path(__file__).with_name("golden.json")
+CONVENTIONS = ("paper", "published-code")
+# Beside the fourteen names: the paper's soft/soft ablation, its missing cells, and selection per class.
+VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("co-teaching", {"select": "soft", "update": "soft"}),
+    ("jocor", {"select": "soft", "update": "soft"}),
+    ("codis", {"select": "soft", "update": "soft"}),
+    ("jocor", {"select": "soft", "update": "hard"}),
+    ("co-teaching+ours", {"per_class": True}),
+    ("jocor+ours", {"co_lambda": 0.5, "temperature": 0.5}),
+)
+
+
+def inputs() -> dict[str, Any]:
+    """Two networks that partly agree on 32 samples; a batch that tells all joint methods apart.
+
+    Numbers with three digits, which any platform reads alike.
+    """
+    generator = torch.Generator().manual_seed(SEED)
+    labels = torch.randint(4, (32,), generator=generator)
+    own, shared = torch.randn(2, 32, 4, generator=generator), torch.randn(32, 4, generator=generator)
+    logits = own + shared + torch.nn.functional.one_hot(labels, 4)
+    rows = [[[round(v, 3) for v in row] for row in network] for network in logits.tolist()]
+    return {"labels": labels.tolist(), "logits": rows}
+
+
+def measure(given: dict[str, Any]) -> dict[str, Any]:
+    """Loss and selection of every method and convention, by a telling key."""
+    found: dict[str, Any] = {}
+    labels = torch.tensor(given["labels"])
+    for name, options in [(name, {}) for name in methods.names()] + list(VARIANTS):
+        for convention in CONVENTIONS:
+            key = " ".join([name, *(f"{k}={v}" for k, v in options.items()), f"({convention})"])
+            found[key] = _one(
+                name, convention, options, torch.tensor(given["logits"], dtype=torch.float64), labels
+            )
+    return found
+
+
+def _one(
+    name: str, convention: Any, options: dict[str, Any], logits: torch.Tensor, labels: torch.Tensor
+) -> dict[str, Any]:
+    matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.15)
+    method = methods.create(
+        name, num_classes=4, noise_rate=0.4, transition=matrix, convention=convention, **options
+    )
+    z = logits[: method.networks, :, : method.outputs].clone().requires_grad_()
+    _, targets = method.prepare(logits[0], labels, generator=torch.Generator().manual_seed(1))
+    keep = method.keep(12, len(labels))
+    loss = method.loss(z, targets, keep=keep)
+    loss.total.backward()
+    assert z.grad is not None
+    return {
+        "keep": keep,
+        "total": loss.total.item(),
+        "per_network": loss.per_network.tolist(),
+        "selected": ["".join(str(int(chosen)) for chosen in row) for row in loss.selected],
+        "gradient_norm": z.grad.norm().item(),
+        "grades": ["".join(map(str, row)) for row in method.grades(z).tolist()],
+    }
+
+
+def main() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given = inputs()
+        found = measure(given)
+    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())
+    FILE.write_text(f'{{"inputs": {json.dumps(given)},\n "methods": {{\n{lines}\n}}}}\n')
+    print(f"wrote {FILE}")
+
+
+if __name__ == "__main__":
+    main()

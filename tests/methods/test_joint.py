@@ -1,0 +1,338 @@
+"""Joint training against a reference written sample by sample from the paper's equations."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srjt import methods
+
+HOSTS = ("co-teaching", "jocor", "codis")
+CONVENTIONS = ("paper", "published-code")
+C = 4
+
+
+# ------------------------------------------------------- the paper in plain Python, without shortcuts
+
+
+def softmax(logits, tau: float) -> list[float]:
+    top = max(logits)
+    e = [math.exp((z - top) / tau) for z in logits]
+    return [x / sum(e) for x in e]
+
+
+def hard(logits, label: int, tau: float = 1.0) -> float:
+    return -math.log(softmax(logits, tau)[label])
+
+
+def soft(logits, label: int) -> float:
+    weights = [math.exp(-abs(c - label)) for c in range(C)]
+    return -sum(w / sum(weights) * math.log(p) for w, p in zip(weights, softmax(logits, 1.0), strict=True))
+
+
+def kl(p: list[float], q: list[float]) -> float:
+    return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
+
+
+def jeffreys(p: list[float], q: list[float]) -> float:
+    return kl(p, q) + kl(q, p)
+
+
+def published_codis_d(p: list[float], q: list[float]) -> float:
+    m = [(a + b) / 2 for a, b in zip(p, q, strict=True)]
+    return 0.5 * (kl(m, p) + kl(m, q))
+
+
+def reference(host, convention, select, update, tau, lam, logits, labels, keep, per_class=False):
+    """→ total, per_network, selected, as the paper's Algorithms 1–3 and DESIGN's table have them."""
+    size = len(labels)
+    if select == "soft":
+        tau = 1.0
+
+    def ranking_loss(n: int, i: int) -> float:
+        return hard(logits[n][i], labels[i], tau) if select == "hard" else soft(logits[n][i], labels[i])
+
+    def learning_loss(n: int, i: int) -> float:
+        return hard(logits[n][i], labels[i]) if update == "hard" else soft(logits[n][i], labels[i])
+
+    def both(i: int, t: float) -> tuple[list[float], list[float]]:
+        return softmax(logits[0][i], t), softmax(logits[1][i], t)
+
+    share = 1.0 if convention == "paper" else 1.0 - lam
+
+    def score(n: int, i: int) -> float:
+        if host == "co-teaching":
+            return ranking_loss(n, i)
+        if host == "codis":
+            d = jeffreys if convention == "paper" else published_codis_d
+            return ranking_loss(n, i) - lam * d(*both(i, tau))
+        return share * (ranking_loss(0, i) + ranking_loss(1, i)) + lam * jeffreys(
+            *both(i, tau if convention == "paper" else 1.0)
+        )
+
+    chosen = []
+    for n in (0, 1):
+        members = {g: [i for i in range(size) if labels[i] == g] for g in (set(labels) if per_class else [])}
+        groups = members.values() if per_class else [list(range(size))]
+        taken: list[int] = []
+        for group in groups:
+            taken += sorted(group, key=lambda i: score(n, i))[: math.ceil(keep * len(group) / size)]
+        chosen.append(sorted(taken))
+
+    own = [
+        sum(learning_loss(n, i) for i in chosen[n if host == "jocor" else 1 - n])
+        / len(chosen[n if host == "jocor" else 1 - n])
+        for n in (0, 1)
+    ]
+    if host == "jocor":
+        total = sum(
+            share * (learning_loss(0, i) + learning_loss(1, i)) + lam * jeffreys(*both(i, 1.0))
+            for i in chosen[0]
+        ) / len(chosen[0])
+    else:
+        total = own[0] + own[1]
+    return total, own, [[i in c for i in range(size)] for c in chosen]
+
+
+def batch(seed: int, size: int, spread: float = 1.5):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(0, spread, (2, size, C))
+    logits[1] = 0.6 * logits[0] + 0.8 * logits[1]  # networks that partly agree
+    return logits, rng.integers(0, C, size)
+
+
+CELLS = list(itertools.product(HOSTS, CONVENTIONS, ("hard", "soft"), ("hard", "soft")))
+
+
+@pytest.mark.parametrize(("host", "convention", "select", "update"), CELLS)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 9), data=st.data())
+def test_every_cell_of_the_ablation_agrees_with_the_reference(
+    host: str, convention: str, select: str, update: str, seed: int, size: int, data: st.DataObject
+) -> None:
+    keep = data.draw(st.integers(1, size))
+    lam = data.draw(st.sampled_from([0.0, 0.1, 0.5]))
+    per_class = data.draw(st.booleans())
+    logits, labels = batch(seed, size)
+    method = methods.create(
+        host,
+        num_classes=C,
+        noise_rate=0.2,
+        convention=convention,
+        select=select,
+        update=update,
+        co_lambda=lam,
+        per_class=per_class,
+    )
+    found = method.loss(torch.from_numpy(logits), torch.from_numpy(labels), keep=keep)
+    tau = 0.1 if (select, update) == ("hard", "soft") else 1.0
+    total, own, chosen = reference(
+        host, convention, select, update, tau, lam, logits.tolist(), labels.tolist(), keep, per_class
+    )
+    assert found.selected.tolist() == chosen
+    assert float(found.total) == pytest.approx(total, rel=1e-6)
+    assert found.per_network.tolist() == pytest.approx(own, rel=1e-6)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("update", ["hard", "soft"])
+@pytest.mark.parametrize("tau", [0.05, 0.3, 2.0])
+def test_a_chosen_temperature_acts_on_the_selection_score_and_on_nothing_else(
+    host: str, convention: str, update: str, tau: float
+) -> None:
+    method = methods.create(
+        host,
+        num_classes=C,
+        noise_rate=0.2,
+        convention=convention,
+        update=update,
+        temperature=tau,
+        co_lambda=1.0,
+    )
+    for seed in range(6):
+        logits, labels = batch(seed, 12, spread=0.3)
+        found = method.loss(torch.from_numpy(logits), torch.from_numpy(labels), keep=5)
+        total, _, chosen = reference(
+            host, convention, "hard", update, tau, 1.0, logits.tolist(), labels.tolist(), 5
+        )
+        assert found.selected.tolist() == chosen
+        assert float(found.total) == pytest.approx(total, rel=1e-6)
+
+
+# -------------------------------------------------------------------------------------- identities
+
+
+def same(a: methods.Loss, b: methods.Loss) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def evaluate(name: str, seed: int = 3, **options) -> methods.Loss:
+    logits, labels = batch(seed, 16)
+    method = methods.create(name, num_classes=C, noise_rate=0.2, **options)
+    return method.loss(torch.from_numpy(logits), torch.from_numpy(labels), keep=9)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("convention", CONVENTIONS)
+def test_hard_and_hard_at_temperature_one_is_the_original(host: str, convention: str) -> None:
+    relaxed = evaluate(f"{host}+ours", convention=convention, update="hard", temperature=1.0)
+    assert same(relaxed, evaluate(host, convention=convention))
+    assert same(evaluate(f"{host}+ours", convention=convention, update="hard"), relaxed)
+    assert not same(evaluate(f"{host}+ours", convention=convention), relaxed)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_ours_is_the_host_with_a_soft_update(host: str) -> None:
+    ours = evaluate(f"{host}+ours")
+    assert same(ours, evaluate(host, update="soft"))
+    assert same(ours, evaluate(host, update="soft", select="hard", temperature=0.1))
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("relaxed", ["", "+ours"])
+def test_lambda_zero_removes_the_divergence(convention: str, relaxed: str) -> None:
+    plain = evaluate(f"co-teaching{relaxed}", convention=convention)
+    assert same(evaluate(f"codis{relaxed}", convention=convention, co_lambda=0.0), plain)
+    jocor = evaluate(f"jocor{relaxed}", convention=convention, co_lambda=0.0)
+    torch.testing.assert_close(jocor.total, jocor.per_network.sum())
+    # and with λ the divergence does matter
+    assert not same(evaluate(f"codis{relaxed}", convention=convention, co_lambda=2.0), plain)
+
+
+def test_a_label_matrix_replaces_the_soft_labels() -> None:
+    distance = np.abs(np.arange(C)[:, None] - np.arange(C)[None, :])
+    eq3 = np.exp(-distance) / np.exp(-distance).sum(axis=1, keepdims=True)
+    default, explicit = evaluate("codis+ours"), evaluate("codis+ours", label_matrix=eq3)
+    torch.testing.assert_close(explicit.total, default.total, rtol=1e-6, atol=0)
+    # one-hot rows make a soft update a hard one
+    hardened = evaluate("codis+ours", label_matrix=np.eye(C), temperature=1.0)
+    torch.testing.assert_close(hardened.total, evaluate("codis").total)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_two_networks_are_treated_alike(host: str) -> None:
+    logits, labels = batch(5, 12)
+    method = methods.create(f"{host}+ours", num_classes=C, noise_rate=0.2)
+    straight = method.loss(torch.from_numpy(logits), torch.from_numpy(labels), keep=5)
+    swapped = method.loss(torch.from_numpy(logits[::-1].copy()), torch.from_numpy(labels), keep=5)
+    torch.testing.assert_close(swapped.total, straight.total)
+    torch.testing.assert_close(swapped.per_network, straight.per_network.flip(0))
+    assert torch.equal(swapped.selected, straight.selected.flip(0))
+
+
+# --------------------------------------------------------------------------------------- gradients
+
+
+@pytest.mark.parametrize(("host", "convention", "select", "update"), CELLS)
+def test_unselected_samples_get_exactly_no_gradient(
+    host: str, convention: str, select: str, update: str
+) -> None:
+    method = methods.create(
+        host, num_classes=C, noise_rate=0.2, convention=convention, select=select, update=update
+    )
+    array, labels = batch(11, 20, spread=4.0)
+    logits = torch.from_numpy(array).float().requires_grad_()
+    loss = method.loss(logits, torch.from_numpy(labels), keep=7)
+    loss.total.backward()
+    assert logits.grad is not None
+    # a network learns from what the *other* chose; for JoCor both choices are the same
+    learnt = loss.selected.flip(0)
+    assert (logits.grad[~learnt] == 0).all()
+    assert (logits.grad[learnt].abs().sum(dim=-1) > 0).all()
+
+
+def test_gradients_by_hand() -> None:
+    """Co-teaching+ours: (p − soft label) / kept, on the peer's choice, untouched by τ."""
+    array, labels = batch(2, 10)
+    logits = torch.from_numpy(array).requires_grad_()
+    loss = methods.create("co-teaching+ours", num_classes=C, noise_rate=0.2).loss(
+        logits, torch.from_numpy(labels), keep=4
+    )
+    loss.total.backward()
+    assert logits.grad is not None
+    for n, i in itertools.product((0, 1), range(10)):
+        weights = np.exp(-np.abs(np.arange(C) - labels[i]))
+        expected = (np.array(softmax(array[n, i], 1.0)) - weights / weights.sum()) / 4
+        expected = expected * bool(loss.selected[1 - n, i])
+        np.testing.assert_allclose(logits.grad[n, i], expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("update", ["hard", "soft"])
+def test_derivatives_are_right(host: str, convention: str, update: str) -> None:
+    """The selection is constant in a small neighbourhood, so the loss is smooth there."""
+    method = methods.create(host, num_classes=C, noise_rate=0.2, convention=convention, update=update)
+    array, labels = batch(4, 5)
+    logits = torch.from_numpy(array).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: method.loss(z, torch.from_numpy(labels), keep=3).total, logits)
+
+
+# --------------------------------------------------------------------------------------- selection
+
+
+@pytest.mark.parametrize("name", [f"{host}{ours}" for host in HOSTS for ours in ("", "+ours")])
+@given(order=st.permutations(range(12)), seed=st.integers(0, 10**6), per_class=st.booleans())
+def test_shuffling_the_batch_shuffles_the_selection(
+    name: str, order: list[int], seed: int, per_class: bool
+) -> None:
+    method = methods.create(name, num_classes=C, noise_rate=0.2, per_class=per_class)
+    array, grades = batch(seed, 12, spread=0.5)  # float64 and close together: no two scores are equal
+    logits, labels = torch.from_numpy(array), torch.from_numpy(grades)
+    before = method.loss(logits, labels, keep=5)
+    after = method.loss(logits[:, order], labels[order], keep=5)
+    assert torch.equal(after.selected, before.selected[:, order])
+    torch.testing.assert_close(after.total, before.total)
+
+
+@pytest.mark.parametrize("name", ["co-teaching+ours", "codis+ours", "jocor+ours"])
+def test_ties_at_low_temperature_go_to_the_earlier_sample(name: str) -> None:
+    """In float32 at τ = 0.1 these six losses are exactly 0, and so are the divergences."""
+    logits = torch.zeros(2, 8, C)
+    labels = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3])
+    logits[:, torch.arange(8), labels] = 12.0
+    logits[:, 2] = 0.0
+    logits[:, 5] = 0.0
+    loss = methods.create(name, num_classes=C, noise_rate=0.2).loss(logits, labels, keep=3)
+    assert loss.selected.tolist() == [[True, True, False, True, False, False, False, False]] * 2
+
+
+@pytest.mark.parametrize("name", ["co-teaching", "jocor+ours"])
+def test_keep_may_be_a_tensor_or_left_out(name: str) -> None:
+    array, grades = batch(1, 9)
+    logits, labels = torch.from_numpy(array), torch.from_numpy(grades)
+    method = methods.create(name, num_classes=C, noise_rate=0.2)
+    assert same(method.loss(logits, labels, keep=4), method.loss(logits, labels, keep=torch.tensor(4)))
+    everything = method.loss(logits, labels)
+    assert everything.selected.all()
+    assert same(everything, method.loss(logits, labels, keep=9))
+
+
+def test_a_sample_that_is_not_a_number_is_not_selected_and_does_not_spoil_the_loss() -> None:
+    for name in (f"{host}{ours}" for host in HOSTS for ours in ("", "+ours")):
+        array, grades = batch(1, 9)
+        array[:, 3] = math.nan
+        loss = methods.create(name, num_classes=C, noise_rate=0.2).loss(
+            torch.from_numpy(array), torch.from_numpy(grades), keep=8
+        )
+        assert not loss.selected[:, 3].any()
+        assert loss.selected.sum() == 16
+        assert loss.total.isfinite()
+
+
+def test_selected_is_what_a_network_chose_not_what_it_learnt_from() -> None:
+    # network 1 finds sample 0 easy, network 2 sample 1
+    logits = torch.tensor([[[5.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [5.0, 0.0]]], requires_grad=True)
+    loss = methods.create("co-teaching", num_classes=2, noise_rate=0.2).loss(
+        logits, torch.tensor([0, 0]), keep=1
+    )
+    assert loss.selected.tolist() == [[True, False], [False, True]]
+    # each learns from the other's choice, on which it is undecided: ln 2 each
+    assert loss.per_network.tolist() == pytest.approx([math.log(2)] * 2)
+    assert float(loss.total.detach()) == pytest.approx(2 * math.log(2))

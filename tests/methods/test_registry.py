@@ -1,0 +1,236 @@
+"""Methods by name: the list, the options, the sentences when something is misspelt or missing."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, replace
+
+import numpy as np
+import pytest
+import torch
+
+from srjt import methods, noise
+from srjt.errors import SrjtError
+from srjt.methods import registry
+
+NAMES = (
+    "standard",
+    "sord",
+    "label-smooth",
+    "f-correction",
+    "reweight",
+    "mixup",
+    "cdr",
+    "garg",
+    "co-teaching",
+    "jocor",
+    "codis",
+    "co-teaching+ours",
+    "jocor+ours",
+    "codis+ours",
+)
+HOSTS = ("co-teaching", "jocor", "codis")
+JOINT = tuple(name for name in NAMES if name.removesuffix("+ours") in HOSTS)
+P4 = noise.transition_matrix("quasi", num_classes=4, rho=0.1)
+
+
+def make(name: str, **options) -> methods.Method:
+    return methods.create(name, num_classes=4, noise_rate=0.2, transition=P4, **options)
+
+
+@pytest.fixture
+def clean_registry(monkeypatch):
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+
+
+def test_the_fourteen_methods_in_the_papers_order() -> None:
+    assert methods.names() == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("convention", ["paper", "published-code"])
+def test_every_method_keeps_the_protocol(name: str, convention: str) -> None:
+    method = make(name, convention=convention)
+    entry = methods.entry(name)
+    assert method.networks == (2 if name in JOINT else 1)
+    assert isinstance(method, entry.method)
+    assert entry.scores
+    assert entry.updates
+    assert entry.paper
+
+    head = method.head(6, 4)
+    features = torch.randn(method.networks, 5, 6, generator=torch.Generator().manual_seed(1))
+    labels = torch.tensor([0, 1, 2, 3, 3])
+    inputs, targets = method.prepare(features[0], labels, generator=torch.Generator().manual_seed(2))
+    assert inputs.shape == features[0].shape
+    logits = head(features)
+    assert logits.shape == (method.networks, 5, method.outputs)
+
+    loss = method.loss(logits, targets, keep=3)
+    assert loss.total.shape == ()
+    assert loss.total.requires_grad
+    assert loss.per_network.shape == (method.networks,)
+    assert not loss.per_network.requires_grad
+    assert loss.selected.shape == (method.networks, 5)
+    assert loss.selected.dtype == torch.bool
+    assert loss.selected.sum(dim=1).tolist() == [3, 3] if name in JOINT else loss.selected.all()
+    loss.total.backward()
+    method.adjust(head.parameters())
+
+    probabilities = method.probabilities(logits)
+    assert probabilities.shape == (method.networks, 5, 4)
+    torch.testing.assert_close(probabilities.sum(dim=-1), torch.ones(method.networks, 5))
+    grades = method.grades(logits)
+    assert grades.shape == (method.networks, 5)
+    assert grades.dtype == torch.int64
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "garg"])
+def test_grades_are_the_most_likely_ones(name: str) -> None:
+    method = make(name)
+    logits = torch.randn(method.networks, 50, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(method.grades(logits), method.probabilities(logits).argmax(dim=-1))
+    torch.testing.assert_close(method.probabilities(logits), logits.softmax(-1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_are_frozen_and_can_be_varied(name: str) -> None:
+    method = make(name)
+    with pytest.raises(FrozenInstanceError):
+        method.num_classes = 5  # type: ignore[misc]
+    assert replace(method, noise_rate=0.3).noise_rate == 0.3
+
+
+def test_a_varied_garg_has_the_inverse_of_its_new_matrix() -> None:
+    other = replace(make("garg"), transition=np.eye(4))
+    torch.testing.assert_close(other.inverse, torch.eye(4, dtype=torch.float64))
+
+
+def test_options_of_a_method() -> None:
+    assert set(methods.options("co-teaching+ours")) >= {
+        "select",
+        "update",
+        "temperature",
+        "co_lambda",
+        "per_class",
+    }
+    assert methods.options("standard") == ()
+    assert methods.options("garg") == ()  # its inverse matrix is derived, not chosen
+    assert methods.options("mixup") == ("alpha",)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: make("co-teching"), "Unknown method 'co-teching': did you mean 'co-teaching'?"),
+        (lambda: make("zzz"), "there is none like it"),
+        (lambda: make("jocor", temprature=1.0), "option of jocor 'temprature': did you mean 'temperature'?"),
+        (lambda: make("standard", per_class=True), "option of standard 'per_class'"),
+        (lambda: make("garg", inverse=np.eye(4)), "option of garg 'inverse'"),
+        (lambda: make("jocor", select="sft"), "did you mean 'soft'"),
+        (lambda: make("jocor", convention="published_code"), "did you mean 'published-code'"),
+        (lambda: make("jocor", temperature=0.0), "temperature is positive, not 0"),
+        (lambda: make("jocor", select="soft", temperature=0.5), "sharpens a hard selection only"),
+        (lambda: make("jocor", co_lambda=-0.1), "co_lambda, the weight of the divergence, is not negative"),
+        (lambda: make("jocor", co_lambda=float("nan")), "got nan"),
+        (lambda: make("jocor", label_matrix=np.eye(4)), "both select and update are 'hard'"),
+        (lambda: make("sord", label_matrix=np.eye(3)), "label matrix is for 3 grades, but there are 4"),
+        (lambda: make("sord", label_matrix=torch.ones(4, 4)), "row of a label matrix sums to 1"),
+        (lambda: make("label-smooth", smoothing=1.5), r"between 0 and 1, not 1\.5"),
+        (lambda: make("mixup", alpha=0.0), "alpha is positive, not 0"),
+        (
+            lambda: methods.create("jocor", num_classes=4),
+            r"jocor needs the share of wrong labels: .*noise_rate=",
+        ),
+        (lambda: methods.create("cdr", num_classes=4), r"cdr needs the share of wrong labels"),
+        (
+            lambda: methods.create("garg", num_classes=4),
+            r"garg needs the matrix of label errors: .*transition=",
+        ),
+        (lambda: methods.create("standard", num_classes=1), "at least two grades; num_classes is 1"),
+        (lambda: methods.create("standard", num_classes=4, noise_rate=1.0), r"\[0, 1\); got 1"),
+        (lambda: methods.create("reweight", num_classes=3, transition=P4), "for 4 grades, but there are 3"),
+        (lambda: methods.create("reweight", num_classes=3, transition=torch.eye(4)), "for 4 grades"),
+    ],
+)
+def test_mistakes_get_one_clear_sentence(call, sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence) as caught:
+        call()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_of_a_wrong_shape_are_named(name: str) -> None:
+    method = make(name)
+    k, c = method.networks, method.outputs
+    labels = torch.zeros(5, dtype=torch.long)
+    for shape in ((3 - k, 5, c), (5, c), (k, 4, c), (k, 6, c), (k, 5, c + 1)):
+        with pytest.raises(SrjtError, match=rf"logits of shape \({k}, 5, {c}\)"):
+            method.loss(torch.zeros(shape), labels, keep=2)
+
+
+def test_joint_methods_take_grades_only() -> None:
+    with pytest.raises(SrjtError, match=r"takes grades \(B,\), not targets of shape \(5, 4\)"):
+        make("jocor").loss(torch.zeros(2, 5, 4), torch.zeros(5, 4), keep=2)
+
+
+def test_a_comparison_may_pass_noise_rate_and_matrix_to_all() -> None:
+    for name in NAMES:
+        assert make(name).noise_rate == 0.2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_constants_move_with_the_method(name: str) -> None:
+    options = {"label_matrix": np.eye(4)} if "label_matrix" in methods.options(name) else {}
+    if name in HOSTS:
+        options["update"] = "soft"
+    method = make(name, **options)
+    moved = method.to("meta")
+    assert type(moved) is type(method)
+    constants = {k: v for k, v in vars(moved).items() if isinstance(v, torch.Tensor)}
+    assert {"transition"} <= set(constants)
+    assert {v.device.type for v in constants.values()} == {"meta"}
+    assert all(v.device.type == "cpu" for v in vars(method).values() if isinstance(v, torch.Tensor))
+    assert method.to("cpu").to("cpu").noise_rate == method.noise_rate
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("convention", ["paper", "published-code"])
+def test_a_step_needs_no_host_synchronisation(name: str, convention: str) -> None:
+    """On the meta device there are no values to look at, so every look is an error."""
+    for options in ({}, {"per_class": True}) if name in JOINT else ({},):
+        method = make(name, convention=convention, **options).to("meta")
+        logits = torch.empty(method.networks, 6, method.outputs, device="meta", requires_grad=True)
+        labels = torch.empty(6, dtype=torch.long, device="meta")
+        loss = method.loss(logits, labels, keep=torch.empty((), dtype=torch.long, device="meta"))
+        loss.total.backward()
+        assert logits.grad is not None
+        assert method.probabilities(logits).device.type == "meta"
+        assert method.grades(logits).device.type == "meta"
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_registering_ones_own_method() -> None:
+    @methods.register("mine", scores="s", updates="u", paper="p")
+    class Mine(methods.Standard):
+        pass
+
+    assert methods.names()[-1] == "mine"
+    assert isinstance(methods.create("mine", num_classes=3), Mine)
+    # the same class again, as when a notebook cell is run twice
+    methods.register("mine", scores="s", updates="u", paper="p")(Mine)
+    with pytest.raises(SrjtError, match="'standard' exists already"):
+        methods.register("standard", scores="s", updates="u", paper="p")(Mine)
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_a_class_of_the_same_name_elsewhere_does_not_replace_ours() -> None:
+    namesake = type("Standard", (methods.Standard,), {"__module__": "elsewhere"})
+    with pytest.raises(SrjtError, match="'standard' exists already"):
+        methods.register("standard", scores="s", updates="u", paper="p")(namesake)
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_a_variants_presets_can_be_overridden() -> None:
+    methods.register("soft-jocor", scores="s", updates="u", paper="p", select="soft")(methods.JoCor)
+    assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1).select == "soft"
+    assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1, select="hard").select == "hard"

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import random
+import sys
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from srjt import networks
+from srjt.errors import SrjtError, UnknownNameError
+from srjt.networks import imagenet
+
+BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
+
+
+def build(network: str, **options) -> nn.Module:
+    options = {"in_shape": (3, 64, 64), **options}
+    return networks.build(network, head=lambda features: nn.Linear(features, 4), **options)
+
+
+def official_state(name: str) -> dict[str, Tensor]:
+    """Random tensors under the names and shapes of PyTorch's ImageNet files."""
+    generator = torch.Generator().manual_seed(0)
+    state: dict[str, Tensor] = {}
+
+    def convolution(key: str, outputs: int, inputs: int, size: int) -> None:
+        weight = torch.randn(outputs, inputs, size, size, generator=generator)
+        state[f"{key}.weight"] = weight * (2 / (inputs * size * size)) ** 0.5
+
+    def norm(key: str, channels: int) -> None:
+        for part in ("weight", "bias", "running_mean", "running_var"):
+            state[f"{key}.{part}"] = torch.rand(channels, generator=generator) + 0.1
+
+    convolution("conv1", 64, 3, 7)
+    norm("bn1", 64)
+    inputs = 64
+    for stage, blocks in enumerate(BLOCKS[name]):
+        width = 64 * 2**stage
+        outputs = width if name == "resnet18" else 4 * width
+        for block in range(blocks):
+            key = f"layer{stage + 1}.{block}"
+            shapes = [(width, inputs, 3), (width, width, 3)]
+            if name == "resnet50":
+                shapes = [(width, inputs, 1), (width, width, 3), (outputs, width, 1)]
+            for i, shape in enumerate(shapes):
+                convolution(f"{key}.conv{i + 1}", *shape)
+                norm(f"{key}.bn{i + 1}", shape[0])
+            if block == 0 and (stage > 0 or inputs != outputs):
+                convolution(f"{key}.downsample.0", outputs, inputs, 1)
+                norm(f"{key}.downsample.1", outputs)
+            inputs = outputs
+    state["fc.weight"] = torch.randn(1000, inputs, generator=generator)
+    state["fc.bias"] = torch.randn(1000, generator=generator)
+    return state
+
+
+def official_features(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
+    """ResNet v1.5 in evaluation, written out: the network those files belong to."""
+
+    def layer(x: Tensor, convolution: str, norm: str, stride: int) -> Tensor:
+        weight = state[f"{convolution}.weight"]
+        x = F.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
+        mean, var, scale, shift = (
+            state[f"{norm}.{p}"] for p in ("running_mean", "running_var", "weight", "bias")
+        )
+        return F.batch_norm(x, mean, var, scale, shift)
+
+    x = F.max_pool2d(layer(x, "conv1", "bn1", 2).relu(), 3, stride=2, padding=1)
+    strided = 1 if name == "resnet18" else 2  # the 3×3 convolution that carries the stride
+    for stage, blocks in enumerate(BLOCKS[name]):
+        for block in range(blocks):
+            key = f"layer{stage + 1}.{block}"
+            stride = 2 if stage > 0 and block == 0 else 1
+            count = 2 if name == "resnet18" else 3
+            y = x
+            for i in range(1, count + 1):
+                y = layer(y, f"{key}.conv{i}", f"{key}.bn{i}", stride if i == strided else 1)
+                y = y.relu() if i < count else y
+            if f"{key}.downsample.0.weight" in state:
+                x = layer(x, f"{key}.downsample.0", f"{key}.downsample.1", stride)
+            x = (x + y).relu()
+    return x.mean((2, 3))
+
+
+@pytest.mark.parametrize(("name", "keys"), [("resnet18", 102), ("resnet50", 267)])
+def test_published_imagenet_files_load_into_the_very_network_they_belong_to(
+    name, keys, tmp_path, monkeypatch
+):
+    state = official_state(name)
+    assert len(state) == keys
+    torch.save(state, tmp_path / "published.pth")
+    fetched = []
+    monkeypatch.setattr(imagenet, "fetch", lambda url: fetched.append(url) or tmp_path / "published.pth")
+    before = random.getstate()  # importing MONAI would advance it
+    network = build(name, pretrained=True).eval()
+    assert random.getstate() == before
+    assert fetched == [imagenet.OFFICIAL[name]]
+    x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = official_features(x, state, name)
+        torch.testing.assert_close(network.backbone(x), expected, rtol=1e-4, atol=1e-4 * expected.abs().max())
+    assert network(x).shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "features"), [("resnet18", 512), ("densenet121", 1024), ("efficientnet-b0", 1280)]
+)
+def test_monai_backbones_end_in_features_and_are_decided_by_the_seed(name, features):
+    before = torch.get_rng_state()
+    one, again = build(name, seed=1), build(name, seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert one.head.in_features == features
+    assert one(torch.randn(2, 3, 64, 64)).shape == (2, 4)
+    for (key, a), (_, b) in zip(one.named_parameters(), again.named_parameters(), strict=True):
+        assert torch.equal(a, b), key
+
+
+def test_names_are_unique_and_hold_what_is_promised():
+    assert len(set(networks.names())) == len(networks.names())
+    assert {"tiny", "linear", "mlp", "resnet18", "resnet50", "densenet121"} <= set(networks.names())
+
+
+def test_timm_missing_gives_the_line_to_type(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(SrjtError, match=r"'timm:convnext_tiny' needs timm, .*pip install \"srjt\[timm\]\""):
+        build("timm:convnext_tiny")
+
+
+class FakeTimm(SimpleNamespace):
+    """timm's three functions that we call; its network gives more columns than num_features says."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__(calls=[], fails=fails)
+
+    def list_models(self) -> list[str]:
+        return ["convnext_tiny", "mobilenetv3_large_100"]
+
+    def is_model(self, name: str) -> bool:
+        return name.split(".")[0] in self.list_models()
+
+    def create_model(self, name: str, *, pretrained: bool, num_classes: int, in_chans: int) -> nn.Module:
+        self.calls.append((name, pretrained, num_classes, in_chans))
+        if self.fails:
+            raise ConnectionError("We couldn't connect to 'https://huggingface.co'\nCheck your connection.")
+        network = nn.Sequential(nn.Conv2d(in_chans, 12, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        network.num_features = 9
+        return network
+
+
+def test_timm_networks_are_made_without_their_classifier(monkeypatch):
+    timm = FakeTimm()
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    network = build("timm:mobilenetv3_large_100.ra_in1k", pretrained=True)
+    assert timm.calls == [("mobilenetv3_large_100.ra_in1k", True, 0, 3)]
+    assert network.head.in_features == 12
+    build("timm:convnext_tiny")
+    assert timm.calls[-1] == ("convnext_tiny", False, 0, 3)
+
+
+def test_timm_networks_take_local_weights(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "timm", FakeTimm())
+    weight = torch.randn(12, 3, 3, 3)
+    torch.save(
+        {"0.weight": weight, "0.bias": torch.zeros(12), "head.weight": torch.ones(9)}, tmp_path / "w.pth"
+    )
+    network = build("timm:convnext_tiny", pretrained=tmp_path / "w.pth")
+    assert torch.equal(network.backbone[0].weight, weight)
+
+
+def test_timm_problems_are_one_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", FakeTimm(fails=True))
+    with pytest.raises(UnknownNameError, match=r"did you mean 'timm:convnext_tiny'\?"):
+        build("timm:convnxt_tiny")
+    with pytest.raises(SrjtError, match=r"couldn't connect to 'https://huggingface.co'\): .*--no-pretrained"):
+        build("timm:convnext_tiny", pretrained=True)

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from srjt.errors import SrjtError
+from srjt.networks import imagenet
+
+CONTENT = bytes(range(256)) * 9000  # more than one chunk
+HASH = hashlib.sha256(CONTENT).hexdigest()[:8]
+ADVICE = "or give a local file with --weights FILE, or start from random weights with --no-pretrained."
+
+
+class Handler(BaseHTTPRequestHandler):
+    requests: list[str]
+
+    def do_GET(self) -> None:
+        self.requests.append(self.path)
+        if "absent" in self.path:
+            return self.send_error(404)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT[: len(CONTENT) // 2] if "broken" in self.path else CONTENT)
+        return None
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    Handler.requests = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_port}"
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return tmp_path / "hub" / "checkpoints"
+
+
+def refused(url: str) -> str:
+    with pytest.raises(SrjtError) as caught:
+        imagenet.fetch(url, timeout=5)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_fetches_once_into_torchs_cache(server: str, cache: Path):
+    for _ in range(2):
+        path = imagenet.fetch(f"{server}/net-{HASH}.pth")
+        assert path == cache / f"net-{HASH}.pth"
+        assert path.read_bytes() == CONTENT
+    assert Handler.requests == [f"/net-{HASH}.pth"]
+    assert list(cache.iterdir()) == [path]
+
+
+def test_another_content_is_not_kept(server: str, cache: Path):
+    said = refused(f"{server}/net-00000000.pth")
+    assert said.startswith(f"What {server}/net-00000000.pth sent is not the published file")
+    assert f"begins with {HASH}, not 00000000" in said
+    assert said.endswith(ADVICE)
+    assert list(cache.iterdir()) == []
+
+
+def test_a_broken_off_download_is_not_kept(server: str, cache: Path):
+    said = refused(f"{server}/broken-{HASH}.pth")
+    assert "broke off after 1,152,000 of 2,304,000 bytes" in said
+    assert list(cache.iterdir()) == []
+
+
+def test_an_absent_file_is_told(server: str):
+    assert "HTTP Error 404" in refused(f"{server}/absent-{HASH}.pth")
+
+
+def test_offline_says_exactly_what_to_do(cache: Path):
+    with socket.socket() as unused:  # bound but not listening: connections are refused
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}/net-{HASH}.pth"
+        said = refused(url)
+    assert said.startswith(f"Could not fetch {url} (")
+    assert "urlopen" not in said
+    assert said.endswith(f"): put that file at {cache / f'net-{HASH}.pth'}, {ADVICE}")
+
+
+def test_a_file_put_there_by_hand_is_used_without_network(cache: Path):
+    cache.mkdir(parents=True)
+    (cache / f"net-{HASH}.pth").write_bytes(CONTENT)
+    assert imagenet.fetch(f"http://127.0.0.1:9/net-{HASH}.pth").read_bytes() == CONTENT
+
+
+def test_a_damaged_cached_file_is_told_and_left_to_its_owner(cache: Path):
+    cache.mkdir(parents=True)
+    (cache / f"net-{HASH}.pth").write_bytes(CONTENT[:-1])
+    said = refused(f"http://127.0.0.1:9/net-{HASH}.pth")
+    assert said.startswith(f"{cache / f'net-{HASH}.pth'} is not the published file")
+    assert "delete it and try again" in said
+    assert (cache / f"net-{HASH}.pth").read_bytes() == CONTENT[:-1]

@@ -1,0 +1,155 @@
+"""Metrics against scikit-learn, against brute force, and by hand where conventions differ."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import sklearn.metrics as oracle
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srjt.errors import SrjtError
+from srjt.ordinal import metrics
+
+C = 5
+# Few samples of five grades: absent and never predicted grades are the rule, not the exception.
+pairs = st.lists(st.tuples(st.integers(0, C - 1), st.integers(0, C - 1)), min_size=1, max_size=25)
+
+
+def split(drawn: list[tuple[int, int]]) -> tuple[list[int], list[int], torch.Tensor]:
+    true, predicted = [t for t, _ in drawn], [p for _, p in drawn]
+    counts = metrics.confusion_matrix(torch.tensor(true), torch.tensor(predicted), num_classes=C)
+    return true, predicted, counts
+
+
+@given(pairs)
+def test_the_confusion_matrix_has_the_truth_in_rows(drawn: list[tuple[int, int]]) -> None:
+    true, predicted, counts = split(drawn)
+    assert counts.dtype == torch.int64
+    np.testing.assert_array_equal(counts, oracle.confusion_matrix(true, predicted, labels=range(C)))
+
+
+@given(pairs)
+def test_metrics_agree_with_scikit_learn(drawn: list[tuple[int, int]]) -> None:
+    true, predicted, counts = split(drawn)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn warns of the divisions by zero that we compare
+        expected = {
+            "accuracy": oracle.accuracy_score(true, predicted),
+            "mae": oracle.mean_absolute_error(true, predicted),
+            "rmse": oracle.root_mean_squared_error(true, predicted),
+            "macro_f1": oracle.f1_score(true, predicted, average="macro"),
+            "macro_precision": oracle.precision_score(true, predicted, average="macro"),
+            "macro_recall": oracle.recall_score(true, predicted, average="macro"),
+            # its weights are distances between *positions* in the list of labels: all must be listed
+            "qwk": oracle.cohen_kappa_score(true, predicted, weights="quadratic", labels=range(C)),
+        }
+    found = metrics.summary(counts)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, nan_ok=True, abs=1e-12)
+
+
+@given(pairs)
+def test_the_other_metrics_agree_with_brute_force(drawn: list[tuple[int, int]]) -> None:
+    true, _, counts = split(drawn)
+    errors = {g: [abs(t - p) for t, p in drawn if t == g] for g in set(true)}
+    by_grade = [sum(e) / len(e) for e in errors.values()]
+    assert metrics.macro_mae(counts) == pytest.approx(sum(by_grade) / len(by_grade))
+    assert metrics.one_off_accuracy(counts) == pytest.approx(
+        sum(abs(t - p) <= 1 for t, p in drawn) / len(drawn)
+    )
+    recalls = metrics.per_class_recall(counts)
+    for grade in range(C):
+        if grade in errors:
+            assert recalls[grade] == pytest.approx(errors[grade].count(0) / len(errors[grade]))
+        else:
+            assert math.isnan(recalls[grade])
+
+
+def test_every_metric_by_hand() -> None:
+    counts = [[3, 1, 0], [0, 1, 1], [1, 0, 3]]
+    found = metrics.summary(counts)
+    assert found == pytest.approx(
+        {
+            "accuracy": 7 / 10,
+            "mae": (1 + 1 + 2) / 10,
+            "rmse": math.sqrt((1 + 1 + 4) / 10),
+            "macro_precision": (3 / 4 + 1 / 2 + 3 / 4) / 3,
+            "macro_recall": (3 / 4 + 1 / 2 + 3 / 4) / 3,
+            "macro_f1": (6 / 8 + 2 / 4 + 6 / 8) / 3,
+            "macro_mae": (1 / 4 + 1 / 2 + 2 / 4) / 3,
+            "one_off": 9 / 10,
+            # chance: rows (4, 2, 4), columns (4, 2, 4); 1·(8+8+8+8)/10 + 4·(16+16)/10 = 16
+            "qwk": 1 - 6 / 16,
+        }
+    )
+    assert list(found) == list(metrics.METRICS)
+
+
+def test_kappa_of_a_single_grade_is_undefined_and_of_a_perfect_prediction_one() -> None:
+    assert math.isnan(metrics.quadratic_weighted_kappa([[4, 0], [0, 0]]))
+    assert metrics.quadratic_weighted_kappa([[4, 0], [0, 3]]) == 1.0
+    assert metrics.quadratic_weighted_kappa([[0, 4], [4, 0]]) == -1.0
+
+
+@given(pairs, st.integers(0, 25))
+def test_counts_of_batches_add_up(drawn: list[tuple[int, int]], cut: int) -> None:
+    _, _, whole = split(drawn)
+    parts = [split(part)[2] for part in (drawn[:cut], drawn[cut:]) if part]
+    assert torch.equal(torch.stack(parts).sum(dim=0), whole)
+
+
+def test_what_cannot_be_measured_is_said() -> None:
+    with pytest.raises(SrjtError, match="the confusion matrix is empty"):
+        metrics.accuracy(np.zeros((3, 3)))
+    with pytest.raises(SrjtError, match=r"square \(C, C\); this one has shape \(2, 3\)"):
+        metrics.mae(np.ones((2, 3)))
+    with pytest.raises(SrjtError, match=r"shape \(4, C\), not \(3, 3\)"):
+        metrics.label_precision(np.ones((3, 3)))
+
+
+# ---------------------------------------------------------------------------------- label precision
+
+
+def test_label_precision_and_recall_by_hand() -> None:
+    labels = torch.tensor([0, 0, 0, 1, 1, 2])
+    true = torch.tensor([0, 1, 0, 1, 1, 1])
+    selected = torch.tensor([[True, True, False, True, False, False], [False] * 6])
+    counts = metrics.selection_counts(selected, labels, true, num_classes=4)
+    assert counts.shape == (2, 4, 4)
+    # selected and clean, selected, clean, all; per given grade
+    assert counts[0].tolist() == [[1, 1, 0, 0], [2, 1, 0, 0], [2, 2, 0, 0], [3, 2, 1, 0]]
+    assert metrics.label_precision(counts[0]) == pytest.approx(2 / 3)
+    assert metrics.label_recall(counts[0]) == pytest.approx(2 / 4)
+    np.testing.assert_equal(metrics.label_precision(counts[0], per_class=True), [0.5, 1, np.nan, np.nan])
+    np.testing.assert_equal(metrics.label_recall(counts[0], per_class=True), [0.5, 0.5, np.nan, np.nan])
+    assert math.isnan(metrics.label_precision(counts[1]))  # nothing selected
+    assert metrics.label_recall(counts[1]) == 0.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), min_size=1, max_size=30),
+    st.integers(1, 29),
+)
+def test_label_precision_agrees_with_scikit_learn(drawn: list[tuple[int, int, bool]], cut: int) -> None:
+    def count(part: list[tuple[int, int, bool]]) -> torch.Tensor:
+        labels, true, selected = (torch.tensor([d[k] for d in part]) for k in range(3))
+        return metrics.selection_counts(selected, labels, true, num_classes=4)
+
+    counts = sum(count(part) for part in (drawn[:cut], drawn[cut:]) if part)
+    clean, chosen = [y == t for y, t, _ in drawn], [s for _, _, s in drawn]
+    if any(chosen):
+        assert metrics.label_precision(counts) == pytest.approx(oracle.precision_score(clean, chosen))
+    if any(clean):
+        assert metrics.label_recall(counts) == pytest.approx(oracle.recall_score(clean, chosen))
+
+
+def test_counting_needs_no_host_synchronisation() -> None:
+    """On the meta device there are no values to look at."""
+    grades = torch.empty(8, dtype=torch.long, device="meta")
+    selected = torch.empty(2, 8, dtype=torch.bool, device="meta")
+    assert metrics.confusion_matrix(grades, grades, num_classes=4).shape == (4, 4)
+    assert metrics.selection_counts(selected, grades, grades, num_classes=4).shape == (2, 4, 4)

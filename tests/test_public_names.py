@@ -1,0 +1,81 @@
+"""The top level is small and lazy; imports run down only."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import srjt
+
+SOURCE = Path(srjt.__file__).parent
+CORE = {"ordinal": {"errors", "ordinal"}, "methods": {"errors", "ordinal", "methods"}}
+
+
+def test_the_public_names_of_the_core() -> None:
+    from srjt.ordinal import labels, noise, selection
+
+    assert {"soft_labels", "keep_rate", "noise", "methods"} <= set(srjt.__all__)
+    assert srjt.soft_labels is labels.soft_labels
+    assert srjt.keep_rate is selection.keep_rate
+    assert srjt.noise is noise
+    assert srjt.methods is importlib.import_module("srjt.methods")
+
+
+def test_every_public_name_can_be_had_and_is_listed() -> None:
+    for name in srjt.__all__:
+        assert getattr(srjt, name) is not None
+    assert set(dir(srjt)) == set(srjt.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'srjt' has no attribute 'sofd_labels'"):
+        srjt.sofd_labels  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("statement", "stays_away"),
+    [
+        ("import srjt", {"torch", "numpy", "pandas", "sklearn"}),
+        ("import srjt; srjt.noise.transition_matrix('quasi', num_classes=4, rho=.1)", {"torch", "pandas"}),
+        ("from srjt import soft_labels, methods", {"pandas", "monai", "sklearn", "matplotlib"}),
+    ],
+)
+def test_heavy_libraries_stay_away_until_they_are_needed(statement: str, stays_away: set[str]) -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", f"{statement}; import sys; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    assert not stays_away & set(loaded)
+
+
+@pytest.mark.parametrize("room", CORE)
+def test_imports_run_down_only(room: str) -> None:
+    for file in (SOURCE / room).glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            modules = []
+            if isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{file}: imports are absolute here"
+                modules = [node.module or ""]
+            for module in modules:
+                if module.split(".")[0] == "srjt":
+                    assert module.split(".")[1] in CORE[room], f"{file} imports {module}"
+
+
+@pytest.mark.parametrize(
+    "module",
+    [f"srjt.ordinal.{m}" for m in ("labels", "noise", "losses", "selection", "metrics", "decoding")]
+    + ["srjt.methods", "srjt.methods.base", "srjt.methods.registry"],
+)
+def test_what_a_module_promises_is_there(module: str) -> None:
+    loaded = importlib.import_module(module)
+    for name in loaded.__all__:
+        assert hasattr(loaded, name)

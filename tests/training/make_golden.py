@@ -1,0 +1,64 @@
+"""Write golden.json anew: the losses of the first epoch of a small training, for several methods.
+
+Run it only when a value is *meant* to change, and say in the change why:
+
+    python tests/training/make_golden.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+import srjt
+from srjt import noise
+from srjt.data import folds
+from srjt.data.corruption import corrupt_sides
+from srjt.data.synthetic import generate
+
+FILE = Path(__file__).with_name("golden.json")
+METHODS = (
+    "standard",
+    "sord",
+    "f-correction",
+    "mixup",
+    "cdr",
+    "garg",
+    "co-teaching",
+    "jocor+ours",
+    "co-teaching+ours",
+)
+
+
+def first_epoch(method: str) -> dict[str, list[float]]:
+    """Each network's mean loss over the first epoch, and how clean its selection was."""
+    clean = generate(images=130, patients=20, size=32)
+    split = folds(clean, folds=5)[0]
+    matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
+    data, _ = corrupt_sides(clean, split, matrix, seed=0)
+    run = srjt.train(
+        data,
+        split=split,
+        method=method,
+        network="tiny",
+        image_size=32,
+        crop=28,
+        epochs=1,
+        batch_size=16,
+        learning_rate=1e-3,
+        noise_rate=0.4,
+        transition=matrix,
+        tune_cpu=False,
+        device="cpu",
+    )
+    train = run.metrics[run.metrics["split"] == "train"]
+    return {
+        name: train.loc[train["metric"] == name, "value"].tolist() for name in ("loss", "label_precision")
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    FILE.write_text(json.dumps({method: first_epoch(method) for method in METHODS}, indent=1) + "\n")

@@ -1,0 +1,198 @@
+"""Settings: the paper's by default, layered, checked, and the same after a round trip."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srjt.cli.train import _settings
+from srjt.errors import SrjtError, UnknownNameError
+from srjt.training.config import TrainConfig, load_config, parse_overrides
+
+
+def test_defaults_are_the_papers() -> None:
+    config = TrainConfig()
+    assert (config.epochs, config.batch_size) == (150, 64)
+    assert (config.learning_rate, config.weight_decay, config.gamma) == (1e-4, 1e-4, 0.1)
+    assert config.effective_milestones == (90, 120, 140)
+    assert (config.image_size, config.crop, config.flip) == (256, 224, True)
+    assert (config.network, config.pretrained) == ("resnet18", True)
+    assert (config.method, config.convention) == ("co-teaching+ours", "paper")
+
+
+def test_the_learning_rate_falls_after_each_milestone() -> None:
+    config = TrainConfig()
+    rates = [config.learning_rate_at(epoch) for epoch in (1, 90, 91, 120, 121, 140, 141, 150)]
+    assert rates == pytest.approx([1e-4, 1e-4, 1e-5, 1e-5, 1e-6, 1e-6, 1e-7, 1e-7])
+
+
+@pytest.mark.parametrize(
+    ("epochs", "scaled"), [(150, (90, 120, 140)), (30, (18, 24, 28)), (300, (180, 240, 280))]
+)
+def test_milestones_scale_with_the_epochs(epochs: int, scaled: tuple[int, ...]) -> None:
+    assert TrainConfig(epochs=epochs).effective_milestones == scaled
+
+
+def test_given_milestones_stay() -> None:
+    assert TrainConfig(epochs=30, milestones=(10, 20)).effective_milestones == (10, 20)
+    assert TrainConfig(epochs=30, milestones=()).learning_rate_at(30) == 1e-4
+
+
+def test_an_unknown_setting_suggests_the_nearest() -> None:
+    with pytest.raises(
+        UnknownNameError, match="Unknown setting 'learning_rat': did you mean 'learning_rate'"
+    ):
+        TrainConfig.from_dict({"learning_rat": 1.0})
+    with pytest.raises(UnknownNameError, match="did you mean 'epochs'"):
+        TrainConfig().replace(epoch=3)
+    with pytest.raises(UnknownNameError, match="did you mean 'tf32'"):
+        TrainConfig(precision="bf32")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"epochs": 0}, "epochs must be positive"),
+        ({"epochs": 2.5}, "epochs takes a whole number; got 2.5"),
+        ({"epochs": float("nan")}, "epochs takes a whole number"),
+        ({"epochs": True}, "epochs takes a whole number"),
+        ({"epochs": "many"}, "epochs takes a whole number; got 'many'"),
+        ({"learning_rate": "fast"}, "learning_rate takes a number"),
+        ({"learning_rate": float("inf")}, "learning_rate must be positive"),
+        ({"learning_rate": float("nan")}, "learning_rate must be positive"),
+        ({"weight_decay": -1}, "weight_decay cannot be negative"),
+        ({"flip": "yes"}, "flip takes true or false"),
+        ({"crop": 300}, "crop .300. cannot be larger than image_size .256."),
+        ({"noise_rate": 1.0}, "noise_rate lies in"),
+        ({"memory_share": 0}, "memory_share lies in"),
+        ({"milestones": 5}, "milestones takes a list of epochs"),
+        ({"milestones": "90"}, "milestones takes a list of epochs"),
+        ({"transition": "half"}, "transition takes a matrix"),
+        ({"method_options": 5}, "method_options takes settings by name"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SrjtError, match=said):
+        TrainConfig.from_dict(settings)
+
+
+@given(
+    epochs=st.integers(1, 500),
+    rate=st.floats(1e-8, 1.0),
+    noise=st.none() | st.floats(0, 0.99),
+    milestones=st.none() | st.lists(st.integers(1, 500), max_size=4),
+    options=st.dictionaries(st.sampled_from(["temperature", "co_lambda"]), st.floats(0.01, 10)),
+)
+def test_to_a_file_and_back(
+    epochs: int, rate: float, noise: float | None, milestones: list[int] | None, options: dict[str, float]
+) -> None:
+    config = TrainConfig.from_dict(
+        {
+            "epochs": epochs,
+            "learning_rate": rate,
+            "noise_rate": noise,
+            "milestones": milestones,
+            "method_options": options,
+            "transition": ((0.9, 0.1), (0.2, 0.8)),
+        }
+    )
+    again = TrainConfig.from_dict(json.loads(json.dumps(config.to_dict())))
+    assert again == config
+    assert config.difference(again) == {}
+
+
+def test_arrays_become_plain_values_that_can_be_saved_and_compared() -> None:
+    matrix = np.array([[0.9, 0.1], [0.2, 0.8]])
+    config = TrainConfig(
+        transition=matrix,  # type: ignore[arg-type]
+        seed=np.int64(3),
+        method_options={"label_matrix": matrix, "pair": (1, 2)},
+    )
+    assert config.transition == ((0.9, 0.1), (0.2, 0.8))
+    assert type(config.seed) is int
+    assert config.method_options["label_matrix"] == [[0.9, 0.1], [0.2, 0.8]]
+    assert TrainConfig.from_dict(config.to_dict()) == config
+
+
+def test_only_settings_that_change_the_result_make_a_difference() -> None:
+    base = TrainConfig()
+    assert base.difference(base.replace(step="eager", eval_batch_size=8, checkpoint_seconds=0)) == {}
+    assert base.difference(base.replace(epochs=3, seed=1)) == {"epochs": (150, 3), "seed": (0, 1)}
+
+
+def test_yaml_reads_exponents_as_text_and_we_as_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("learning_rate: 1e-4\nweight_decay: 5e-3\nepochs: 30\nmilestones: [10, 20]\n")
+    config = TrainConfig.from_dict(load_config(file))
+    assert (config.learning_rate, config.weight_decay, config.epochs) == (1e-4, 5e-3, 30)
+    assert config.milestones == (10, 20)
+
+
+def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="There is no configuration file"):
+        load_config(tmp_path / "none.yaml")
+    with pytest.raises(SrjtError, match="cannot be read: Is a directory"):
+        load_config(tmp_path)
+    file = tmp_path / "bad.yaml"
+    for content, said in [
+        (b"a: [1", "not valid YAML"),
+        (b"\xff\xfe\xff", "not valid YAML"),
+        (b"- 1", "name: value"),
+    ]:
+        file.write_bytes(content)
+        with pytest.raises(SrjtError, match=said):
+            load_config(file)
+    file.write_text("# nothing\n")
+    assert load_config(file) == {}
+
+
+def test_a_configuration_file_runs_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "evil.yaml"
+    file.write_text(f"a: !!python/object/apply:os.mkdir [{tmp_path / 'made'}]\n")
+    with pytest.raises(SrjtError):
+        load_config(file)
+    assert not (tmp_path / "made").exists()
+
+
+def test_overrides_nest_and_are_read_as_yaml() -> None:
+    assert parse_overrides(
+        ["epochs=30", "method_options.per_class=true", "method_options.temperature=0.5"]
+    ) == {
+        "epochs": 30,
+        "method_options": {"per_class": True, "temperature": 0.5},
+    }
+    assert parse_overrides(["weights=a=b"]) == {"weights": "a=b"}
+
+
+@pytest.mark.parametrize("bad", [["epochs"], ["=3"], ["epochs=[1"], ["epochs=1", "epochs.x=2"]])
+def test_overrides_that_make_no_sense(bad: list[str]) -> None:
+    with pytest.raises(SrjtError, match="--set"):
+        parse_overrides(bad)
+
+
+def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "epochs: 10\nseed: 10\nbatch_size: 10\nmethod_options: {ramp_epochs: 10, co_lambda: 10}\n"
+    )
+    config = _settings(
+        file,
+        ["seed=30", "method_options.temperature=30"],
+        given={"batch_size": 20, "seed": 20, "crop": None},
+        method_options={"ramp_epochs": 20, "temperature": 20, "per_class": None},
+    )
+    assert (config.epochs, config.batch_size, config.seed, config.crop) == (10, 20, 30, 224)
+    assert config.method_options == {"co_lambda": 10, "ramp_epochs": 20, "temperature": 30}
+
+
+def test_method_options_of_a_file_that_are_no_settings(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("method_options: 5\n")
+    with pytest.raises(SrjtError, match="method_options takes settings by name"):
+        _settings(file, [], given={}, method_options={})

@@ -1,0 +1,152 @@
+"""Real processes, really killed: what they leave is gone on from as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from srjt.training.metrics_log import read_metrics
+
+EPOCHS = 12
+TIMED = ["seconds", "images_per_second", "peak_memory_mb"]
+
+
+def command(labels: Path, out: Path, *more: object) -> list[object]:
+    return [
+        "train", labels, "--out", out, "--official-split", "--device", "cpu", "--method", "co-teaching+ours",
+        "--noise-rate", 0.4, "--network", "tiny", "--image-size", 32, "--crop", 28, "--epochs", EPOCHS,
+        "--batch-size", 16, "--learning-rate", 1e-3, "--set", "tune_cpu=false", "--set", "checkpoint_seconds=0",
+        *more,
+    ]  # fmt: skip
+
+
+def epochs_done(out: Path) -> int:
+    path = out / "metrics.csv"
+    return int(read_metrics(path)["epoch"].max()) if path.exists() and path.read_text().count("\n") > 1 else 0
+
+
+def untimed(out: Path) -> pd.DataFrame:
+    metrics = read_metrics(out / "metrics.csv")
+    return metrics[~metrics["metric"].isin(TIMED)].reset_index(drop=True)
+
+
+def assert_same(out: Path, reference: Path) -> None:
+    assert (out / "weights.safetensors").read_bytes() == (reference / "weights.safetensors").read_bytes()
+    assert (out / "history.csv").read_bytes() == (reference / "history.csv").read_bytes()
+    assert (out / "summary.json").read_bytes() == (reference / "summary.json").read_bytes()
+    pd.testing.assert_frame_equal(untimed(out), untimed(reference), check_exact=True)
+    lines = [(out / "metrics.csv").read_text().splitlines() for out in (out, reference)]
+    assert [line.rsplit(",", 1)[0] for line in lines[0]] == [line.rsplit(",", 1)[0] for line in lines[1]]
+    assert list(out.rglob("*.tmp")) == []
+    assert len(list((out / "checkpoints").iterdir())) == 2
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(launcher: Any, labels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    code = launcher.wait(launcher.start(*command(labels, folder / "run"), says=folder / "says"))
+    assert code == 0, (folder / "says").read_text()
+    return folder / "run"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_killed_at_random_times_and_finished(
+    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int
+) -> None:
+    chance = random.Random(seed)
+    out = tmp_path / "run"
+    kills = 0
+    for target in sorted(chance.sample(range(EPOCHS - 2), 4)):
+        pid = launcher.start(*command(labels, out), says=tmp_path / "says")
+        code = launcher.wait_until(pid, lambda target=target: epochs_done(out) >= target)
+        assert code is None, (tmp_path / "says").read_text()
+        time.sleep(chance.random() * 0.08)
+        os.kill(pid, signal.SIGKILL)
+        kills += launcher.wait(pid) == -signal.SIGKILL
+    assert kills >= 3
+    pid = launcher.start(*command(labels, out), says=tmp_path / "says")
+    assert launcher.wait(pid) == 0, (tmp_path / "says").read_text()
+    assert_same(out, uninterrupted)
+
+
+def test_killed_while_it_starts(launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    out = tmp_path / "run"
+    for _ in range(5):  # decoding, making the folder, the first steps
+        pid = launcher.start(
+            *command(labels, out), says=tmp_path / "says", env={"SRJT_CACHE": str(tmp_path / "c")}
+        )
+        time.sleep(chance.random() * 0.4)
+        os.kill(pid, signal.SIGKILL)
+        launcher.wait(pid)
+    pid = launcher.start(
+        *command(labels, out), says=tmp_path / "says", env={"SRJT_CACHE": str(tmp_path / "c")}
+    )
+    assert launcher.wait(pid) == 0, (tmp_path / "says").read_text()
+    assert_same(out, uninterrupted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_to_stop(
+    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "run"
+    pid = launcher.start(*command(labels, out, "--quiet"), says=tmp_path / "says")
+    assert launcher.wait_until(pid, lambda: epochs_done(out) >= 3) is None
+    os.kill(pid, number)
+    assert launcher.wait(pid) == 128 + number
+    said = (tmp_path / "says").read_text()
+    assert said.count("\n") == 1
+    assert said.startswith("srjt: Stopped a")
+    assert said.endswith("The same command goes on from there.\n")
+    pid = launcher.start(*command(labels, out), says=tmp_path / "says")
+    assert launcher.wait(pid) == 0
+    assert "Going on from epoch" in (tmp_path / "says").read_text()
+    assert_same(out, uninterrupted)
+
+
+def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    slow = "import srjt.training.checkpoint as c, time; c.write = lambda *a: time.sleep(60)"
+    pid = launcher.start(*command(labels, out), says=tmp_path / "says", setup=[slow])
+    assert launcher.wait_until(pid, lambda: epochs_done(out) >= 1) is None
+    os.kill(pid, signal.SIGTERM)
+    time.sleep(0.3)
+    os.kill(pid, signal.SIGTERM)
+    assert launcher.wait(pid) == -signal.SIGTERM
+
+
+def test_a_full_disk_leaves_a_run_that_can_be_gone_on_with(
+    launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path
+) -> None:
+    """A limit on the size of files, set after a few checkpoints, refuses the next one as a full disk would."""
+    out = tmp_path / "run"
+    full = (
+        "import resource, signal, srjt.training.checkpoint as c\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "write, calls = c.write, []\n"
+        "def limited(*args):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) > 3: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "    write(*args)\n"
+        "c.write = limited\n"
+    )
+    pid = launcher.start(*command(labels, out, "--quiet"), says=tmp_path / "says", setup=[full])
+    assert launcher.wait(pid) == 2
+    said = (tmp_path / "says").read_text()
+    assert said.startswith("srjt: A checkpoint could not be written to")
+    assert "File too large" in said
+    assert said.count("\n") == 1
+    assert list(out.rglob("*.tmp")) == []
+    assert len(list((out / "checkpoints").glob("step-*"))) == 2
+    pid = launcher.start(*command(labels, out), says=tmp_path / "says")
+    assert launcher.wait(pid) == 0
+    assert "Going on from epoch 4" in (tmp_path / "says").read_text()
+    assert_same(out, uninterrupted)

@@ -1,0 +1,121 @@
+"""Every method trains from images to predictions through the same loop; so does one's own network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import srjt
+from srjt.errors import SrjtError
+from srjt.networks.small import tiny
+from srjt.training.predict import predict
+
+
+@pytest.mark.parametrize("method", srjt.methods.names())
+def test_trains_and_predicts(data: Any, settings: dict[str, Any], method: str) -> None:
+    run = srjt.train(data.manifest, method=method, transition=data.matrix, **{**settings, "epochs": 2})
+    networks = srjt.methods.entry(method).method.networks
+    assert len(run.networks.members) == networks
+    losses = run.metrics.query("metric == 'loss'")
+    assert len(losses) == 2 * networks
+    assert np.isfinite(losses["value"]).all()
+    table = predict(run, data.manifest)
+    assert len(table) == len(data.manifest)
+    assert table.filter(regex="^p_").to_numpy().sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    assert set(table["grade"]) <= set(data.manifest.grades)
+
+
+def test_learns_what_can_be_learnt(data: Any, settings: dict[str, Any]) -> None:
+    """Not only numbers: on clean labels the training accuracy rises far above the largest grade's share."""
+    clean = data.manifest.with_noisy_labels(data.manifest.true_labels)
+    run = srjt.train(clean, **{**settings, "method": "standard", "epochs": 20, "learning_rate": 3e-3})
+    table = predict(run, clean.select(data.split.train))
+    right = np.mean(table["grade"].astype(int).to_numpy() == clean.labels[data.split.train])
+    assert right > 0.75
+
+
+def test_one_s_own_network_and_transforms(data: Any, settings: dict[str, Any], tmp_path: Any) -> None:
+    def brighter(images: torch.Tensor) -> torch.Tensor:
+        assert images.dtype == torch.uint8
+        assert images.shape[1:] == (3, 32, 32)
+        return images.float() / 255
+
+    chosen = {**settings, "network": tiny, "transform": brighter, "eval_transform": brighter, "epochs": 1}
+    run = srjt.train(data.manifest, out=tmp_path / "run", **chosen)
+    with pytest.raises(SrjtError, match="a network of your own: pass it again"):
+        srjt.load_run(tmp_path / "run")
+    again = srjt.load_run(tmp_path / "run", network=tiny, eval_transform=brighter, device="cpu")
+    assert np.array_equal(
+        run.probabilities(data.manifest.arrays)[0], again.probabilities(data.manifest.arrays)[0]
+    )
+
+
+def test_a_network_that_uses_view(data: Any, settings: dict[str, Any]) -> None:
+    """``view`` needs images laid out as torch lays them out by default."""
+
+    class Flat(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(len(x), -1)
+
+    run = srjt.train(data.manifest, **{**settings, "network": Flat, "epochs": 1, "tune_cpu": True})
+    assert run.networks.members[0].head.in_features == 3 * 28 * 28  # type: ignore[union-attr]
+
+
+def test_one_module_for_two_networks_is_refused(data: Any, settings: dict[str, Any]) -> None:
+    shared = tiny()
+    with pytest.raises(SrjtError, match="returned the same module twice"):
+        srjt.train(data.manifest, **{**settings, "network": lambda: shared})
+
+
+def test_an_option_of_the_wrong_kind(data: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(SrjtError, match=r"option of co-teaching.ours does not fit .*temperature"):
+        srjt.train(data.manifest, **settings, method_options={"temperature": "hot"})
+    with pytest.raises(SrjtError, match="did you mean 'temperature'"):
+        srjt.train(data.manifest, **settings, method_options={"temprature": 1.0})
+
+
+def test_too_little_to_learn_from(data: Any, settings: dict[str, Any]) -> None:
+    del settings["split"]
+    with pytest.raises(SrjtError, match="There are 1 training samples"):
+        srjt.train(data.manifest.select([0]), **settings)
+    mildest = np.flatnonzero(data.manifest.labels == 0)
+    with pytest.raises(SrjtError, match="the same grade"):
+        srjt.train(data.manifest.select(mildest), **settings)
+
+
+def test_a_batch_larger_than_the_data_is_all_of_it(data: Any, settings: dict[str, Any]) -> None:
+    run = srjt.train(data.manifest, **{**settings, "batch_size": 1000, "epochs": 1})
+    assert run.history["seen"].tolist() == [1] * len(data.split.train)
+
+
+def test_validation_is_judged_by_given_labels_and_test_by_true_ones(
+    data: Any, settings: dict[str, Any]
+) -> None:
+    run = srjt.train(data.manifest, **{**settings, "method": "standard", "epochs": 1})
+    grades = run.probabilities(data.manifest.arrays)[1][0]
+    rows = data.split
+    # labels that no network could agree with on the other kind: given ones right, true ones wrong
+    table = data.manifest.table.assign(grade=grades, true_grade=(grades + 1) % 4)
+    table.loc[rows.train, ["grade", "true_grade"]] = data.manifest.table.loc[
+        rows.train, ["grade", "true_grade"]
+    ]
+    judged = replace(data.manifest, table=table)
+    again = srjt.train(judged, **{**settings, "method": "standard", "epochs": 1})
+    accuracy = again.metrics.query("metric == 'accuracy'").set_index("split")["value"]
+    assert dict(accuracy) == {"validation": 1.0, "test": 0.0}
+
+
+def test_bf16_on_a_cpu_when_asked_for(data: Any, settings: dict[str, Any]) -> None:
+    run = srjt.train(data.manifest, **{**settings, "epochs": 1, "precision": "bf16"})
+    assert np.isfinite(run.metrics.query("metric == 'loss'")["value"]).all()
+    assert run.networks.members[0].head.weight.dtype == torch.float32  # type: ignore[union-attr]
+
+
+def test_unknown_devices(data: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(SrjtError, match="Unknown device 'gpu'"):
+        srjt.train(data.manifest, **{**settings, "device": "gpu"})

@@ -1,0 +1,345 @@
+"""Stopping at a given step, damaged checkpoints, other configurations, diverging losses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor, nn
+
+import srjt
+from srjt.errors import Interrupted, SrjtError
+from srjt.networks.small import tiny
+from srjt.training import checkpoint
+from srjt.training.reporters import SilentReporter
+from srjt.training.trained import Trained
+
+TIMED = ["seconds", "images_per_second", "peak_memory_mb"]
+
+
+class StopAt(SilentReporter):
+    """Sends this process a signal at a given step, as if it had come from outside."""
+
+    def __init__(self, epoch: int, step: int, number: int = signal.SIGTERM) -> None:
+        super().__init__()
+        self.when = (epoch, step)
+        self.number = number
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        if (epoch, step) == self.when:
+            os.kill(os.getpid(), self.number)
+
+
+def with_dropout() -> nn.Module:
+    return nn.Sequential(tiny(), nn.Dropout(0.5))
+
+
+def jitter(images: Tensor) -> Tensor:
+    """A transform of one's own that draws from torch's global generator."""
+    return images[..., :28, :28].float() / 255 + 0.1 * torch.randn(len(images), 1, 1, 1)
+
+
+def assert_same(one: Trained, other: Trained) -> None:
+    ours, theirs = one.networks.state_dict(), other.networks.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    pd.testing.assert_frame_equal(one.history, other.history, check_exact=True)
+    tables = [run.metrics[~run.metrics["metric"].isin(TIMED)].reset_index(drop=True) for run in (one, other)]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"method": "mixup"},
+        {"method": "co-teaching+ours", "network": with_dropout},
+        {"method": "standard", "network": tiny, "transform": jitter},
+        {"method": "cdr", "network": "tiny"},
+    ],
+    ids=["mixup", "dropout", "own transform", "cdr"],
+)
+def test_stopped_within_an_epoch(
+    data: Any, settings: dict[str, Any], tmp_path: Path, chosen: dict[str, Any]
+) -> None:
+    """Random states in the middle of an epoch are part of what is saved. Stopped three times."""
+    chosen = {**settings, **chosen}
+    whole = srjt.train(data.manifest, **chosen)
+    handlers = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    for epoch, step, number in ((1, 2, signal.SIGTERM), (2, 1, signal.SIGINT), (3, 4, signal.SIGTERM)):
+        with pytest.raises(Interrupted, match=f"Stopped at epoch {epoch}, step {step} of 5") as stopped:
+            srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(epoch, step, number), **chosen)
+        assert stopped.value.status == 128 + number
+        assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
+    reporter = SilentReporter()
+    assert_same(srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **chosen), whole)
+    assert reporter.notes == ["Going on from epoch 3, step 4 of 5."]
+
+
+def test_stopped_at_the_last_step_of_an_epoch(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    whole = srjt.train(data.manifest, **settings)
+    with pytest.raises(Interrupted, match="Stopped after epoch 1 of 3"):
+        srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(1, 5), **settings)
+    assert_same(srjt.train(data.manifest, out=tmp_path / "run", **settings), whole)
+
+
+def test_a_signal_at_the_very_end_changes_nothing(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    run = srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(3, 5), **settings)
+    assert run.metrics["epoch"].max() == 3
+
+
+@pytest.fixture
+def stopped(data: Any, settings: dict[str, Any], tmp_path: Path) -> Path:
+    """A run with two checkpoints: after epoch 1, and after two steps of epoch 2."""
+    settings["checkpoint_seconds"] = 0
+    with pytest.raises(Interrupted):
+        srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(2, 2), **settings)
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 2
+    return tmp_path / "run"
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) * 2 // 3] ^= 4
+    path.write_bytes(content)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [flip_a_bit, cut_short, empty])
+def test_a_damaged_checkpoint_is_passed_over(
+    data: Any, settings: dict[str, Any], stopped: Path, damage: Any
+) -> None:
+    _, newest = sorted((stopped / "checkpoints").iterdir())
+    damage(newest)
+    reporter = SilentReporter()
+    with pytest.warns(UserWarning, match=f"{newest.name}.* Falling back to the checkpoint before it"):
+        run = srjt.train(data.manifest, out=stopped, reporter=reporter, **settings)
+    assert reporter.notes == ["Going on from epoch 2, step 0 of 5."]
+    assert_same(run, srjt.train(data.manifest, **settings))
+    kept = sorted(path.name for path in (stopped / "checkpoints").iterdir())
+    assert len(kept) == 2
+    assert newest.name not in kept
+    for path in (stopped / "checkpoints").iterdir():
+        checkpoint.read(path)
+
+
+def test_two_damaged_checkpoints_start_anew_and_do_not_crowd_out_new_ones(
+    data: Any, settings: dict[str, Any], stopped: Path
+) -> None:
+    for path in (stopped / "checkpoints").iterdir():
+        flip_a_bit(path)
+    with pytest.warns(UserWarning) as said, pytest.raises(Interrupted):
+        srjt.train(data.manifest, out=stopped, reporter=StopAt(1, 3), **settings)
+    assert [str(w.message).rpartition(". ")[2] for w in said] == [
+        "Falling back to the checkpoint before it.",
+        "Starting from the beginning.",
+    ]
+    (left,) = (stopped / "checkpoints").iterdir()
+    assert checkpoint.read(left)[1] == {"epoch": 1, "step": 3}
+    assert_same(srjt.train(data.manifest, out=stopped, **settings), srjt.train(data.manifest, **settings))
+
+
+def test_another_configuration_is_refused_and_the_difference_named(
+    data: Any, settings: dict[str, Any], stopped: Path
+) -> None:
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    with pytest.raises(
+        SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*choose another --out"
+    ):
+        srjt.train(data.manifest, out=stopped, **{**settings, "epochs": 4, "seed": 7})
+    labels = data.manifest.labels
+    labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
+    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
+        srjt.train(data.manifest.with_noisy_labels(labels), out=stopped, **settings)
+    with pytest.raises(SrjtError, match="a network of one's own"):
+        srjt.train(data.manifest, out=stopped, **{**settings, "network": tiny})
+    assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
+
+
+def test_how_it_is_computed_may_change(data: Any, settings: dict[str, Any], stopped: Path) -> None:
+    """The CPU setting of the first part is kept even if a trial is allowed now: it changes bits."""
+    run = srjt.train(data.manifest, out=stopped, **{**settings, "tune_cpu": True, "checkpoint_seconds": 30})
+    assert_same(run, srjt.train(data.manifest, **settings))
+
+
+def test_a_finished_run_is_opened_at_once(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    first = srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    reporter = StopAt(1, 1)  # would be seen if it trained
+    again = srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
+    assert reporter.notes == [f"{tmp_path / 'run'} is finished already; nothing to do."]
+    assert_same(again, first)
+    after = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    assert after == before
+
+
+def test_results_that_were_lost_are_written_again(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    weights = (tmp_path / "run" / "weights.safetensors").read_bytes()
+    (tmp_path / "run" / "weights.safetensors").unlink()
+    with pytest.raises(SrjtError, match="has not finished training: run the same srjt train command again"):
+        srjt.load_run(tmp_path / "run")
+    srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    assert (tmp_path / "run" / "weights.safetensors").read_bytes() == weights
+
+
+def test_a_folder_of_something_else_is_left_alone(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(SrjtError, match="holds something else already"):
+        srjt.train(data.manifest, out=tmp_path, **settings)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+    with pytest.raises(SrjtError, match="cannot be written"):
+        srjt.train(data.manifest, out=tmp_path / "thesis.tex", **settings)
+
+
+def test_what_a_killed_process_left_while_making_the_folder_is_swept(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".run.json.123.tmp").write_text('{"format": 1')
+    srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "epochs": 1})
+    assert list((tmp_path / "run").rglob("*.tmp")) == []
+
+
+# ---------------------------------------------------------------------------------------- losses that diverge
+
+
+class Explodes(nn.Module):
+    """Gives infinite features from its n-th training batch on."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.body = tiny()
+        self.after = after
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.body(x)
+        if self.training:
+            self.after -= 1
+        return features if self.after >= 0 else features / 0.0
+
+
+def test_a_loss_that_is_not_finite_stops_with_epoch_and_step(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    chosen = {**settings, "checkpoint_seconds": 0, "network": lambda: Explodes(7)}
+    said = r"not finite at epoch 2, step 3 of 5: .*--learning-rate .* The last good checkpoint is kept"
+    with pytest.raises(SrjtError, match=said):
+        srjt.train(data.manifest, out=tmp_path / "run", **chosen)
+    tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})
+    assert meta == {"epoch": 2, "step": 0}
+    assert all(t.isfinite().all() for name, t in tensors.items() if name.startswith("network."))
+    healed = srjt.train(data.manifest, out=tmp_path / "run", **{**chosen, "network": lambda: Explodes(10**6)})
+    assert np.isfinite(healed.metrics.query("metric == 'loss'")["value"]).all()
+    assert sorted(set(healed.metrics["epoch"])) == [1, 2, 3]
+
+
+def test_a_huge_learning_rate(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="not finite at epoch 1, step 2"):
+        srjt.train(data.manifest, out=tmp_path, **{**settings, "learning_rate": 1e30})
+    chosen = {**settings, "learning_rate": 1e30, "method": "garg", "transition": data.matrix}
+    with pytest.raises(SrjtError, match="transition matrix can diverge"):
+        srjt.train(data.manifest, **chosen)
+
+
+class LastStepPoisons(nn.Module):
+    """Its gradient becomes nan at the n-th step, while the loss is still a number."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.body = tiny()
+        self.after = after
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.body(x)
+        if self.training:
+            self.after -= 1
+            if self.after < 0:
+                features = features + (features * 0.0).sqrt() * 0.0
+        return features
+
+
+def test_weights_that_are_not_finite_are_never_saved(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    chosen = {**settings, "checkpoint_seconds": 0, "network": lambda: LastStepPoisons(14)}  # the last of 15
+    with pytest.raises(SrjtError, match=r"weights were no longer finite .* last good checkpoint is kept"):
+        srjt.train(data.manifest, out=tmp_path / "run", **chosen)
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+    tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})
+    assert meta == {"epoch": 3, "step": 0}
+    assert all(t.isfinite().all() for name, t in tensors.items() if name.startswith("network."))
+
+
+# ------------------------------------------------------------------------------------------------ a full disk
+
+
+def test_no_room_for_a_checkpoint(
+    data: Any, settings: dict[str, Any], stopped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path: path.read_bytes() for path in (stopped / "checkpoints").iterdir()}
+    real = os.fsync
+
+    def full(descriptor: int) -> None:
+        if threading.current_thread() is not threading.main_thread():  # where checkpoints are written
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SrjtError, match=r"could not be written .*No space left on device.*Make room"):
+        srjt.train(data.manifest, out=stopped, **settings)
+    monkeypatch.undo()
+    assert {path: path.read_bytes() for path in (stopped / "checkpoints").iterdir()} == before
+    assert_same(srjt.train(data.manifest, out=stopped, **settings), srjt.train(data.manifest, **settings))
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json"]
+)
+def test_no_room_for_a_file(
+    data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """One sentence whichever file it is; afterwards the same call goes on to the same result."""
+    real = os.replace
+
+    def full(source: Any, target: Any) -> None:
+        if Path(target).name == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(SrjtError, match="No space left on device"):
+        srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    monkeypatch.undo()
+    run = srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    assert_same(run, srjt.train(data.manifest, **settings))
+    assert list((tmp_path / "run").rglob("*.tmp")) == []
+
+
+def test_no_room_for_a_line_of_metrics(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    from srjt.training.metrics_log import MetricRow, MetricsLog
+
+    log = MetricsLog(Path("/dev/full"))
+    with pytest.raises(SrjtError, match=r"No space left on device.*run the same command again"):
+        log.add([MetricRow(1, "train", "", "loss", 1.0)])
