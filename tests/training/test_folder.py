@@ -68,7 +68,7 @@ def test_what_a_folder_holds(run: Path) -> None:
         (lambda f: f["data"].pop("in_shape"), "damaged or not from srjt"),
         (lambda f: f.update(cpu={"threads": 3}), "damaged or not from srjt"),
         (lambda f: f.update(grades=["a", "b"]), "do not fit the network tiny"),
-        (lambda f: f["config"].update(network="resnet18"), "do not fit the network resnet18"),
+        (lambda f: f["config"].update(network="tiny-gn"), "do not fit the network tiny-gn"),
     ],
 )
 def test_facts_that_do_not_fit(run: Path, edit: Callable[[dict[str, Any]], object], said: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from srjt.training.metrics_log import read_metrics
 
-EPOCHS = 12
+EPOCHS = 10
 TIMED = ["seconds", "images_per_second", "peak_memory_mb"]
 
 
@@ -56,7 +56,7 @@ def uninterrupted(launcher: Any, labels: Path, tmp_path_factory: pytest.TempPath
     return folder / "run"
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_killed_at_random_times_and_finished(
     launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int
 ) -> None:

@@ -111,7 +111,9 @@ def test_validation_is_judged_by_given_labels_and_test_by_true_ones(
 
 
 def test_bf16_on_a_cpu_when_asked_for(data: Any, settings: dict[str, Any]) -> None:
-    run = srjt.train(data.manifest, **{**settings, "epochs": 1, "precision": "bf16"})
+    del settings["split"]  # bf16 is slow on some CPUs: one small batch
+    few = data.manifest.select(range(0, 130, 16))
+    run = srjt.train(few, **{**settings, "epochs": 1, "precision": "bf16"})
     assert np.isfinite(run.metrics.query("metric == 'loss'")["value"]).all()
     assert run.networks.members[0].head.weight.dtype == torch.float32  # type: ignore[union-attr]
 

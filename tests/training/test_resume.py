@@ -19,6 +19,7 @@ import srjt
 from srjt.errors import Interrupted, SrjtError
 from srjt.networks.small import tiny
 from srjt.training import checkpoint
+from srjt.training.folder import held
 from srjt.training.reporters import SilentReporter
 from srjt.training.trained import Trained
 
@@ -143,7 +144,7 @@ def test_two_damaged_checkpoints_start_anew_and_do_not_crowd_out_new_ones(
 ) -> None:
     for path in (stopped / "checkpoints").iterdir():
         flip_a_bit(path)
-    with pytest.warns(UserWarning) as said, pytest.raises(Interrupted):
+    with pytest.warns(UserWarning, match="damaged") as said, pytest.raises(Interrupted):
         srjt.train(data.manifest, out=stopped, reporter=StopAt(1, 3), **settings)
     assert [str(w.message).rpartition(". ")[2] for w in said] == [
         "Falling back to the checkpoint before it.",
@@ -218,6 +219,14 @@ def test_what_a_killed_process_left_while_making_the_folder_is_swept(
     (tmp_path / "run" / ".run.json.123.tmp").write_text('{"format": 1')
     srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "epochs": 1})
     assert list((tmp_path / "run").rglob("*.tmp")) == []
+
+
+def test_two_processes_do_not_work_on_one_run(data: Any, settings: dict[str, Any], stopped: Path) -> None:
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    with held(stopped), pytest.raises(SrjtError, match="Another process is working on"):
+        srjt.train(data.manifest, out=stopped, **settings)
+    assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
+    srjt.train(data.manifest, out=stopped, **settings)
 
 
 # ---------------------------------------------------------------------------------------- losses that diverge

@@ -13,7 +13,7 @@ NOISE_RATE = 0.4
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and the figure.")] = Path("srjt-demo"),
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs per method.")] = 20,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs per method.")] = 30,
     images: Annotated[int, typer.Option(min=200, help="How many images to draw.")] = 1500,
     seed: Annotated[int, typer.Option(help="Of the data, the noise and the networks.")] = 0,
 ) -> None:
@@ -57,9 +57,9 @@ def demo(
                 noise_rate=NOISE_RATE,
                 network="tiny",
                 image_size=64,
-                crop=56,
+                crop=60,
                 epochs=epochs,
-                learning_rate=1e-3,
+                learning_rate=2e-3,
                 seed=seed,
                 device="cpu",
                 reporter=reporter,
@@ -75,6 +75,12 @@ def demo(
         numbers = [scores["test", name] for name in ("accuracy", "mae", "macro_f1")]
         table.add_row(method, *(f"{value:.3f}" for value in (*numbers, precision)))
     console.print(table)
+    chance = (0.25 / len(split.test)) ** 0.5 * 2
+    console.print(
+        f"One fold, one seed, {len(split.test)} test images: differences below about {chance:.2f} may be chance.",
+        style="dim",
+        highlight=False,
+    )
     figure = out / "curves.png"
     plot_curves({name: run.metrics for name, run in runs.items()}, figure, noise_rate=injected.realised_rate)
     console.print(f"Curves: {figure}   Runs: {out}", highlight=False)

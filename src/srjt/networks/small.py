@@ -10,10 +10,11 @@ __all__ = ["mlp", "tiny"]
 
 
 def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.Module:
-    """Three strided convolutions and global average pooling: (B, channels, H ≥ 16, W ≥ 16) to (B, 96).
+    """Three strided convolutions and pooling to 4 × 4: (B, channels, H ≥ 16, W ≥ 16) to (B, 1536).
 
     The first convolution shrinks by four at once: most of a small network's time goes into its largest
-    maps. Batch norm learns faster here; ``norm="group"`` uses no statistics of the batch, so that a batch
+    maps. Pooling to 4 × 4 and not to one value leaves it able to memorise wrong labels, as large networks
+    are: what works on it has a chance to work on them. Batch norm learns faster here; ``norm="group"`` uses no statistics of the batch, so that a batch
     split over processes gives the same gradients as the whole one.
     """
 
@@ -26,7 +27,7 @@ def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.
         block(channels, 24, kernel=5, stride=4),
         block(24, 48, kernel=3, stride=2),
         block(48, 96, kernel=3, stride=2),
-        nn.AdaptiveAvgPool2d(1),
+        nn.AdaptiveAvgPool2d(4),
         nn.Flatten(),
     )
 

@@ -12,7 +12,10 @@ Opening a folder executes nothing from it: JSON, CSV and safetensors only.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,12 @@ from srjt.training.checkpoint import LEFTOVERS, sweep, write_atomically
 from srjt.training.config import TrainConfig
 from srjt.training.cpu_tuning import CpuSetting
 
-__all__ = ["RunFacts", "is_finished", "read_facts", "settle_folder", "write_facts", "write_json"]
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["RunFacts", "held", "is_finished", "read_facts", "settle_folder", "write_facts", "write_json"]
 
 FORMAT = 1
 
@@ -87,6 +95,28 @@ def read_facts(folder: Path) -> RunFacts:
         ) from None
 
 
+@contextlib.contextmanager
+def held(folder: Path | None) -> Iterator[None]:
+    """One process at a time works on a run. The claim falls with the process, however it ends."""
+    if folder is None or fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SrjtError(
+                f"Another process is working on {folder}: wait for it, or choose another --out."
+            ) from None
+        except OSError:  # some network file systems have no locks
+            pass
+        sweep(folder)
+        yield
+    finally:
+        os.close(handle)
+
+
 def is_finished(folder: Path) -> bool:
     return all((folder / name).exists() for name in ("weights.safetensors", "summary.json"))
 
@@ -97,9 +127,7 @@ def settle_folder(folder: Path, wanted: RunFacts) -> RunFacts:
         if folder.is_dir() and set(folder.iterdir()) - set(folder.glob(LEFTOVERS)):
             raise SrjtError(f"{folder} holds something else already: choose another --out.")
         write_facts(folder, wanted)
-        sweep(folder)
         return wanted
-    sweep(folder)
     found = read_facts(folder)
     differences = [
         f"{name} was {was!r} and is now {now!r}"

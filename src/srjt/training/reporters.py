@@ -130,9 +130,10 @@ class TerminalReporter(SilentReporter):
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         values = headline(rows)
+        main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
         short = {
-            k: v for k, v in values.items() if k in ("val.acc", "test.acc", "test.mae", "img/s")
-        } or values
+            name: values[name] for name in (main, "img/s") if name in values
+        }  # beside the bar in 80 columns
         self.progress.update(
             self.task, completed=float(epoch), done=f"{epoch}/{self.epochs}", latest=_text(short)
         )

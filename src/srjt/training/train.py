@@ -22,7 +22,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.cpu_tuning import CpuSetting, applied, channels_last
 from srjt.training.devices import amp_dtype, choose_device, settle
 from srjt.training.distributed import join
-from srjt.training.folder import RunFacts, is_finished, settle_folder, write_facts, write_json
+from srjt.training.folder import RunFacts, held, is_finished, settle_folder, write_facts, write_json
 from srjt.training.inputs import Preprocess, TrainingSet, Transform
 from srjt.training.loop import Fitted, Reporter, Side, as_tensor, fit
 from srjt.training.metrics_log import last_epochs, read_metrics
@@ -138,6 +138,7 @@ def train(
         if name != "train" and len(rows)
     }
     with (
+        held(folder if process.leads else None),
         applied(facts.cpu, committee),
         torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
     ):

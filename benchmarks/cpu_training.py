@@ -1,0 +1,106 @@
+"""What the trainer costs on a CPU over a bare PyTorch loop of the same step, and what its tuning gains.
+
+    python benchmarks/cpu_training.py             # both parts, about two minutes on two cores
+
+Part 1 alternates the two programs and compares medians, so that a busy machine slows both alike.
+Part 2 times the settings that the trainer chooses from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+
+import torch
+from torch.nn import functional as F
+
+import srjt
+from srjt import networks
+from srjt.data import Manifest
+from srjt.data.augment import crop_and_flip, normalise
+from srjt.data.synthetic import generate
+from srjt.training.cpu_tuning import CANDIDATES, _seconds
+from srjt.training.randomness import draw_plan
+
+SIZE, CROP, BATCH, EPOCHS, NOISE_RATE = 64, 56, 64, 2, 0.2
+
+
+def bare(data: Manifest) -> float:
+    """co-teaching+ours as one would write it by hand, with nothing recorded; images/s."""
+    torch.manual_seed(0)
+    pixels, labels = torch.from_numpy(data.arrays), torch.from_numpy(data.labels)
+    nets = [
+        networks.build("tiny", head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP), seed=k)
+        for k in (0, 1)
+    ]
+    optimiser = torch.optim.Adam(
+        [p for net in nets for p in net.parameters()], lr=1e-4, weight_decay=1e-4, fused=True
+    )
+    soft = torch.softmax(-(torch.arange(4.0)[:, None] - torch.arange(4.0)).abs(), dim=1)
+    seen, began = 0, time.perf_counter()
+    for epoch in range(1, EPOCHS + 1):
+        plan = draw_plan(len(labels), batch_size=BATCH, epoch=epoch, seed=0, margin=SIZE - CROP)
+        keep = -int(-BATCH * (1 - NOISE_RATE * min(epoch / 5, 1)) // 1)
+        for rows, offsets, flips in zip(plan.rows, plan.offsets, plan.flips, strict=True):
+            x = normalise(crop_and_flip(pixels[rows], offsets, flips, size=CROP)).contiguous()
+            y = labels[rows]
+            outputs = [net(x) for net in nets]
+            chosen = [
+                F.cross_entropy(o.detach() / 0.1, y, reduction="none").argsort()[:keep] for o in outputs
+            ]
+            loss = sum(
+                -(soft[y[other]] * F.log_softmax(output[other], dim=1)).sum(dim=1).mean()
+                for output, other in zip(outputs, reversed(chosen), strict=True)
+            )
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            seen += BATCH
+    return seen / (time.perf_counter() - began)
+
+
+def ours(data: Manifest) -> float:
+    run = srjt.train(
+        data, network="tiny", noise_rate=NOISE_RATE, image_size=SIZE, crop=CROP, batch_size=BATCH, epochs=EPOCHS,
+        device="cpu", tune_cpu=False,
+    )  # fmt: skip
+    rates = run.metrics.loc[run.metrics["metric"] == "images_per_second", "value"]
+    return len(rates) / sum(1 / r for r in rates)
+
+
+def overhead(repeats: int) -> None:
+    data = generate(images=1920, patients=100, size=SIZE)
+    bare(data), ours(data)  # warm
+    pairs = [(bare(data), ours(data)) for _ in range(repeats)]
+    ratios = [b / o for b, o in pairs]
+    theirs, own = (statistics.median(rates) for rates in zip(*pairs, strict=True))
+    print(f"bare loop {theirs:.0f} img/s, trainer {own:.0f}")
+    print(
+        f"time of the trainer / time of the bare loop: median {statistics.median(ratios):.3f} of {repeats}, "
+        f"from {min(ratios):.3f} to {max(ratios):.3f}"
+    )
+
+
+def tuning() -> None:
+    for name in ("tiny", "resnet18"):
+        network = networks.build(name, head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP))
+        example = torch.zeros(BATCH, 3, CROP, CROP)
+        times = {setting: _seconds(copy.deepcopy(network), example, setting) for setting in CANDIDATES}
+        base = times[CANDIDATES[0]]
+        for setting, seconds in times.items():
+            layout = "channels_last" if setting.channels_last else "contiguous"
+            backend = "oneDNN" if setting.onednn else "native"
+            print(f"{name:10}{layout:15}{backend:8}{BATCH / seconds:8.0f} img/s {base / seconds:6.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=7)
+    parsed = parser.parse_args()
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    overhead(parsed.repeats)
+    tuning()

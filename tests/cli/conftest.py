@@ -1,0 +1,80 @@
+"""``srjt`` as a person runs it in a terminal of 80 columns, small data on disk, and a trained run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from srjt.cli import main
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+TRAIN = [
+    "--official-split", "--device", "cpu", "--noise-rate", "0.4", "--network", "tiny", "--image-size", "32",
+    "--crop", "28", "--epochs", "2", "--batch-size", "16", "--learning-rate", "1e-3", "--set", "tune_cpu=false",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def command(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Srjt:
+    """Runs ``srjt …`` in a folder of its own: exit status, output, messages."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("SRJT_CACHE", str(cache))
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["srjt", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        code = left.value.code
+        return code if isinstance(code, int) else 0, said.out, said.err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """labels.csv with noisy and true grades, patients and a split, beside its images."""
+    from srjt import noise
+    from srjt.data import folds
+    from srjt.data.corruption import corrupt_sides
+    from srjt.data.synthetic import generate, write
+
+    clean = generate(images=120, patients=20, size=32)
+    path = write(clean, tmp_path_factory.mktemp("data") / "set")
+    split = folds(clean, folds=5)[0]
+    matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
+    table = (
+        corrupt_sides(clean, split, matrix, seed=0)[0]
+        .table[["image", "grade", "true_grade", "patient"]]
+        .copy()
+    )
+    for side, rows in split.sides().items():
+        table.loc[rows, "split"] = side
+    table.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="session")
+def finished(labelled: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["srjt", "train", str(labelled), "--out", str(out), "-q", *TRAIN])
+        patch.setenv("SRJT_CACHE", str(cache))
+        with pytest.raises(SystemExit, match="0"):
+            main()
+    return out

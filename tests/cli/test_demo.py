@@ -1,0 +1,32 @@
+"""``srjt demo`` in small."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from PIL import Image
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+
+def test_a_table_curves_and_what_to_do_next(command: Srjt) -> None:
+    code, out, err = command("demo", "--images", 200, "--epochs", 2, "--out", "shown")
+    assert (code, err) == (0, "")
+    assert all(len(line) <= 80 or "epoch" in line for line in out.splitlines())
+    assert "200 images of 20 patients" in out
+    assert "mean over the last 2 epochs" in out
+    for method in ("standard", "co-teaching", "co-teaching+ours"):
+        (row,) = re.findall(rf"^│ {re.escape(method)} +│(.*)│$", out, flags=re.MULTILINE)
+        numbers = [float(cell) for cell in row.split("│")]
+        assert len(numbers) == 4
+        assert all(0 <= number <= 3 for number in numbers)
+        assert (Path("shown") / method / "summary.json").exists()
+    with Image.open("shown/curves.png") as picture:
+        assert picture.width > 800
+    assert "srjt train labels.csv" in out
+    code, again, _ = command("demo", "--images", 200, "--epochs", 2, "--out", "shown")
+    assert code == 0
+    assert again.count("is finished already; nothing to do.") == 3
+    assert out[out.index("┏") : out.index("└")] == again[again.index("┏") : again.index("└")]

@@ -1,0 +1,59 @@
+"""``srjt evaluate`` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+
+def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labelled: Path) -> None:
+    code, out, err = command("evaluate", finished, labelled, "--out", "found.json")
+    assert (code, err) == (0, "")
+    assert "120 images, judged by their true grades." in out
+    for word in ("accuracy", "mae", "macro_f1", "qwk", "calibration error", "ranked probability", "recall"):
+        assert word in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    found = json.loads(Path("found.json").read_text())
+    assert command("predict", finished, labelled)[0] == 0
+    predicted = pd.read_csv("predictions.csv")["grade"]
+    true = pd.read_csv(labelled)["true_grade"]
+    assert found["intervals"]["accuracy"]["value"] == pytest.approx((predicted == true).mean())
+    assert found["intervals"]["mae"]["value"] == pytest.approx((predicted - true).abs().mean())
+    for interval in found["intervals"].values():
+        assert interval["low"] <= interval["value"] <= interval["high"]
+    assert sum(map(sum, found["confusion"])) == 120
+    assert [sum(row) for row in found["confusion"]] == true.value_counts().sort_index().tolist()
+    assert found["by_patient"] is True
+
+
+def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Path) -> None:
+    pd.read_csv(labelled)[["image", "grade"]].to_csv("plain.csv", index=False)
+    code, out, _ = command("evaluate", finished, "plain.csv", "--images", labelled.parent)
+    assert code == 0
+    assert "judged by their given grades" in out
+    assert "No patient ids: the intervals resample images" in out
+
+
+def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: Path) -> None:
+    table = pd.read_csv(labelled)[["image", "grade"]].assign(grade="terrible")
+    table.to_csv("other.csv", index=False)
+    code, _, err = command("evaluate", finished, "other.csv", "--images", labelled.parent)
+    assert code == 2
+    assert "terrible" in err
+    assert len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--network", "one"], "Unknown network 'one'"), (["--decode", "mean"], "Unknown decoding 'mean'")],
+)
+def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:
+    code, _, err = command("evaluate", finished, labelled, *arguments)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert said in err

@@ -1,0 +1,102 @@
+"""``srjt predict`` as a person runs it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+
+def read(path: str = "predictions.csv") -> pd.DataFrame:
+    return pd.read_csv(path, dtype={"grade": str})
+
+
+def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
+    code, out, err = command("predict", finished, labelled.parent)
+    assert (code, err) == (0, "")
+    table = read()
+    assert len(table) == 120
+    assert table.filter(regex="^p_").sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)
+    counts = table["grade"].value_counts()
+    assert out == (
+        "120 images: "
+        + ", ".join(f"{counts.get(g, 0)} × {g}" for g in "0123")
+        + ". Written to predictions.csv.\n"
+    )
+
+
+def test_one_image_several_and_a_table_give_the_same(command: Srjt, finished: Path, labelled: Path) -> None:
+    images = [labelled.parent / name for name in pd.read_csv(labelled)["image"][:3]]
+    assert command("predict", finished, images[0], "--out", "sub/one.csv")[0] == 0
+    assert command("predict", finished, *images, images[0], "--out", "three.csv")[0] == 0
+    assert command("predict", finished, labelled, "--out", "table.csv")[0] == 0
+    one, three, table = read("sub/one.csv"), read("three.csv"), read("table.csv")
+    assert (len(one), len(three), len(table)) == (1, 3, 120)
+    assert one["image"].tolist() == [str(images[0])]
+    numbers = [c for c in one if c not in ("image", "grade")]
+    assert one[numbers].to_numpy() == pytest.approx(three[numbers][:1].to_numpy(), abs=1e-5)
+    assert three[numbers].to_numpy() == pytest.approx(table[numbers][:3].to_numpy(), abs=1e-5)
+
+
+def test_each_network_and_each_decoding(command: Srjt, finished: Path, labelled: Path) -> None:
+    for network in ("ensemble", "1", "2"):
+        assert command("predict", finished, labelled, "--network", network, "--out", f"{network}.csv")[0] == 0
+    ps = ["p_0", "p_1", "p_2", "p_3"]
+    mean = (read("1.csv")[ps] + read("2.csv")[ps]) / 2
+    assert read("ensemble.csv")[ps].to_numpy() == pytest.approx(mean.to_numpy(), abs=1e-4)
+    assert command("predict", finished, labelled, "--decode", "expected", "--out", "e.csv")[0] == 0
+    table = read("e.csv")
+    assert (table["grade"].astype(int) - table["expected_grade"]).abs().max() <= 0.5 + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--network", "3"], "Unknown network '3'"),
+        (["--decode", "mode"], "Unknown decoding 'mode'"),
+        (["--out", "/proc/x/y.csv"], "/proc/x/y.csv cannot be written"),
+        (["--on-bad-image", "ignore"], "Unknown choice for bad images"),
+    ],
+)
+def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:
+    code, _, err = command("predict", finished, labelled, *arguments)
+    assert code == 2
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_nothing_there(command: Srjt, finished: Path, labelled: Path, tmp_path: Path) -> None:
+    code, _, err = command("predict", "nowhere", labelled)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "nowhere is not the folder of a run" in err
+    code, _, err = command("predict", finished, "nowhere.png")
+    assert code == 2
+    assert "nowhere.png does not exist" in err
+    Path("empty").mkdir()
+    code, _, err = command("predict", finished, "empty")
+    assert code == 2
+    assert "There are no images in empty" in err
+    Path("none.csv").write_text("image,grade\n")
+    code, _, err = command("predict", finished, "none.csv")
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
+def test_an_image_that_cannot_be_read(command: Srjt, finished: Path, labelled: Path) -> None:
+    shutil.copytree(labelled.parent / "p000", "images")
+    good = len(list(Path("images").iterdir()))
+    Path("images/broken.png").write_bytes(b"not an image")
+    code, _, err = command("predict", finished, "images")
+    assert code == 2
+    assert "broken.png" in err
+    assert len(err.splitlines()) == 1
+    assert not Path("predictions.csv").exists()
+    code, out, err = command("predict", finished, "images", "--on-bad-image", "skip")
+    assert code == 0
+    assert out.startswith(f"{good} images:")
+    assert err == "1 images could not be read and are left out.\n"
+    assert len(read()) == good
