@@ -19,8 +19,11 @@ class UnknownNameError(SrjtError, LookupError):
     """A misspelt method, option or column."""
 
 
-class Interrupted(Exception):  # noqa: N818 (not an error)
-    """The work was asked to stop and has saved its state. ``status`` is the exit code: 128 + signal."""
+class Interrupted(BaseException):
+    """The work was asked to stop and has saved its state. ``status`` is the exit code: 128 + signal.
+
+    Like KeyboardInterrupt it is no Exception: a loop over runs that survives errors must not survive this.
+    """
 
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli.data import options
+from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
     from srjt.training.config import TrainConfig
+    from srjt.training.loop import Reporter
 
 METHOD, NETWORK, IMAGES, OPTIMISER, SPLIT, HOW = (
     "Method", "Network", "Images", "Optimisation", "Evaluation", "How it is computed",
@@ -82,6 +84,12 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. weight_decay=0."),
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Insist: an error if there is no run to go on with.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run's folder as well.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but problems.")] = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: Annotated[Path, typer.Option(help="CSV list of the unusable samples.")] = Path("skipped.csv"),
@@ -148,13 +156,20 @@ def train(
         skipping=on_bad_image == "skip",
     )
     quiet = quiet or os.environ.get("RANK", "0") != "0"  # of several processes one speaks
+    if resume and not (out / "run.json").exists():
+        raise SrjtError(f"There is no run in {out} to go on with: leave --resume out to begin one.")
     with _warnings_as_sentences(), reporter_for(settings.epochs, settings.method, quiet=quiet) as reporter:
+        watching: Reporter = reporter
+        if tensorboard and os.environ.get("RANK", "0") == "0":
+            from srjt.training.tensorboard import TensorBoardReporter
+
+            watching = TensorBoardReporter(reporter, out / "tensorboard")
         run = train_run(
             manifest,
             out=out,
             split=split,
             device=device,
-            reporter=reporter,
+            reporter=watching,
             config=settings,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
@@ -188,7 +203,6 @@ def _split(
     """How to split what is left after bad images were skipped; None trains on everything."""
     from srjt.data import folds as make_folds
     from srjt.data import official_split, read_splits
-    from srjt.errors import SrjtError
 
     if official and (fold is not None or file is not None):
         raise SrjtError(
@@ -231,7 +245,6 @@ def _warnings_as_sentences() -> Iterator[None]:
 def _read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     import numpy as np
 
-    from srjt.errors import SrjtError
     from srjt.ordinal.noise import check_matrix
 
     try:

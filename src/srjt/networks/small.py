@@ -14,8 +14,8 @@ def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.
 
     The first convolution shrinks by four at once: most of a small network's time goes into its largest
     maps. Pooling to 4 × 4 and not to one value leaves it able to memorise wrong labels, as large networks
-    are: what works on it has a chance to work on them. Batch norm learns faster here; ``norm="group"`` uses no statistics of the batch, so that a batch
-    split over processes gives the same gradients as the whole one.
+    are: what works on it has a chance to work on them. Batch norm learns faster here; ``norm="group"`` uses
+    no statistics of the batch, so that a batch split over processes gives the same gradients as the whole.
     """
 
     def block(inputs: int, outputs: int, *, kernel: int, stride: int) -> nn.Sequential:

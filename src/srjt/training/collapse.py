@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,14 @@ class StarvationWatch:
         self.grades = tuple(grades)
         self.epochs = np.zeros(len(grades), dtype=np.int64)  # in a row that a grade has been starved
         self.spoken = False
+
+    def memory(self) -> dict[str, Any]:
+        """What a resumed run must know."""
+        return {"epochs": self.epochs.tolist(), "spoken": self.spoken}
+
+    def recall(self, memory: dict[str, Any]) -> None:
+        self.epochs = np.array(memory["epochs"], dtype=np.int64)
+        self.spoken = bool(memory["spoken"])
 
     def look(self, counts: np.ndarray) -> str | None:
         """counts: (K, 4, C) of one epoch (ordinal.metrics.selection_counts) → a warning, or None.

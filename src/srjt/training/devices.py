@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 import torch
 
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 
-__all__ = ["amp_dtype", "choose_device", "settle"]
+__all__ = ["amp_dtype", "choose_device", "device_name", "settled"]
 
 
 def choose_device(wanted: str | None = None) -> torch.device:
@@ -30,6 +32,14 @@ def choose_device(wanted: str | None = None) -> torch.device:
     return device
 
 
+def device_name(device: torch.device) -> str:
+    return (
+        torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{torch.get_num_threads()} CPU threads"
+    )
+
+
 def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
     """bfloat16 when the forward pass is to run in it, None for float32. Never bf16 by itself on a CPU."""
     if config.precision == "bf16":
@@ -39,15 +49,30 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
     return None
 
 
-def settle(config: TrainConfig, device: torch.device) -> None:
-    """Set the process-wide switches that the configuration asks for."""
+@contextlib.contextmanager
+def settled(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """The process-wide switches that the configuration asks for, for as long as the body runs."""
+    cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = (cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
+    strict = torch.are_deterministic_algorithms_enabled()
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        tf32 = config.precision != "fp32"
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        torch.backends.cudnn.allow_tf32 = tf32
-        torch.backends.cudnn.benchmark = not config.deterministic  # never both
+        cuda.allow_tf32 = cudnn.allow_tf32 = config.precision != "fp32"
+        cudnn.benchmark = not config.deterministic  # never both
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.backends.cudnn.deterministic = True
+        cudnn.deterministic = True
         torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as problem:
+        if "does not have a deterministic implementation" in str(problem):
+            operation = str(problem).split(" ")[0]
+            raise SrjtError(
+                f"This network uses {operation}, which has no deterministic version on a GPU: choose another "
+                "network, or go without --deterministic."
+            ) from None
+        raise
+    finally:
+        cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+        torch.use_deterministic_algorithms(strict)

@@ -57,6 +57,7 @@ class Fitted:
     networks: Committee
     metrics: pd.DataFrame
     history: pd.DataFrame
+    confusions: dict[str, np.ndarray]  # side → (K + 1, C, C) counts after the last epoch: networks, ensemble
 
 
 def fit(
@@ -104,9 +105,7 @@ def fit(
         amp=amp,
         gather=process.gather if process.world > 1 else None,
         gather_targets=process.gather_targets if process.world > 1 else None,
-        loss_scale=float(
-            process.world
-        ),  # the averaging of gradients is undone: the loss is the global batch's
+        loss_scale=float(process.world),  # undoes the averaging of gradients: the loss is the global batch's
     )
     log = MetricsLog(folder / "metrics.csv" if folder and process.leads else None)
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.leads else None
@@ -134,6 +133,9 @@ def fit(
         restore(state_tensors(committee, optimizer, recorder), tensors)
         method_draws.set_state(randomness["random.method"])
         torch.set_rng_state(randomness["random.cpu"])
+        if device.type == "cuda" and "random.cuda" in randomness:
+            torch.cuda.set_rng_state(randomness["random.cuda"], device)
+        watch.recall(meta["starved"])
         reporter.note(f"Going on from epoch {epoch}, step {first_step} of {steps}.")
     log.resume(before=epoch)
 
@@ -152,12 +154,15 @@ def fit(
         state = state_tensors(committee, optimizer, recorder)
         state["random.method"] = method_draws.get_state()
         state["random.cpu"] = torch.get_rng_state()
-        writer.save(state, {"epoch": epoch, "step": step_number}, step=(epoch - 1) * steps + step_number)
+        if device.type == "cuda":
+            state["random.cuda"] = torch.cuda.get_rng_state(device)
+        meta = {"epoch": epoch, "step": step_number, "starved": watch.memory()}
+        writer.save(state, meta, step=(epoch - 1) * steps + step_number)
 
-    def judge(name: str) -> Tensor:
-        """(K + 1, C, C) confusion counts of this process's share of a side."""
+    def judge(name: str) -> np.ndarray:
+        """(K + 1, C, C) confusion counts of a side; each process looks at its share."""
         side = sides[name]
-        return confusions(
+        counts = confusions(
             committee,
             method,
             feed,
@@ -167,6 +172,7 @@ def fit(
             batch_size=config.eval_batch_size,
             amp=amp,
         )
+        return process.total(counts).cpu().numpy()
 
     # ---- warm up
     began = time.perf_counter()
@@ -190,6 +196,7 @@ def fit(
     if warm_up > 1.0:
         reporter.note(f"Warm-up (compiling, capturing) took {warm_up:.1f} s.")
 
+    judged: dict[str, np.ndarray] = {}
     last_saved = time.monotonic()
     with StopRequest() as stop:
         while epoch <= config.epochs:
@@ -225,8 +232,9 @@ def fit(
 
             # ---- evaluate
             rows = _training_rows(epoch, record, recorder.knows_truth)
-            for name in sides:
-                rows += metric_rows(epoch, name, process.total(judge(name)).cpu().numpy())
+            judged = {name: judge(name) for name in sides}
+            for name, counts in judged.items():
+                rows += metric_rows(epoch, name, counts)
 
             # ---- write down
             rows += [
@@ -250,7 +258,13 @@ def fit(
                 _finish(writer)
                 raise Interrupted(signal, f"Stopped after epoch {epoch - 1} of {config.epochs}.")
     _finish(writer)
-    return Fitted(networks=committee, metrics=log.table(), history=recorder.history())
+    return Fitted(
+        networks=committee,
+        metrics=log.table(),
+        history=recorder.history(),
+        confusions=judged
+        or {name: judge(name) for name in sides},  # the latter if only writing was left to do
+    )
 
 
 def _finish(writer: checkpoint.CheckpointWriter | None) -> None:

@@ -18,9 +18,10 @@ from srjt.data.splits import Split
 from srjt.data.store import OnBadImage, open_store
 from srjt.errors import SrjtError
 from srjt.training import checkpoint, cpu_tuning
+from srjt.training.committee import Committee
 from srjt.training.config import TrainConfig
 from srjt.training.cpu_tuning import CpuSetting, applied, channels_last
-from srjt.training.devices import amp_dtype, choose_device, settle
+from srjt.training.devices import amp_dtype, choose_device, device_name, settled
 from srjt.training.distributed import join
 from srjt.training.folder import RunFacts, held, is_finished, settle_folder, write_facts, write_json
 from srjt.training.inputs import Preprocess, TrainingSet, Transform
@@ -65,7 +66,6 @@ def train(
     config = (config or TrainConfig()).replace(**settings)
     reporter = reporter or SilentReporter()
     chosen = choose_device(device)
-    settle(config, chosen)
     process = join(chosen)
     folder = None if out is None else Path(out)
 
@@ -128,6 +128,11 @@ def train(
         eval_transform=eval_transform,
     )
 
+    reporter.note(
+        _opening(
+            len(parts.train), committee, config, name="own network" if maker else None, device=chosen, amp=amp
+        )
+    )
     labels, true = manifest.labels, manifest.true_labels
     sides = {
         name: Side(
@@ -139,6 +144,7 @@ def train(
     }
     with (
         held(folder if process.leads else None),
+        settled(config, chosen),
         applied(facts.cpu, committee),
         torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
     ):
@@ -186,6 +192,24 @@ def train(
     )
 
 
+def _opening(
+    samples: int,
+    committee: Committee,
+    config: TrainConfig,
+    *,
+    name: str | None,
+    device: torch.device,
+    amp: object,
+) -> str:
+    """One line on what is about to happen."""
+    size = sum(p.numel() for p in committee.members[0].parameters()) / 1e6
+    precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
+    return (
+        f"{samples:,} training images, {len(committee.members)} × {name or config.network} of {size:.2g} M weights, "
+        f"{device_name(device)}, {precision}."
+    )
+
+
 def _write_results(folder: Path, *, committee: Fitted, history: pd.DataFrame, config: TrainConfig) -> None:
     final = {name: tensor.detach().cpu() for name, tensor in weights(committee.networks).items()}
     try:
@@ -193,7 +217,12 @@ def _write_results(folder: Path, *, committee: Fitted, history: pd.DataFrame, co
         checkpoint.write_atomically(folder / "history.csv", history.to_csv(index=False).encode())
         averages = last_epochs(committee.metrics, pooled=config.convention == "published-code")
         write_json(
-            folder / "summary.json", {"epochs": config.epochs, "last_epochs": averages.to_dict("records")}
+            folder / "summary.json",
+            {
+                "epochs": config.epochs,
+                "last_epochs": averages.to_dict("records"),
+                "confusion": {name: counts.tolist() for name, counts in committee.confusions.items()},
+            },
         )
     except OSError as problem:
         raise SrjtError(
