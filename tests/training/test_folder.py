@@ -50,7 +50,7 @@ def test_what_a_folder_holds(run: Path) -> None:
     assert facts["config"]["epochs"] == 1
     assert facts["grades"] == ["0", "1", "2", "3"]
     assert facts["cpu"] == {"channels_last": False, "onednn": True}
-    assert json.loads((run / "summary.json").read_text()) == {"epochs": 1, "last_epochs": []}
+    assert json.loads((run / "summary.json").read_text()) == {"epochs": 1, "last_epochs": [], "confusion": {}}
 
 
 @pytest.mark.parametrize(

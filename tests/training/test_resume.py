@@ -80,7 +80,7 @@ def test_stopped_within_an_epoch(
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
     reporter = SilentReporter()
     assert_same(srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **chosen), whole)
-    assert reporter.notes == ["Going on from epoch 3, step 4 of 5."]
+    assert reporter.notes[1:] == ["Going on from epoch 3, step 4 of 5."]
 
 
 def test_stopped_at_the_last_step_of_an_epoch(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     reporter = SilentReporter()
     with pytest.warns(UserWarning, match=f"{newest.name}.* Falling back to the checkpoint before it"):
         run = srjt.train(data.manifest, out=stopped, reporter=reporter, **settings)
-    assert reporter.notes == ["Going on from epoch 2, step 0 of 5."]
+    assert reporter.notes[1:] == ["Going on from epoch 2, step 0 of 5."]
     assert_same(run, srjt.train(data.manifest, **settings))
     kept = sorted(path.name for path in (stopped / "checkpoints").iterdir())
     assert len(kept) == 2
@@ -151,7 +151,8 @@ def test_two_damaged_checkpoints_start_anew_and_do_not_crowd_out_new_ones(
         "Starting from the beginning.",
     ]
     (left,) = (stopped / "checkpoints").iterdir()
-    assert checkpoint.read(left)[1] == {"epoch": 1, "step": 3}
+    meta = checkpoint.read(left)[1]
+    assert (meta["epoch"], meta["step"]) == (1, 3)
     assert_same(srjt.train(data.manifest, out=stopped, **settings), srjt.train(data.manifest, **settings))
 
 
@@ -255,7 +256,7 @@ def test_a_loss_that_is_not_finite_stops_with_epoch_and_step(
     with pytest.raises(SrjtError, match=said):
         srjt.train(data.manifest, out=tmp_path / "run", **chosen)
     tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})
-    assert meta == {"epoch": 2, "step": 0}
+    assert {k: meta[k] for k in ("epoch", "step")} == {"epoch": 2, "step": 0}
     assert all(t.isfinite().all() for name, t in tensors.items() if name.startswith("network."))
     healed = srjt.train(data.manifest, out=tmp_path / "run", **{**chosen, "network": lambda: Explodes(10**6)})
     assert np.isfinite(healed.metrics.query("metric == 'loss'")["value"]).all()
@@ -295,7 +296,7 @@ def test_weights_that_are_not_finite_are_never_saved(
         srjt.train(data.manifest, out=tmp_path / "run", **chosen)
     assert not (tmp_path / "run" / "weights.safetensors").exists()
     tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})
-    assert meta == {"epoch": 3, "step": 0}
+    assert {k: meta[k] for k in ("epoch", "step")} == {"epoch": 3, "step": 0}
     assert all(t.isfinite().all() for name, t in tensors.items() if name.startswith("network."))
 
 

@@ -1,67 +1,217 @@
-"""Curves over epochs: test accuracy and label precision, labelled directly at their ends."""
+"""Lines with their names at the right end instead of a legend, and a band of one standard deviation."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-__all__ = ["plot_curves"]
+from matplotlib.figure import Figure
 
-# Okabe and Ito's palette: told apart by colour-blind people; line styles tell them apart in greyscale.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STYLES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+from srjt.report.canvas import GREY, INK, blank, drawn, plain
+from srjt.report.looks import Look, looks
+
+__all__ = ["Line", "chart", "mean_over_networks", "panel", "plot_curves", "spread_apart"]
+
+Floats = npt.NDArray[np.float64]
+LINE_HEIGHT = 0.155  # inches of a label
+LETTER = 0.073  # inches, on average; wide enough for the fonts a page may choose
 
 
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """x, y: (N,). spread: (N,) standard deviation, or None where there is nothing to take it over."""
+
+    name: str
+    x: Floats
+    y: Floats
+    spread: Floats | None = None
+    label: str = ""  # what is written at its end; its name unless given
+
+
+@drawn
+def chart(lines: Sequence[Line], *, width: float = 5.4, height: float = 3.6, **how: Any) -> Figure:
+    """One panel as a figure, in inches; ``how`` as for ``panel``."""
+    figure = blank(width, max(height, 0.8 + LINE_HEIGHT * len(lines)))
+    panel(figure, lines, **how)
+    return figure
+
+
+def panel(
+    figure: Figure,
+    lines: Sequence[Line],
+    *,
+    xlabel: str,
+    title: str,
+    styles: Mapping[str, Look] | None = None,
+    reference: tuple[float, str] | None = None,
+    xticks: tuple[Sequence[float], Sequence[str]] | None = None,
+    error_bars: bool = False,
+    part: tuple[float, float] = (0.0, 1.0),
+) -> None:
+    """Draw the lines into a figure, or into a vertical ``part`` of it (from, to, as shares of its width).
+
+    reference: a level and its name, drawn as a thin line. xticks: where, and what to write there.
+    error_bars: for few places on the x-axis, instead of bands; the lines then stand a little side by side.
+    """
+    styles = styles or looks([line.name for line in lines])
+    labels = [plain(line.label or line.name, longest=30) for line in lines]
+    width, height = figure.get_size_inches()
+    inner = (part[1] - part[0]) * width
+    left, right, bottom, top = 0.55, 0.42 + LETTER * max(map(len, labels), default=0), 0.5, 0.3
+    box = (part[0] * width + left, bottom, inner - left - right, height - bottom - top)
+    axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
+    axes.set_xlabel(xlabel)
+    axes.set_title(title, pad=8)  # above rather than turned by 90°: it is read first
+    axes.grid(axis="y", color=GREY, alpha=0.22, linewidth=0.6)
+    axes.set_axisbelow(True)
+    shifts = _side_by_side(lines) if error_bars else np.zeros(len(lines))
+    # the prominent ones last, on top of the grey ones
+    for line, shift in sorted(
+        zip(lines, shifts, strict=True), key=lambda pair: styles[pair[0].name].prominent
+    ):
+        _draw_line(axes, line, styles[line.name], shift=shift, error_bars=error_bars)
+    axes.margins(x=0.02)
+    if xticks is not None:
+        axes.set_xticks(xticks[0], [plain(label, longest=14) for label in xticks[1]])
+    else:
+        axes.locator_params(axis="x", integer=xlabel == "epoch", nbins=7)
+    if reference is not None:
+        level, text = reference
+        axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
+        axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8, ha="right", va="top",
+                      textcoords="offset points")  # fmt: skip
+    _name_ends(axes, lines, labels, shifts, styles, wide=box[2], high=box[3])
+
+
+def _side_by_side(lines: Sequence[Line]) -> Floats:
+    """(L,) small steps to the side so that error bars do not cover each other."""
+    places = np.unique(np.concatenate([line.x for line in lines])) if lines else np.zeros(0)
+    apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
+    return apart * 0.5 * (np.arange(len(lines)) - (len(lines) - 1) / 2) / max(len(lines), 3)
+
+
+def _draw_line(axes: Any, line: Line, look: Look, *, shift: float, error_bars: bool) -> None:
+    spread = None if line.spread is None or not np.nanmax(line.spread, initial=0) > 0 else line.spread
+    x = line.x + shift
+    if spread is not None and error_bars:
+        axes.errorbar(x, line.y, yerr=spread, fmt="none", ecolor=look.colour, elinewidth=0.8, capsize=1.5)
+    elif spread is not None and look.prominent:  # fourteen bands would hide the lines
+        axes.fill_between(x, line.y - spread, line.y + spread, color=look.colour, alpha=0.14, linewidth=0)
+    axes.plot(
+        x,
+        line.y,
+        color=look.colour,
+        linestyle=look.dashes,
+        linewidth=look.width,
+        marker=look.marker or ("o" if len(x) == 1 else ""),
+        markersize=4,
+        markevery=max(1, len(x) // 8),
+        markerfacecolor=look.colour if look.filled else "none",
+        markeredgewidth=1,
+        solid_capstyle="round",
+        zorder=3 if look.prominent else 2,
+    )
+
+
+def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) -> Floats:
+    """(N,) wanted heights → (N,) heights at least ``gap`` apart within [low, high], as near as they can be.
+
+    Least squares under these constraints is isotonic regression of what remains when the gaps are taken away.
+    Where N of them do not fit, they are spread evenly.
+    """
+    from sklearn.isotonic import isotonic_regression
+
+    heights = np.asarray(wanted, dtype=np.float64)
+    if len(heights) < 2:
+        return np.clip(heights, low, high)
+    gap = min(gap, (high - low) / (len(heights) - 1))
+    order = np.argsort(heights, kind="stable")
+    steps = gap * np.arange(len(heights))
+    fitted = isotonic_regression(heights[order] - steps)
+    placed = np.empty_like(heights)
+    placed[order] = np.clip(fitted, low, high - steps[-1]) + steps
+    return placed
+
+
+def _name_ends(
+    axes: Any,
+    lines: Sequence[Line],
+    labels: Sequence[str],
+    shifts: Floats,
+    styles: Mapping[str, Look],
+    *,
+    wide: float,
+    high: float,
+) -> None:
+    """Names in the right margin at the height of their lines' ends, with a thin leader to each."""
+    axes.autoscale_view()
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    axes.set(xlim=(left, right), ylim=(bottom, top))  # what follows must not move them
+    ends = []
+    for line, shift in zip(lines, shifts, strict=True):
+        known = np.flatnonzero(np.isfinite(line.y))
+        at = (line.x[known[-1]] + shift, line.y[known[-1]]) if len(known) else (right, bottom)
+        ends.append(((at[0] - left) / (right - left), (at[1] - bottom) / (top - bottom)))
+    room = 0.5 * LINE_HEIGHT / high
+    heights = spread_apart([y for _, y in ends], gap=LINE_HEIGHT / high, low=-room, high=1 + room)
+    start, stop = 1 + 0.05 / wide, 1 + 0.24 / wide
+    for line, label, (x, y), at in zip(lines, labels, ends, heights, strict=True):
+        look = styles[line.name]
+        axes.plot(
+            [x, start, stop],
+            [y, y, at],
+            transform=axes.transAxes,
+            color=look.colour,
+            linewidth=0.7,
+            alpha=0.8,
+            clip_on=False,
+        )
+        axes.text(stop + 0.04 / wide, at, name, transform=axes.transAxes, va="center_baseline", fontsize=8.5,
+                  color=INK if look.prominent else GREY,
+                  fontweight="bold" if line.name.endswith("+ours") else "normal")  # fmt: skip
+
+
+def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool = False) -> pd.Series:
+    """Metrics of one run → epoch → value, the single networks averaged (or of their pooled predictions)."""
+    chosen = metrics[(metrics["split"] == split) & (metrics["metric"] == metric)]
+    networks = set(chosen["network"])
+    single = networks - {"ensemble", "pooled"}
+    wanted = {"pooled"} if pooled and "pooled" in networks else single
+    return chosen[chosen["network"].isin(wanted)].groupby("epoch")["value"].mean()
+
+
+@drawn
 def plot_curves(runs: Mapping[str, pd.DataFrame], path: Path, *, noise_rate: float | None = None) -> None:
     """runs: name → metrics table. Two panels into a PNG or SVG file: test accuracy, label precision.
 
     noise_rate: of the training labels; a line at 1 − ε shows what a random selection would reach.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 4), layout="constrained")
-    FigureCanvasAgg(figure)  # no pyplot: no global state, no window system
-    left, right = figure.subplots(1, 2)
-    _panel(left, runs, split="test", metric="accuracy", title="Test accuracy")
-    _panel(right, runs, split="train", metric="label_precision", title="Label precision of the selection")
-    if noise_rate is not None:
-        right.axhline(1 - noise_rate, color="0.5", linewidth=1)
-        right.annotate("1 − ε: everything", (0.0, 1 - noise_rate), xycoords=("axes fraction", "data"), color="0.35",
-                       xytext=(4, 4), textcoords="offset points", fontsize=9)  # fmt: skip
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-
-
-def _panel(axes: Any, runs: Mapping[str, pd.DataFrame], *, split: str, metric: str, title: str) -> None:
-    axes.set_title(title, loc="left", fontsize=11)
-    axes.set_xlabel("epoch")
-    axes.spines[["top", "right"]].set_visible(False)
-    ends = []
-    for number, (name, metrics) in enumerate(runs.items()):
-        chosen = metrics[(metrics["split"] == split) & (metrics["metric"] == metric)]
-        chosen = chosen[~chosen["network"].isin(["ensemble", "pooled"])]
-        curve = chosen.groupby("epoch")["value"].mean()
-        if curve.empty:
-            continue
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot(
-            curve.index, curve.to_numpy(), color=colour, linestyle=STYLES[number % len(STYLES)], linewidth=1.8
+    figure = blank(11, 3.8)
+    styles = looks(list(runs))
+    reference = None if noise_rate is None else (1 - noise_rate, "1 − ε: everything")
+    panels = (
+        ("test", "accuracy", "Test accuracy"),
+        ("train", "label_precision", "Label precision of the selection"),
+    )
+    for place, (split, metric, title) in enumerate(panels):
+        curves = {n: mean_over_networks(table, split=split, metric=metric) for n, table in runs.items()}
+        lines = [
+            Line(name=n, x=c.index.to_numpy(float), y=c.to_numpy(float)) for n, c in curves.items() if len(c)
+        ]
+        panel(
+            figure,
+            lines,
+            xlabel="epoch",
+            title=title,
+            styles=styles,
+            reference=reference if metric == "label_precision" else None,
+            part=(place / 2, (place + 1) / 2),
         )
-        ends.append((float(curve.iloc[-1]), curve.index[-1], name, colour))
-    axes.margins(x=0.02)
-    _label_ends(axes, ends)
-
-
-def _label_ends(axes: Any, ends: list[tuple[float, int, str, str]]) -> None:
-    """Names at the ends of the curves instead of a legend, pushed apart where they would overlap."""
-    low, high = axes.get_ylim()
-    least = 0.065 * (high - low)
-    at = -float("inf")
-    for value, epoch, name, colour in sorted(ends):
-        at = max(value, at + least)
-        axes.annotate(name, (epoch, at), xytext=(6, 0), textcoords="offset points", color=colour, va="center",
-                      fontsize=9, annotation_clip=False)  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, facecolor="white")

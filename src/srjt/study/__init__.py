@@ -1,0 +1,1 @@
+"""The paper's protocol: a grid of runs, their results, and what follows from them."""
