@@ -8,7 +8,7 @@ import sys
 import typer
 
 from srjt._version import __version__
-from srjt.cli import data
+from srjt.cli import data, study
 from srjt.cli.demo import demo
 from srjt.cli.evaluate import evaluate
 from srjt.cli.methods import methods
@@ -42,6 +42,7 @@ def _options(
 
 
 app.add_typer(data.app, name="data")
+app.add_typer(study.app, name="study")
 for command in (train, predict, evaluate, methods, demo):
     app.command()(command)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -48,7 +51,9 @@ def demo(
     )
     runs = {}
     for method in METHODS:
-        with reporter_for(epochs, f"{method:16}") as reporter:
+        # as wide as the longest name, so that the bars of a terminal stand below each other
+        title = f"{method:16}" if sys.stdout.isatty() else method
+        with reporter_for(epochs, title) as reporter:
             runs[method] = train(
                 data,
                 out=out / method,
@@ -84,7 +89,7 @@ def demo(
     figure = out / "curves.png"
     plot_curves({name: run.metrics for name, run in runs.items()}, figure, noise_rate=injected.realised_rate)
     console.print(f"Curves: {figure}   Runs: {out}", highlight=False)
-    console.print(
-        "Next, on your own data:  srjt train labels.csv --noise-rate 0.2 --fold 0 --out runs/mine",
-        highlight=False,
-    )
+    # Set up by make, the command is not on the PATH; and a command to be copied stands on a line of its own.
+    command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
+    console.print("Next, on your own data:", highlight=False)
+    typer.echo(f"  {command} train labels.csv --noise-rate 0.2 --fold 0 --out runs/mine")

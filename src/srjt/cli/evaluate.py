@@ -11,7 +11,7 @@ from srjt.cli.data import options
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     source: options.Source,
     network: Annotated[
         str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
@@ -43,8 +43,10 @@ def evaluate(
     from srjt.data import read, settle
     from srjt.training.assess import assess
     from srjt.training.folder import write_json
+    from srjt.training.predict import check_choices
     from srjt.training.trained import load_run
 
+    check_choices(network, decode)
     trained = load_run(run, device=device)
     reading = read(
         source,
@@ -66,6 +68,12 @@ def evaluate(
         console.print(
             "No patient ids: the intervals resample images and are probably too narrow.", style="yellow"
         )
+    if learnt := _learnt_from(run, manifest.ids):
+        console.print(
+            f"{learnt:,} of them have the ids of samples that this run was trained on: if they are the same images, "
+            "the numbers below look too good.",
+            style="yellow",
+        )
     metrics = Table("metric", "value", "95 % interval")
     for name, (value, low, high) in found.intervals.items():
         metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}")
@@ -82,3 +90,14 @@ def evaluate(
         with options.writing(out):
             write_json(out, found.to_dict())
         console.print(f"Written to {out}.")
+
+
+def _learnt_from(run: Path, ids: list[str]) -> int:
+    """How many of these samples the run was trained on, as far as their ids tell."""
+    import pandas as pd
+
+    try:
+        learnt = set(pd.read_csv(run / "history.csv", usecols=["id"], dtype=str)["id"])
+    except (OSError, ValueError):  # a run may have been sent without it
+        return 0
+    return sum(sample in learnt for sample in ids)

@@ -18,7 +18,8 @@ def methods(
         typer.echo("\n".join(names()))
         return
     table = Table(
-        title="Methods", caption="ℓ_h hard loss, τ temperature, D divergence of the two networks, P matrix"
+        title="Methods",
+        caption="ℓ_h hard loss, τ temperature, D the networks' divergence, ε noise rate, P matrix",
     )
     for column in ("name", "nets", "scores by", "updates from", "needs", "paper"):
         table.add_column(column, no_wrap=column == "name", overflow="fold")

@@ -11,8 +11,8 @@ from srjt.cli.data import options
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.")],
-    sources: Annotated[list[Path], typer.Argument(metavar="IMAGES…", help="Image files, folders, or a CSV.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="IMAGES", help="Image files, folders, or a CSV.")],
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
     network: Annotated[
         str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
@@ -48,6 +48,13 @@ def predict(
         table.to_csv(out, index=False, float_format="%.6g")
     counts = table["grade"].value_counts()
     shares = ", ".join(f"{counts.get(name, 0):,} × {name}" for name in trained.grades)
-    typer.echo(f"{len(table):,} images: {shares}. Written to {out}.")
-    if len(table) < len(manifest):
-        typer.secho(f"{len(manifest) - len(table):,} images could not be read and are left out.", err=True)
+    typer.echo(f"{_images(len(table))}: {shares}. Written to {out}.")
+    if left_out := list(
+        dict.fromkeys(manifest.table["image"][~manifest.table["image"].isin(table["image"])])
+    ):
+        named = ", ".join(left_out[:3]) + (", …" if len(left_out) > 3 else "")
+        typer.secho(f"{_images(len(left_out))} could not be read and are left out: {named}", err=True)
+
+
+def _images(count: int) -> str:
+    return f"{count:,} image{'' if count == 1 else 's'}"

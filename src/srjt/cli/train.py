@@ -104,8 +104,9 @@ def train(
 ) -> None:
     """Train a classifier on images with ordinal labels that are partly wrong.
 
-    Defaults are the paper's. With --fold, --splits or --official-split the other sides are evaluated every
-    epoch; without, all samples are trained on. Run the same command again to go on after an interruption.
+    Defaults are the paper's. With --fold, --splits or --official-split the
+    other sides are evaluated every epoch; without, all samples are trained on.
+    Run the same command again to go on after an interruption.
     """
     from srjt.data import read, settle
     from srjt.training.reporters import reporter_for
@@ -117,7 +118,7 @@ def train(
         given={
             "method": method,
             "noise_rate": noise_rate,
-            "transition": None if transition is None else _read_matrix(transition),
+            "transition": None if transition is None else read_matrix(transition),
             "convention": convention,
             "network": network,
             "pretrained": pretrained,
@@ -134,6 +135,7 @@ def train(
         },
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
     )
+    _check_early(settings, fold=fold, folds=None if splits else folds)
     reading = read(
         source,
         images=images,
@@ -197,6 +199,32 @@ def _settings(
     return TrainConfig.from_dict(merged)
 
 
+def _check_early(settings: TrainConfig, *, fold: int | None, folds: int | None) -> None:
+    """What is known to be wrong before an hour is spent on reading images, in the words of this command."""
+    from srjt import networks
+    from srjt.errors import suggest
+    from srjt.methods import entry
+
+    needs = entry(settings.method).method.needs
+    if "noise_rate" in needs and settings.noise_rate is None:
+        raise SrjtError(
+            f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong."
+        )
+    if "transition" in needs and settings.transition is None:
+        raise SrjtError(
+            f"{settings.method} needs the matrix of label errors: --transition FILE, with a row of numbers "
+            "separated by commas for each true grade."
+        )
+    if settings.network not in networks.names() and not settings.network.startswith("timm:"):
+        raise suggest("network", settings.network, (*networks.names(), "timm:NAME"))
+    if fold is not None and folds is not None and not 0 <= fold < folds:
+        raise _no_such_fold(fold, folds)
+
+
+def _no_such_fold(fold: int, folds: int) -> SrjtError:
+    return SrjtError(f"There is no fold {fold}: folds are numbered 0 … {folds - 1}.")
+
+
 def _split(
     *, fold: int | None, folds: int, seed: int, file: Path | None, official: bool, skipping: bool
 ) -> Callable[[Manifest], Split] | None:
@@ -220,7 +248,7 @@ def _split(
         else:
             found = make_folds(manifest, folds=folds, seed=seed)
         if not 0 <= wanted < len(found):
-            raise SrjtError(f"There is no fold {wanted}: folds are numbered 0 … {len(found) - 1}.")
+            raise _no_such_fold(wanted, len(found))
         return found[wanted]
 
     return choose
@@ -242,7 +270,7 @@ def _warnings_as_sentences() -> Iterator[None]:
         yield
 
 
-def _read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
+def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     import numpy as np
 
     from srjt.ordinal.noise import check_matrix
@@ -251,7 +279,7 @@ def _read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
         matrix = np.loadtxt(path, delimiter=",", ndmin=2)
     except (OSError, ValueError) as problem:
         raise SrjtError(
-            f"{path} cannot be read as a matrix of numbers separated by commas: {problem}."
+            f"{path} cannot be read as a matrix of numbers separated by commas: {str(problem).rstrip('.')}."
         ) from None
     return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import re
 import warnings
@@ -102,7 +103,7 @@ def inline_svg(drawing: Drawing) -> str:
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     for name, colour in (*PALETTE.items(), ("ink", INK), ("grey", GREY)):
         text = text.replace(colour, f"var(--{name}, {colour})")
-    return text.strip()
+    return text.strip().replace("<svg", f'<svg role="img" aria-label="{html.escape(drawing.alt)}"', 1)
 
 
 def save(drawing: Drawing, folder: Path) -> list[Path]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-
 from matplotlib.figure import Figure
 
 from srjt.report.canvas import GREY, INK, blank, drawn, plain
@@ -70,13 +69,13 @@ def panel(
     axes.set_title(title, pad=8)  # above rather than turned by 90°: it is read first
     axes.grid(axis="y", color=GREY, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
-    shifts = _side_by_side(lines) if error_bars else np.zeros(len(lines))
+    shifts = _side_by_side(lines, styles) if error_bars else np.zeros(len(lines))
     # the prominent ones last, on top of the grey ones
     for line, shift in sorted(
         zip(lines, shifts, strict=True), key=lambda pair: styles[pair[0].name].prominent
     ):
         _draw_line(axes, line, styles[line.name], shift=shift, error_bars=error_bars)
-    axes.margins(x=0.02)
+    axes.margins(x=0.02, y=0.08)
     if xticks is not None:
         axes.set_xticks(xticks[0], [plain(label, longest=14) for label in xticks[1]])
     else:
@@ -84,24 +83,28 @@ def panel(
     if reference is not None:
         level, text = reference
         axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
-        axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8, ha="right", va="top",
-                      textcoords="offset points")  # fmt: skip
+        axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8,
+                      textcoords="offset points", ha="right", va="top")  # fmt: skip
     _name_ends(axes, lines, labels, shifts, styles, wide=box[2], high=box[3])
 
 
-def _side_by_side(lines: Sequence[Line]) -> Floats:
-    """(L,) small steps to the side so that error bars do not cover each other."""
+def _side_by_side(lines: Sequence[Line], styles: Mapping[str, Look]) -> Floats:
+    """(L,) small steps to the side so that the error bars of the prominent lines do not cover each other."""
     places = np.unique(np.concatenate([line.x for line in lines])) if lines else np.zeros(0)
     apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
-    return apart * 0.5 * (np.arange(len(lines)) - (len(lines) - 1) / 2) / max(len(lines), 3)
+    shown = np.array([styles[line.name].prominent for line in lines], dtype=bool)
+    ranks = np.cumsum(shown) - (shown.sum() + 1) / 2
+    return np.where(shown, 0.05 * apart * ranks, 0.0)
 
 
 def _draw_line(axes: Any, line: Line, look: Look, *, shift: float, error_bars: bool) -> None:
     spread = None if line.spread is None or not np.nanmax(line.spread, initial=0) > 0 else line.spread
     x = line.x + shift
+    if not look.prominent:  # fourteen bands would hide the lines
+        spread = None
     if spread is not None and error_bars:
         axes.errorbar(x, line.y, yerr=spread, fmt="none", ecolor=look.colour, elinewidth=0.8, capsize=1.5)
-    elif spread is not None and look.prominent:  # fourteen bands would hide the lines
+    elif spread is not None:
         axes.fill_between(x, line.y - spread, line.y + spread, color=look.colour, alpha=0.14, linewidth=0)
     axes.plot(
         x,
@@ -172,7 +175,7 @@ def _name_ends(
             alpha=0.8,
             clip_on=False,
         )
-        axes.text(stop + 0.04 / wide, at, name, transform=axes.transAxes, va="center_baseline", fontsize=8.5,
+        axes.text(stop + 0.04 / wide, at, label, transform=axes.transAxes, va="center_baseline", fontsize=8.5,
                   color=INK if look.prominent else GREY,
                   fontweight="bold" if line.name.endswith("+ours") else "normal")  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""The paper's protocol: a grid of runs, their results, and what follows from them."""
+"""The paper's whole comparison: methods × noises × folds, run once each, gathered into tables and figures."""

@@ -16,6 +16,8 @@ from typing import Any
 
 import pandas as pd
 
+from srjt.study.noise_spec import parse_noise
+
 __all__ = [
     "DISPLAY_NAMES",
     "display_name",
@@ -24,7 +26,6 @@ __all__ = [
     "paper_order",
     "paper_results",
     "paper_value",
-    "read_noise",
 ]
 
 # In the order of the paper's tables, a host directly before its "+ Ours".
@@ -45,6 +46,7 @@ DISPLAY_NAMES = {
     "codis+ours": "CoDis + Ours",
 }
 OURS = "+ours"
+_DR_RATE = 0.3  # assumed by the paper, not injected
 _RATE_OF_RHO = {("quasi", 0.1): 0.2, ("quasi", 0.2): 0.4, ("truncated", 0.15): 0.2, ("truncated", 0.3): 0.4}
 
 
@@ -68,16 +70,17 @@ def paper_value(
 ) -> tuple[float, float | None] | None:
     """What the paper prints for this setting, mean and std, or None where it prints nothing.
 
-    noise: a study's label, "quasi:0.2" or by the paper's ρ "quasi:rho=0.1"; "none" for DR. With ``select``
+    noise: a study's label, "quasi:0.2" or with the paper's ρ "quasi:rho=0.1"; "none" for DR. With ``select``
     and ``update`` the cell of an ablation, ``method`` being the host.
     """
-    kind, parameter, number = read_noise(noise)
-    if parameter == "rho" and number is not None:
-        number = _RATE_OF_RHO.get((kind, round(number, 6)))
-    rate = 0.3 if kind == "none" else number
+    spec = parse_noise(noise)
+    rate = _DR_RATE if spec.kind == "none" else spec.rate
+    if spec.rho is not None:
+        nominal = _RATE_OF_RHO.get((spec.kind, spec.rho))
+        rate = nominal if rate in (None, nominal) else None
     if rate is None:
         return None
-    return _lookup().get((dataset, kind, round(rate, 6), method, select, update, metric))
+    return _lookup().get((dataset, spec.kind, rate, method, select, update, metric))
 
 
 @cache
@@ -95,16 +98,6 @@ def paper_dataset(facts: Mapping[str, Any]) -> str | None:
     """The paper's dataset whose setting a study repeats, by its preset; None where it is the user's own."""
     preset = facts.get("preset")
     return preset if preset in ("limuc", "dr") else None
-
-
-def read_noise(label: str) -> tuple[str, str, float | None]:
-    """A study's noise label in parts: kind, "rate" | "rho" | "", number. "quasi:rho=0.1" → quasi, rho, 0.1."""
-    kind, _, rest = label.partition(":")
-    parameter, equals, text = rest.rpartition("=")
-    try:
-        return kind, parameter if equals else "rate", float(text)
-    except ValueError:
-        return kind, "", None
 
 
 def host_of(method: str) -> str | None:

@@ -31,7 +31,16 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["RunFacts", "held", "is_finished", "read_facts", "settle_folder", "write_facts", "write_json"]
+__all__ = [
+    "RunFacts",
+    "held",
+    "is_finished",
+    "is_held",
+    "read_facts",
+    "settle_folder",
+    "write_facts",
+    "write_json",
+]
 
 FORMAT = 1
 
@@ -115,6 +124,22 @@ def held(folder: Path | None) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a process is working on this run just now."""
+    if fcntl is None or not folder.is_dir():
+        return False
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return False
 
 
 def is_finished(folder: Path) -> bool:

@@ -31,7 +31,7 @@ from srjt.training.reporters import SilentReporter
 from srjt.training.state import weights
 from srjt.training.trained import NetworkMaker, Trained, build_committee, build_method, load_run
 
-__all__ = ["train"]
+__all__ = ["fingerprint", "train"]
 
 
 def train(
@@ -96,7 +96,7 @@ def train(
                 manifest.labels[parts.train], minlength=manifest.num_classes
             ).tolist(),
             "in_shape": list(in_shape),
-            "fingerprint": _fingerprint(manifest, parts),
+            "fingerprint": fingerprint(manifest, parts),
         },
         own_network=maker is not None,
     )
@@ -255,7 +255,7 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")
 
 
-def _fingerprint(manifest: Manifest, parts: Split) -> str:
+def fingerprint(manifest: Manifest, parts: Split) -> str:
     """A hash of who is learnt from, with which labels, and who is evaluated."""
     digest = hashlib.blake2b(digest_size=16)
     ids, labels, true = manifest.ids, manifest.labels, manifest.true_labels

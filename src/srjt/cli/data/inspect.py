@@ -87,12 +87,9 @@ def inspect(
 
 
 def _check(manifest: Manifest, *, folds: int, decode: bool) -> list[Problem]:
-    from rich.console import Console
-    from rich.progress import Progress
-
     from srjt.data import check
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with options.passing_bar() as bar:
         task = bar.add_task("Reading images", total=len(manifest), visible=decode)
         return check(
             manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)

@@ -13,6 +13,7 @@ import typer
 from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
     from rich.table import Table
 
     from srjt.data import Manifest, Problem
@@ -30,6 +31,7 @@ __all__ = [
     "TrueGradeColumn",
     "grade_table",
     "listed",
+    "passing_bar",
     "print_problems",
     "print_warnings",
     "writing",
@@ -109,6 +111,15 @@ def print_warnings() -> Iterator[None]:
     for other in caught:
         if not issubclass(other.category, LeakageWarning):
             warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+
+
+def passing_bar() -> Progress:
+    """A bar on the terminal that goes away when done; nothing at all, not even an empty line, in a log."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
 def grade_table(manifest: Manifest) -> Table:

@@ -24,13 +24,10 @@ def synthetic(
     Neighbouring grades are truly ambiguous near their boundary, patients
     differ in appearance and severity, and severe grades are rare.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
     from srjt.data.synthetic import check_empty, generate, write
 
     check_empty(folder)  # before the drawing, not after it
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with options.passing_bar() as bar:
         drawn = bar.add_task("Drawing", total=images)
         manifest = generate(
             images=images,

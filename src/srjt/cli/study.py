@@ -1,0 +1,300 @@
+"""``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from srjt.cli.data import options
+from srjt.errors import SrjtError
+
+if TYPE_CHECKING:
+    from srjt.study.cells import Cell
+    from srjt.study.config import StudyConfig
+
+
+class _RunByDefault(TyperGroup):
+    """``srjt study labels.csv …`` is ``srjt study run labels.csv …``."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        helped = {"-h", "--help"} & set(args[:1])
+        if args and not helped and args[0] not in self.commands:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_RunByDefault,
+    no_args_is_help=True,
+    help="Compare methods over noises and folds, as the paper does: "
+    "[bold]srjt study labels.csv --noise quasi:0.2 --out DIR[/]; its options: srjt study run --help.",
+)
+
+
+@app.command()
+def run(
+    source: Annotated[
+        str | None, typer.Argument(help="As for srjt train, or 'synthetic' for embedded images.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the study; what is done there is not repeated.")
+    ] = Path("study"),
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="all, or names separated by spaces; co-teaching:select=soft,update=soft is a variant."
+        ),
+    ] = None,
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(help="quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4, none. Repeatable."),
+    ] = None,
+    noise_rate: Annotated[
+        float | None, typer.Option(help="ε of data that are noisy already (--noise none).")
+    ] = None,
+    transition: Annotated[
+        Path | None, typer.Option(help="CSV of the matrix for them; else quasi, solved.")
+    ] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Number of folds. [dim]default: 5[/]", show_default=False)
+    ] = None,
+    fold: Annotated[list[int] | None, typer.Option(help="Run only this fold. Repeatable.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Seeds of noise and networks. Repeatable.")] = None,
+    splits: Annotated[Path | None, typer.Option(help="Folds from a file of srjt data split.")] = None,
+    preset: Annotated[str | None, typer.Option(help="limuc, dr or demo: the paper's settings.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file of the study; options win over it.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Of every run. [dim]default: 150[/]", show_default=False)
+    ] = None,
+    network: Annotated[str | None, typer.Option(help="As for srjt train.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the runs, e.g. crop=56."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time: per GPU (1), or on the CPU (one per core).")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda:1; else all GPUs, or the CPU.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
+    images: options.Images = None,
+    image_column: options.ImageColumn = None,
+    grade_column: options.GradeColumn = None,
+    patient_column: options.PatientColumn = None,
+    true_grade_column: options.TrueGradeColumn = None,
+    grades: options.Grades = None,
+    kind: options.Kind = None,
+) -> None:
+    """Run methods × noises × folds. Give the same command again to go on; add a method, and only it runs."""
+    reading = {
+        "images": None if images is None else str(images),
+        "image_column": image_column,
+        "grade_column": grade_column,
+        "patient_column": patient_column,
+        "true_grade_column": true_grade_column,
+        "grades": options.listed(grades),
+        "kind": kind,
+    }
+    asked = _asked(
+        preset,
+        config,
+        {
+            "source": source,
+            "methods": None if methods is None else methods.split(),
+            "noises": noise,
+            "noise_rate": noise_rate,
+            "transition": None if transition is None else _matrix(transition),
+            "folds": folds,
+            "only_folds": fold,
+            "seeds": seed,
+            "splits": None if splits is None else str(splits),
+            "reading": {k: v for k, v in reading.items() if v is not None} or None,
+        },
+        epochs=epochs,
+        network=network,
+        assignments=set_ or [],
+    )
+    _run(asked, out, jobs=jobs, device=device, dry_run=dry_run)
+
+
+@app.command()
+def status(folder: Annotated[Path, typer.Argument(help="Folder of a study.")]) -> None:
+    """What is done, running, failed and left, and how long it will take."""
+    from rich.console import Console
+
+    from srjt.study.results import gather
+    from srjt.study.status import status_lines
+
+    console = Console()
+    for line in status_lines(gather(folder)):
+        console.print(line, highlight=False)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Argument(help="Folder of a study.")],
+    out: Annotated[Path, typer.Option(help="CSV or Parquet file.")] = Path("results.csv"),
+    scores: Annotated[
+        bool, typer.Option("--scores", help="One row per run and metric (last-ten averages).")
+    ] = False,
+) -> None:
+    """Gather all runs into one tidy table: who (key, method, variant, noise, fold, seed), epoch, split, …, value."""
+    from srjt.errors import missing_extra
+    from srjt.study.results import gather
+
+    results = gather(folder)
+    table = results.scores if scores else results.metrics
+    with options.writing(out):
+        if out.suffix == ".parquet":
+            try:
+                table.to_parquet(out, index=False)
+            except ImportError:
+                raise missing_extra("pyarrow", "parquet", "Writing Parquet files") from None
+        else:
+            table.to_csv(out, index=False)
+    done = int((results.runs["status"] == "done").sum())
+    typer.echo(f"{len(table):,} rows of {done} finished runs (of {len(results.runs)}): {out}")
+
+
+def _asked(
+    preset: str | None,
+    file: Path | None,
+    given: dict[str, Any],
+    *,
+    epochs: int | None,
+    network: str | None,
+    assignments: list[str],
+) -> StudyConfig:
+    """A preset, then the file, then the options; settings of the runs are merged, the rest replaced."""
+    from srjt.study.config import StudyConfig, load_preset
+    from srjt.training.config import load_config, parse_overrides
+
+    layers = [load_preset(preset) if preset else {}, load_config(file) if file else {}]
+    layers.append({name: value for name, value in given.items() if value is not None})
+    settings = {k: v for k, v in (("epochs", epochs), ("network", network)) if v is not None}
+    layers.append({"train": {**settings, **parse_overrides(assignments)}})
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for name, value in layer.items():
+            if name in ("train", "reading") and isinstance(value, dict):
+                value = {**merged.get(name, {}), **value}
+            merged[name] = value
+    return StudyConfig.from_dict(merged)
+
+
+def _run(asked: StudyConfig, out: Path, *, jobs: int | None, device: str | None, dry_run: bool) -> None:
+    from rich.console import Console
+
+    from srjt.study.folder import cell_status, settle_study
+    from srjt.study.local import Slots, run_locally
+    from srjt.study.source import open_data
+
+    console = Console()
+    data = open_data(asked)
+    if data.manifest.patients is None:
+        console.print(
+            "Warning: no patient ids; leakage between the sides cannot be excluded.", style="yellow"
+        )
+    for spec in data.noises:
+        if spec.kind == "none" and asked.transition is None and asked.noise_rate is not None:
+            console.print(
+                f"Nothing is injected. Methods that need a matrix get the quasi one solved for "
+                f"ε = {asked.noise_rate:g} on the observed class mix.",
+                highlight=False,
+            )
+    command = shlex.join(["srjt", *sys.argv[1:]])
+    cells = list(data.cells()) if dry_run else settle_study(out, data, command=command)
+    states = [cell_status(out, cell.key) for cell in cells]
+    console.print(
+        f"{len(cells)} runs: {states.count('done')} done, {len(cells) - states.count('done')} to do. "
+        f"{len(data.manifest):,} images, {len(data.fold_numbers)} folds.",
+        highlight=False,
+    )
+    if dry_run:
+        for cell, state in zip(cells, states, strict=True):
+            console.print(f"  {state:8}{cell.key}", highlight=False)
+        return
+    slots = Slots.here(jobs=jobs, device=device)
+    watcher = _Watcher(out, cells, done=states.count("done"))
+    with watcher:
+        outcome = run_locally(out, cells, slots=slots, watcher=watcher)
+    failed = [key for key, state in outcome.items() if state == "failed"]
+    for key in failed:
+        console.print(f"failed: {key}: see {out / 'errors' / key}.txt", style="red", highlight=False)
+    console.print(f"Next: srjt report {out}", highlight=False)
+    if failed:
+        raise SrjtError(
+            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Mend the cause and give the same "
+            "command again."
+        )
+
+
+class _Watcher:
+    """One live display of all runs on a terminal, a line per finished run elsewhere."""
+
+    def __init__(self, folder: Path, cells: Sequence[Cell], *, done: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.folder = folder
+        self.console = Console()
+        self.live = self.console.is_terminal
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=self.console, disable=not self.live,
+        )  # fmt: skip
+        self.whole = self.progress.add_task("runs", total=len(cells), completed=done)
+        self.tasks: dict[str, Any] = {}
+        self._looked = 0.0
+        self.count = done
+        self.total = len(cells)
+
+    def __enter__(self) -> _Watcher:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.progress.stop()
+
+    def started(self, cell: Cell) -> None:
+        title = f"{cell.method.name} {cell.noise.label} fold {cell.fold}"
+        self.tasks[cell.key] = self.progress.add_task(f"  {title[:42]:42}", total=cell.config.epochs)
+
+    def looked(self, running: Sequence[Cell]) -> None:
+        if not self.live or time.monotonic() - self._looked < 1.0:
+            return
+        self._looked = time.monotonic()
+        for cell in running:
+            self.progress.update(self.tasks[cell.key], completed=_epochs_done(self.folder, cell))
+
+    def ended(self, cell: Cell, status: str) -> None:
+        self.progress.remove_task(self.tasks.pop(cell.key))
+        self.count += status == "done"
+        self.progress.update(self.whole, completed=self.count)
+        if status == "failed" or not self.live:
+            self.console.print(
+                f"[{self.count}/{self.total}] {status}: {cell.key}", highlight=False, markup=False
+            )
+
+
+def _epochs_done(folder: Path, cell: Cell) -> int:
+    """Read off the last line of the run's metrics: cheap, and true for a resumed run."""
+    path = folder / "runs" / cell.key / "metrics.csv"
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, path.stat().st_size - 200))
+            return int(file.read().splitlines()[-1].split(b",")[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _matrix(path: Path) -> tuple[tuple[float, ...], ...]:
+    from srjt.cli.train import read_matrix
+
+    return read_matrix(path)

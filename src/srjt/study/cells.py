@@ -1,0 +1,145 @@
+"""From a study to its runs: each cell of the grid with the data, the settings and the key that identify it.
+
+All methods see the same splits and, per noise, fold and seed, the same corrupted labels: comparisons are paired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from srjt.data import Manifest, Split
+from srjt.data.corruption import corrupt_sides
+from srjt.errors import SrjtError
+from srjt.methods import entry
+from srjt.ordinal import noise
+from srjt.study.config import MethodSpec, StudyConfig
+from srjt.study.noise_spec import NoiseSpec, parse_noise
+from srjt.training.config import HOW, TrainConfig
+from srjt.training.train import fingerprint
+
+__all__ = ["Cell", "StudyData"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One training of a study."""
+
+    method: MethodSpec
+    noise: NoiseSpec
+    fold: int
+    seed: int
+    config: TrainConfig
+    key: str  # names its folder; two cells with the same key would have the same result
+
+    def facts(self) -> dict[str, Any]:
+        """What ``study.json`` says of it."""
+        return {
+            "key": self.key,
+            "method": self.method.name,
+            "variant": self.method.variant,
+            "noise": self.noise.label,
+            "fold": self.fold,
+            "seed": self.seed,
+        }
+
+
+class StudyData:
+    """The samples of a study, their folds and their noises."""
+
+    def __init__(self, config: StudyConfig, manifest: Manifest, splits: list[Split]) -> None:
+        self.config = config
+        self.manifest = manifest
+        self.splits = splits
+
+    @property
+    def fold_numbers(self) -> tuple[int, ...]:
+        wanted = self.config.only_folds
+        if wanted is None:
+            return tuple(range(len(self.splits)))
+        if strange := [k for k in wanted if not 0 <= k < len(self.splits)]:
+            raise SrjtError(f"There is no fold {strange[0]}: folds are numbered 0 … {len(self.splits) - 1}.")
+        return wanted
+
+    @property
+    def noises(self) -> list[NoiseSpec]:
+        return [parse_noise(text) for text in self.config.noises]
+
+    @lru_cache(maxsize=8)  # noqa: B019 (lives as long as one command)
+    def labelled(self, spec: NoiseSpec, fold: int, seed: int) -> tuple[Manifest, noise.NoiseReport | None]:
+        """The manifest with the labels of one noise, fold and seed, and what was injected."""
+        matrix = spec.matrix(self.manifest.class_counts)
+        if matrix is None:
+            return self.manifest, None
+        return corrupt_sides(self.manifest, self.splits[fold], matrix, seed=_draw(spec.label, fold, seed))
+
+    def told(self, spec: NoiseSpec) -> tuple[float | None, Any]:
+        """ε and P as the methods are told them.
+
+        Where nothing is injected, ε is the study's ``noise_rate`` and P the study's ``transition``, or else the
+        quasi matrix solved for ε on the observed class mix.
+        """
+        counts = self.manifest.class_counts
+        if spec.kind != "none":
+            return spec.told_rate(counts), spec.matrix(counts)
+        rate, matrix = self.config.noise_rate, self.config.transition
+        if matrix is None and rate is not None:
+            rho = noise.rho_for_rate("quasi", rate=rate, class_counts=counts)
+            return rate, noise.transition_matrix("quasi", num_classes=self.manifest.num_classes, rho=rho)
+        return rate, matrix
+
+    def cells(self) -> Iterator[Cell]:
+        """Noise by noise and fold by fold, so that an unfinished study compares all methods on something."""
+        for spec in self.noises:
+            rate, matrix = self.told(spec)
+            for seed in self.config.seeds:
+                for fold in self.fold_numbers:
+                    for method in self.config.method_specs():
+                        yield self._cell(method, spec, fold, seed, rate, matrix)
+
+    def find(self, facts: Mapping[str, Any]) -> Cell:
+        """The cell that ``study.json`` describes so, without making all the others."""
+        spec = parse_noise(facts["noise"])
+        wanted = (facts["method"], facts["variant"])
+        method = next(m for m in self.config.method_specs() if (m.name, m.variant) == wanted)
+        return self._cell(method, spec, int(facts["fold"]), int(facts["seed"]), *self.told(spec))
+
+    def _cell(
+        self, method: MethodSpec, spec: NoiseSpec, fold: int, seed: int, rate: float | None, matrix: Any
+    ) -> Cell:
+        given = {"noise_rate": rate, "transition": None if matrix is None else np.asarray(matrix).tolist()}
+        needs = entry(method.name).method.needs
+        for need in needs:
+            if given[need] is None:
+                raise SrjtError(
+                    f"{method.name} must be told how noisy the labels are: give --noise-rate for data that are noisy "
+                    "already, or inject noise with --noise quasi:0.2."
+                )
+        # What a method does not need is not part of its run: a better guess of P must not repeat co-teaching.
+        told = {need: given[need] for need in needs}
+        config = TrainConfig().replace(
+            **self.config.train, method=method.name, method_options=dict(method.options), seed=seed, **told
+        )
+        determining = {name: value for name, value in config.to_dict().items() if name not in HOW}
+        text = json.dumps([determining, self._fingerprint(spec, fold, seed)], sort_keys=True)
+        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        parts = [method.name, method.variant, spec.label, f"fold{fold}", f"seed{seed}", digest]
+        key = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part) for part in parts if part)
+        return Cell(method=method, noise=spec, fold=fold, seed=seed, config=config, key=key)
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:
+        return fingerprint(self.labelled(spec, fold, seed)[0], self.splits[fold])
+
+
+def _draw(label: str, fold: int, seed: int) -> int:
+    """A noise seed of its own for each noise, fold and seed."""
+    digest = hashlib.blake2b(f"{label}\0{fold}\0{seed}".encode(), digest_size=6)
+    return int.from_bytes(digest.digest(), "big")

@@ -1,0 +1,112 @@
+"""What a study is asked to do; the same from options, a YAML file or a preset."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from srjt import methods
+from srjt.errors import SrjtError, suggest
+from srjt.study.noise_spec import parse_noise
+from srjt.training.config import TrainConfig, load_config
+
+__all__ = ["PRESETS", "MethodSpec", "StudyConfig", "load_preset", "parse_method"]
+
+PRESETS = ("limuc", "dr", "demo")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSpec:
+    """A method, perhaps with options: a cell of an ablation."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def variant(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in sorted(self.options.items()))
+
+
+def parse_method(text: str) -> MethodSpec:
+    """``co-teaching`` or ``co-teaching:select=soft,update=soft``."""
+    import yaml
+
+    name, _, rest = text.strip().partition(":")
+    known = methods.options(name)
+    options: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        option, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise SrjtError(f"Options of a method are written name=value; {part!r} of {text!r} is not.")
+        if option not in known:
+            raise suggest(f"option of {name}", option, known)
+        options[option] = yaml.safe_load(value)
+    return MethodSpec(name=name, options=options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig:
+    """A grid of trainings. ``train`` holds settings of TrainConfig that all of them share."""
+
+    source: str = ""  # a path, or "synthetic" for the embedded dataset
+    reading: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # options of srjt.data.read, or of synthetic.generate
+    methods: tuple[str, ...] = ("all",)
+    noises: tuple[str, ...] = ("none",)
+    noise_rate: float | None = None  # ε for data that are noisy already (noise none)
+    transition: tuple[tuple[float, ...], ...] | None = None  # P likewise
+    folds: int = 5
+    only_folds: tuple[int, ...] | None = None  # run these alone, of ``folds``
+    split_by: str = "stratified"
+    split_seed: int = 0
+    splits: str | None = None  # a file of srjt data split instead
+    seeds: tuple[int, ...] = (0,)
+    train: Mapping[str, Any] = field(default_factory=dict)
+    preset: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("methods", "noises", "seeds", "only_folds", "transition"):
+            value = getattr(self, name)
+            if value is not None:
+                listed = (value,) if isinstance(value, (str, int)) else value
+                object.__setattr__(self, name, tuple(tuple(v) if isinstance(v, list) else v for v in listed))
+        object.__setattr__(self, "train", dict(self.train))
+        object.__setattr__(self, "reading", dict(self.reading))
+        reserved = {"method", "method_options", "noise_rate", "transition", "seed"} & set(self.train)
+        if reserved:
+            raise SrjtError(
+                f"{sorted(reserved)[0]} is set by the study for each run; say it beside 'train', not inside."
+            )
+        for text in self.noises:
+            parse_noise(text)
+        TrainConfig().replace(**self.train)
+        self.method_specs()
+
+    def method_specs(self) -> list[MethodSpec]:
+        """The methods in order, each once; ``all`` is the paper's fourteen."""
+        texts = [t for text in self.methods for t in (methods.names() if text == "all" else (text,))]
+        return [parse_method(text) for text in dict.fromkeys(texts)]
+
+    def to_dict(self) -> dict[str, Any]:
+        plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> StudyConfig:
+        known = {f.name for f in dataclasses.fields(cls)}
+        for name in values:
+            if name not in known:
+                raise suggest("study setting", str(name), known)
+        return cls(**values)
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """The settings of a preset; its header says what it is for and what the paper found."""
+    if name not in PRESETS:
+        raise suggest("preset", name, PRESETS)
+    return {**load_config(Path(__file__).parent / "presets" / f"{name}.yaml"), "preset": name}

@@ -1,0 +1,66 @@
+"""Noise as a person writes it: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from srjt.errors import SrjtError, suggest
+from srjt.ordinal import noise
+
+__all__ = ["NoiseSpec", "parse_noise"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSpec:
+    """What is injected into training and validation labels, and which rate methods are told.
+
+    A ``rate`` alone is solved for ρ on the whole dataset's class mix; ``rho`` alone gives the rate on that mix;
+    both fix ρ and tell the methods the nominal rate, as the paper does (0.1 and 0.2 for LIMUC).
+    """
+
+    label: str
+    kind: str  # quasi, truncated, none
+    rate: float | None = None
+    rho: float | None = None
+
+    def matrix(self, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
+        """(C, C), or None when nothing is injected."""
+        if self.kind == "none":
+            return None
+        rho = self.rho
+        if rho is None:
+            assert self.rate is not None
+            rho = noise.rho_for_rate(self.kind, rate=self.rate, class_counts=class_counts)
+        return noise.transition_matrix(self.kind, num_classes=len(np.asarray(class_counts)), rho=rho)
+
+    def told_rate(self, class_counts: npt.ArrayLike) -> float | None:
+        """ε as the methods are told it."""
+        if self.rate is not None or self.kind == "none":
+            return self.rate
+        matrix = self.matrix(class_counts)
+        assert matrix is not None
+        return noise.expected_rate(matrix, class_counts=class_counts)
+
+
+def parse_noise(text: str) -> NoiseSpec:
+    kind, _, rest = text.strip().partition(":")
+    if kind == "none" and not rest:
+        return NoiseSpec(label="none", kind="none")
+    if kind not in get_args(noise.Kind):
+        raise suggest("noise", kind, (*get_args(noise.Kind), "none"))
+    values: dict[str, float] = {}
+    for part in rest.split(","):
+        name, equals, number = part.partition("=")
+        if not equals:
+            name, number = "rate", part
+        try:
+            values[name.strip()] = float(number)
+        except ValueError:
+            raise SrjtError(f"Noise is written quasi:0.2 or quasi:rho=0.1; {text!r} is not.") from None
+    if not values or set(values) - {"rate", "rho"}:
+        raise SrjtError(f"Noise is written quasi:0.2 or quasi:rho=0.1; {text!r} is not.")
+    return NoiseSpec(label=text.strip(), kind=kind, rate=values.get("rate"), rho=values.get("rho"))

@@ -1,0 +1,89 @@
+"""A study's results, finished or not, as tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from srjt.study.folder import cell_status, error_file, read_study, run_folder
+from srjt.training.metrics_log import last_epochs, read_metrics
+
+__all__ = ["StudyResults", "gather"]
+
+WHO = ["key", "method", "variant", "noise", "fold", "seed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyResults:
+    """What tables, figures and the report are made from."""
+
+    folder: Path
+    facts: dict[str, Any]  # study.json
+    runs: pd.DataFrame  # one row per cell: WHO, status (done|running|failed|left), seconds, error
+    metrics: pd.DataFrame  # tidy: WHO, epoch, split, network, metric, value
+    scores: (
+        pd.DataFrame
+    )  # WHO, split, metric, value: mean over the last ten epochs and the networks, of done runs
+    confusions: dict[str, np.ndarray]  # key → (C, C) counts on the test side, the networks pooled, rows true
+    noise: pd.DataFrame  # noise, kind, fold, seed, rho, nominal_rate, realised_rate, condition_number, matrix
+
+
+def gather(folder: Path) -> StudyResults:
+    """Read everything that is there; runs under way contribute their metrics, but no scores yet."""
+    facts = read_study(folder)
+    pooled = facts["config"].get("convention") == "published-code"
+    runs, metrics, scores, confusions = [], [], [], {}
+    for cell in facts["cells"]:
+        key, run = cell["key"], run_folder(folder, cell["key"])
+        status = cell_status(folder, key)
+        who = {name: cell[name] for name in WHO}
+        found = read_metrics(run / "metrics.csv") if (run / "metrics.csv").exists() else None
+        seconds = float("nan")
+        if found is not None and len(found):
+            metrics.append(found.assign(**who))
+            seconds = float(found.loc[found["metric"] == "seconds", "value"].sum())
+        if status == "done" and found is not None:
+            averages = last_epochs(found, pooled=pooled).drop(columns="std")
+            scores.append(averages.assign(**who))
+            confusion = json.loads((run / "summary.json").read_text()).get("confusion", {}).get("test")
+            if confusion is not None:
+                confusions[key] = np.array(confusion)[:-1].sum(axis=0)  # the last one is the ensemble's
+        error = error_file(folder, key).read_text() if status == "failed" else ""
+        runs.append({**who, "status": status, "seconds": seconds, "error": error})
+    return StudyResults(
+        folder=folder,
+        facts=facts,
+        runs=pd.DataFrame(runs, columns=[*WHO, "status", "seconds", "error"]),
+        metrics=_joined(metrics, [*WHO, "epoch", "split", "network", "metric", "value"]),
+        scores=_joined(scores, [*WHO, "split", "metric", "value"]),
+        confusions=confusions,
+        noise=_noises(folder),
+    )
+
+
+def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _noises(folder: Path) -> pd.DataFrame:
+    planned = read_study(folder)["noises"]
+    found = [json.loads(path.read_text()) for path in (folder / "noise").glob("*.json")]
+    rows = [{**one, "matrix": one["told_matrix"]} for one in found if one["noise"] in planned]
+    rows.sort(key=lambda row: (planned.index(row["noise"]), row["seed"], row["fold"]))
+    columns = [
+        "noise",
+        "kind",
+        "fold",
+        "seed",
+        "rho",
+        "told_rate",
+        "nominal_rate",
+        "realised_rate",
+        "condition_number",
+    ]
+    return pd.DataFrame(rows, columns=[*columns, "matrix"])
