@@ -164,7 +164,7 @@ def test_an_unknown_metric_is_an_error_with_a_suggestion() -> None:
 def test_the_ratio_of_sizes_comes_from_the_splits() -> None:
     sides = ["train"] * 6 + ["validation"] * 2 + ["test"] * 2
     splits = pd.DataFrame(
-        {"id": [*range(10)] * 2, "fold": [0] * 10 + [1] * 10, "split": sides + ["test", *sides[1:]]}
+        {"id": [*range(10)] * 2, "fold": [0] * 10 + [1] * 10, "split": [*sides, "test", *sides[1:]]}
     )
     assert size_ratio(splits) == pytest.approx((2 / 6 + 3 / 5) / 2)
     with pytest.raises(SrjtError, match="every fold"):
