@@ -33,6 +33,7 @@ import srjt
 from srjt.data import Manifest, Split
 from srjt.training.trained import Trained
 
+METHODS = "co-teaching+ours jocor+ours codis+ours standard sord f-correction garg mixup cdr"
 SIDES = (6766, 2255, 2255)  # train, validation, test of a LIMUC fold
 MIX = np.array([6105, 3052, 1254, 865]) / 11276
 
@@ -134,21 +135,12 @@ def speed(args: argparse.Namespace) -> None:
 
 
 def methods(args: argparse.Namespace) -> None:
+    names = (args.only or METHODS).split()
     data = limuc_sized()
     matrix = srjt.noise.transition_matrix("quasi", num_classes=4, rho=0.1)
     dual = None
     print(f"{'method':20}{'img/s':>8}{'of dual':>9}{'memory GB':>11}")
-    for name in (
-        "co-teaching+ours",
-        "jocor+ours",
-        "codis+ours",
-        "standard",
-        "sord",
-        "f-correction",
-        "garg",
-        "mixup",
-        "cdr",
-    ):
+    for name in names:
         trained, _ = run(data, epochs=args.epochs, method=name, transition=matrix)
         dual = dual or rate(trained)
         print(f"{name:20}{rate(trained):8.0f}{rate(trained) / dual:9.2f}{memory(trained):11.2f}", flush=True)
@@ -202,6 +194,7 @@ if __name__ == "__main__":
     commands = {f.__name__: f for f in (same, speed, methods, stream, pair, one, fold)}
     parser.add_argument("what", choices=commands)
     parser.add_argument("--epochs", type=int, help="default: 4, for fold 150")
+    parser.add_argument("--only", help="methods to time, separated by spaces")
     parsed = parser.parse_args()
     parsed.epochs = parsed.epochs or (150 if parsed.what == "fold" else 4)
     print(

@@ -13,6 +13,7 @@ from srjt.cli.demo import demo
 from srjt.cli.evaluate import evaluate
 from srjt.cli.methods import methods
 from srjt.cli.predict import predict
+from srjt.cli.report import report
 from srjt.cli.train import train
 from srjt.errors import Interrupted, SrjtError
 
@@ -43,7 +44,7 @@ def _options(
 
 app.add_typer(data.app, name="data")
 app.add_typer(study.app, name="study")
-for command in (train, predict, evaluate, methods, demo):
+for command in (train, predict, evaluate, report, methods, demo):
     app.command()(command)
 
 
