@@ -32,6 +32,17 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
     assert found["by_patient"] is True
 
 
+def test_samples_that_were_learnt_from_are_spoken_of(command: Srjt, finished: Path, labelled: Path) -> None:
+    table = pd.read_csv(labelled)
+    learnt = int((table["split"] == "train").sum())
+    _, out, _ = command("evaluate", finished, labelled)
+    assert f"{learnt} of them have the ids of samples that this run was trained on" in out
+    table[table["split"] == "test"].to_csv("test.csv", index=False)
+    code, out, _ = command("evaluate", finished, "test.csv", "--images", labelled.parent)
+    assert code == 0
+    assert "trained on" not in out
+
+
 def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Path) -> None:
     pd.read_csv(labelled)[["image", "grade"]].to_csv("plain.csv", index=False)
     code, out, _ = command("evaluate", finished, "plain.csv", "--images", labelled.parent)

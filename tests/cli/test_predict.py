@@ -98,5 +98,5 @@ def test_an_image_that_cannot_be_read(command: Srjt, finished: Path, labelled: P
     code, out, err = command("predict", finished, "images", "--on-bad-image", "skip")
     assert code == 0
     assert out.startswith(f"{good} images:")
-    assert err == "1 images could not be read and are left out.\n"
+    assert err == "1 image could not be read: images/broken.png\n"
     assert len(read()) == good

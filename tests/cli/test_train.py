@@ -134,6 +134,22 @@ def test_mistakes_are_one_sentence(command: Srjt, labelled: Path, arguments: lis
     assert not Path("run/weights.safetensors").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--method", "jocor"], "jocor needs the share of wrong labels: --noise-rate 0.2"),
+        (["--method", "garg"], "garg needs the matrix of label errors: --transition FILE"),
+        (["--method", "standard", "--fold", 5], "There is no fold 5: folds are numbered 0 … 4."),
+        (["--method", "standard", "--network", "tini"], "Unknown network 'tini': did you mean 'tiny'"),
+    ],
+)
+def test_mistakes_that_cost_no_time(command: Srjt, arguments: list[str], said: str) -> None:
+    """Told before the data are even looked for."""
+    code, _, err = command("train", "nowhere.csv", "--out", "run", *arguments)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert said in err
+
+
 def test_another_configuration_in_the_folder(command: Srjt, labelled: Path) -> None:
     assert command("train", labelled, "--out", "run", "-q", *TRAIN)[0] == 0
     code, _, err = command("train", labelled, "--out", "run", *TRAIN, "--seed", 5)

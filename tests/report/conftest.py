@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,9 @@ import pytest
 
 from srjt.ordinal import noise as ordinal_noise
 from srjt.study.paper import DISPLAY_NAMES
+from srjt.study.results import StudyResults
 
 CELL = ["key", "method", "variant", "noise", "fold", "seed"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Study:
-    """The fields of srjt.study.results.StudyResults."""
-
-    folder: Path
-    facts: dict[str, Any]
-    runs: pd.DataFrame
-    metrics: pd.DataFrame
-    scores: pd.DataFrame
-    confusions: dict[str, np.ndarray]
-    noise: pd.DataFrame
 
 
 def make_study(
@@ -40,7 +27,7 @@ def make_study(
     grades: Sequence[str] = ("Mayo 0", "Mayo 1", "Mayo 2", "Mayo 3"),
     statuses: dict[str, str] | None = None,
     **facts: Any,
-) -> Study:
+) -> StudyResults:
     """statuses: key → status of runs that are not done; keys are "method noise fold"."""
     rng = np.random.default_rng(0)
     counts = np.array([3060, 1800, 740, 400, 210, 90, 50][: len(grades)])
@@ -60,7 +47,8 @@ def make_study(
                     "fold": fold,
                     "seed": 0,
                     "rho": np.nan if matrix is None else rho,
-                    "nominal_rate": rate,
+                    "nominal_rate": np.nan if matrix is None else rate,
+                    "told_rate": rate,
                     "realised_rate": np.nan if matrix is None else rate + rng.normal(0, 0.004),
                     "condition_number": np.nan if matrix is None else np.linalg.cond(matrix),
                     "matrix": None if matrix is None else matrix.tolist(),
@@ -130,7 +118,7 @@ def make_study(
     done = {run["key"] for run in runs if run["status"] == "done"}
     recent = metric_table[metric_table["key"].isin(done) & (metric_table["epoch"] > epochs - 10)]
     scores = recent.groupby([*CELL, "split", "metric"], sort=False)["value"].mean().reset_index()
-    return Study(
+    return StudyResults(
         folder=folder,
         facts={
             "name": "colitis",
@@ -157,6 +145,6 @@ def make_study(
     )
 
 
-@pytest.fixture
-def study(tmp_path: Path) -> Callable[..., Study]:
-    return lambda **chosen: make_study(tmp_path, **chosen)
+@pytest.fixture(scope="session")
+def study() -> Callable[..., StudyResults]:
+    return lambda **chosen: make_study(Path("study"), **chosen)

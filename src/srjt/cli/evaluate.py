@@ -62,6 +62,10 @@ def evaluate(
         manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
     found = assess(trained, manifest, network=network, decoding=decode, on_bad_image=on_bad_image)
 
+    if out is not None:  # before anything is printed: the reader (head, less) may go away
+        with options.writing(out):
+            write_json(out, found.to_dict())
+
     console = Console()
     console.print(f"{found.samples:,} images, judged by their {found.judged_by}.")
     if not found.by_patient:
@@ -87,9 +91,7 @@ def evaluate(
         confusion.add_row(name, *(f"{count:,}" for count in row), recall)
     console.print(confusion)
     if out is not None:
-        with options.writing(out):
-            write_json(out, found.to_dict())
-        console.print(f"Written to {out}.")
+        console.print(f"Written to {out}.", highlight=False)
 
 
 def _learnt_from(run: Path, ids: list[str]) -> int:

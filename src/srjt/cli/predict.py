@@ -49,11 +49,10 @@ def predict(
     counts = table["grade"].value_counts()
     shares = ", ".join(f"{counts.get(name, 0):,} × {name}" for name in trained.grades)
     typer.echo(f"{_images(len(table))}: {shares}. Written to {out}.")
-    if left_out := list(
-        dict.fromkeys(manifest.table["image"][~manifest.table["image"].isin(table["image"])])
-    ):
+    answered = set(table["image"])
+    if left_out := [image for image in manifest.table["image"] if image not in answered]:
         named = ", ".join(left_out[:3]) + (", …" if len(left_out) > 3 else "")
-        typer.secho(f"{_images(len(left_out))} could not be read and are left out: {named}", err=True)
+        typer.secho(f"{_images(len(left_out))} could not be read: {named}", err=True)
 
 
 def _images(count: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +13,13 @@ import typer
 from typer.core import TyperGroup
 
 from srjt.cli.data import options
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, suggest
 
 if TYPE_CHECKING:
-    from srjt.study.cells import Cell
+    from srjt.study.cells import Cell, StudyData
     from srjt.study.config import StudyConfig
+
+    Execute = Callable[[Path, Sequence[Cell], "_Watcher"], dict[str, str]]
 
 
 class _RunByDefault(TyperGroup):
@@ -79,9 +81,17 @@ def run(
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the runs, e.g. crop=56."),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time: per GPU (1), or on the CPU (one per core).")
+        int | None, typer.Option(min=1, help="Runs at a time: per GPU (1), or on the CPU (one per core).")
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda:1; else all GPUs, or the CPU.")] = None,
+    executor: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of a Ray cluster, or auto; else $RAY_ADDRESS, else this machine.")
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None, typer.Option(help="Share of a GPU for each run on Ray: 0.5 puts two on one.")
+    ] = None,
+    cpus_per_run: Annotated[float | None, typer.Option(help="CPU cores for each run on Ray (1).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
     images: options.Images = None,
     image_column: options.ImageColumn = None,
@@ -106,7 +116,7 @@ def run(
         config,
         {
             "source": source,
-            "methods": None if methods is None else methods.split(),
+            "methods": None if methods is None else _names(methods),
             "noises": noise,
             "noise_rate": noise_rate,
             "transition": None if transition is None else _matrix(transition),
@@ -120,20 +130,19 @@ def run(
         network=network,
         assignments=set_ or [],
     )
-    _run(asked, out, jobs=jobs, device=device, dry_run=dry_run)
+    on_ray = {"address": address, "gpus_per_run": gpus_per_run, "cpus_per_run": cpus_per_run}
+    execute = _chosen(executor, here={"jobs": jobs, "device": device}, on_ray=on_ray)
+    _run(asked, out, execute, dry_run=dry_run)
 
 
 @app.command()
 def status(folder: Annotated[Path, typer.Argument(help="Folder of a study.")]) -> None:
     """What is done, running, failed and left, and how long it will take."""
-    from rich.console import Console
-
     from srjt.study.results import gather
     from srjt.study.status import status_lines
 
-    console = Console()
     for line in status_lines(gather(folder)):
-        console.print(line, highlight=False)
+        typer.echo(line)
 
 
 @app.command()
@@ -162,6 +171,11 @@ def export(
     typer.echo(f"{len(table):,} rows of {done} finished runs (of {len(results.runs)}): {out}")
 
 
+def _names(text: str) -> list[str]:
+    """Methods separated by spaces, or by commas where none has options (those use commas themselves)."""
+    return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
+
+
 def _asked(
     preset: str | None,
     file: Path | None,
@@ -181,6 +195,8 @@ def _asked(
     layers.append({"train": {**settings, **parse_overrides(assignments)}})
     merged: dict[str, Any] = {}
     for layer in layers:
+        if merged.get("source", layer.get("source")) != layer.get("source", merged.get("source")):
+            merged.pop("reading", None)  # how the other source was to be read
         for name, value in layer.items():
             if name in ("train", "reading") and isinstance(value, dict):
                 value = {**merged.get(name, {}), **value}
@@ -188,51 +204,74 @@ def _asked(
     return StudyConfig.from_dict(merged)
 
 
-def _run(asked: StudyConfig, out: Path, *, jobs: int | None, device: str | None, dry_run: bool) -> None:
-    from rich.console import Console
+def _chosen(executor: str, *, here: dict[str, Any], on_ray: dict[str, Any]) -> Execute:
+    """How the runs are carried out; an option of the other executor is an error rather than without effect."""
+    if executor not in (known := {"local": here, "ray": on_ray}):
+        raise suggest("executor", executor, known)
+    other = next(name for name in known if name != executor)
+    if strange := [name for name, value in known[other].items() if value is not None]:
+        raise SrjtError(f"--{strange[0].replace('_', '-')} is for --executor {other}, not for {executor}.")
 
-    from srjt.study.folder import cell_status, settle_study
-    from srjt.study.local import Slots, run_locally
+    def execute(folder: Path, cells: Sequence[Cell], watcher: _Watcher) -> dict[str, str]:
+        if executor == "ray":
+            from srjt.study.ray_executor import run_on_ray
+
+            given = {name: value for name, value in on_ray.items() if value is not None}
+            return run_on_ray(folder, cells, watcher=watcher, say=watcher.say, **given)
+        from srjt.study.local import Slots, run_locally
+
+        return run_locally(folder, cells, slots=Slots.here(**here), watcher=watcher)
+
+    return execute
+
+
+def _run(asked: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> None:
+    from srjt.study.folder import error_file, held_study, settle_study
     from srjt.study.source import open_data
 
-    console = Console()
     data = open_data(asked)
     if data.manifest.patients is None:
-        console.print(
-            "Warning: no patient ids; leakage between the sides cannot be excluded.", style="yellow"
+        typer.secho(
+            "Warning: no patient ids; leakage between the sides cannot be excluded.", fg=typer.colors.YELLOW
         )
     for spec in data.noises:
         if spec.kind == "none" and asked.transition is None and asked.noise_rate is not None:
-            console.print(
+            typer.echo(
                 f"Nothing is injected. Methods that need a matrix get the quasi one solved for "
-                f"ε = {asked.noise_rate:g} on the observed class mix.",
-                highlight=False,
+                f"ε = {asked.noise_rate:g} on the observed class mix."
             )
-    command = shlex.join(["srjt", *sys.argv[1:]])
-    cells = list(data.cells()) if dry_run else settle_study(out, data, command=command)
-    states = [cell_status(out, cell.key) for cell in cells]
-    console.print(
-        f"{len(cells)} runs: {states.count('done')} done, {len(cells) - states.count('done')} to do. "
-        f"{len(data.manifest):,} images, {len(data.fold_numbers)} folds.",
-        highlight=False,
-    )
     if dry_run:
+        cells = list(data.cells())
+        states = _say_plan(out, data, cells)
         for cell, state in zip(cells, states, strict=True):
-            console.print(f"  {state:8}{cell.key}", highlight=False)
+            typer.echo(f"  {state:8}{cell.key}")
         return
-    slots = Slots.here(jobs=jobs, device=device)
-    watcher = _Watcher(out, cells, done=states.count("done"))
-    with watcher:
-        outcome = run_locally(out, cells, slots=slots, watcher=watcher)
-    failed = [key for key, state in outcome.items() if state == "failed"]
+    with held_study(out):
+        cells = settle_study(out, data, command=shlex.join(["srjt", *sys.argv[1:]]))
+        states = _say_plan(out, data, cells)
+        with _Watcher(out, cells, done=states.count("done")) as watcher:
+            outcome = execute(out, cells, watcher)
+    failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
-        console.print(f"failed: {key}: see {out / 'errors' / key}.txt", style="red", highlight=False)
-    console.print(f"Next: srjt report {out}", highlight=False)
+        typer.secho(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
+    typer.echo(f"Next: srjt report {out}")
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Mend the cause and give the same "
             "command again."
         )
+
+
+def _say_plan(out: Path, data: StudyData, cells: Sequence[Cell]) -> list[str]:
+    """How much there is to do; the cells' states."""
+    from srjt.study.folder import cell_status
+
+    states = [cell_status(out, cell.key) for cell in cells]
+    typer.echo(
+        f"{len(cells)} runs: {states.count('done')} done, {len(cells) - states.count('done')} to do. "
+        f"{len(data.manifest):,} images, {len(data.fold_numbers)} folds."
+    )
+    return states
 
 
 class _Watcher:
@@ -261,6 +300,9 @@ class _Watcher:
 
     def __exit__(self, *exception: object) -> None:
         self.progress.stop()
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
     def started(self, cell: Cell) -> None:
         title = f"{cell.method.name} {cell.noise.label} fold {cell.fold}"

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from srjt.errors import SrjtError
 
-__all__ = ["GREY", "INK", "PALETTE", "Drawing", "blank", "drawn", "inline_svg", "plain", "save"]
+__all__ = ["GREY", "INK", "PALETTE", "SHADE", "Drawing", "blank", "drawn", "inline_svg", "plain", "save"]
 
 # Okabe and Ito's palette: told apart by colour-blind people. Yellow is left out: too pale for a line on white.
 PALETTE = {
@@ -29,15 +29,17 @@ PALETTE = {
     "orange": "#e69f00",
     "sky": "#56b4e9",
 }
+SHADE = "#0071b1"  # of a cell: the same blue, but a page may want it darker under light text
 INK = "#1c1b1a"  # what a page may replace by its own text colour
-GREY = "#767574"  # legible on white and on black
+GREY = "#6f6e6d"  # legible on white and on black
 
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
     "axes.titlesize": 9.5,
     "axes.titlelocation": "left",
     "axes.labelsize": 9,
+    "axes.facecolor": "none",
     "axes.edgecolor": GREY,
     "axes.linewidth": 0.7,
     "axes.labelcolor": INK,
@@ -101,7 +103,7 @@ def inline_svg(drawing: Drawing) -> str:
     text = text[text.index("<svg") :]
     # a rule for "*" would hold for the whole page, and ids and namespaces of metadata serve nobody there
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
-    for name, colour in (*PALETTE.items(), ("ink", INK), ("grey", GREY)):
+    for name, colour in (*PALETTE.items(), ("ink", INK), ("grey", GREY), ("shade", SHADE)):
         text = text.replace(colour, f"var(--{name}, {colour})")
     return text.strip().replace("<svg", f'<svg role="img" aria-label="{html.escape(drawing.alt)}"', 1)
 

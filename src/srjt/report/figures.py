@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,13 +15,14 @@ from srjt.report.canvas import Drawing
 from srjt.report.curves import Line, chart, mean_over_networks
 from srjt.report.looks import Look, looks
 from srjt.report.matrices import matrix_figure
-from srjt.study.paper import display_name, host_of, paper_order, read_noise
+from srjt.report.tables import METRIC_NAMES
+from srjt.study.noise_spec import parse_noise
+from srjt.study.paper import display_name, host_of, paper_order
 
 if TYPE_CHECKING:
     from srjt.study.results import StudyResults
 
 __all__ = [
-    "accuracy_curves",
     "confusion_matrices",
     "file_name",
     "injected_matrix",
@@ -30,6 +32,7 @@ __all__ = [
     "noises",
     "precision_curves",
     "run_figures",
+    "score_curves",
     "selection_recall",
     "study_figures",
 ]
@@ -47,8 +50,12 @@ def study_figures(results: StudyResults) -> list[Drawing]:
 
 
 def noise_figures(results: StudyResults, noise: str) -> list[Drawing]:
+    """The curves, the selection and the confusion matrices of one noise."""
+    m = results.metrics
+    results = replace(results, metrics=m[m["noise"] == noise])  # a study may have millions of rows
     drawings = (
-        accuracy_curves(results, noise),
+        score_curves(results, noise, metric="accuracy"),
+        score_curves(results, noise, metric="mae"),
         precision_curves(results, noise),
         selection_recall(results, noise),
         confusion_matrices(results, noise),
@@ -62,13 +69,12 @@ def noises(results: StudyResults) -> list[str]:
 
 def noise_name(noise: str) -> str:
     """ "quasi:0.2" → "Quasi-Gaussian noise, rate 0.2"; "quasi:rho=0.1" → "Quasi-Gaussian noise, ρ = 0.1"."""
-    kind, _, rest = noise.partition(":")
-    if kind == "none":
+    spec = parse_noise(noise)
+    if spec.kind == "none":
         return "Labels as given"
-    words = [f"{KINDS.get(kind, kind)} noise"]
-    for part in rest.split(",") if rest else []:
-        name, _, number = part.rpartition("=")
-        words.append(f"ρ = {number}" if name == "rho" else f"rate {number}")
+    words = [f"{KINDS.get(spec.kind, spec.kind)} noise"]
+    words += [] if spec.rate is None else [f"rate {spec.rate:g}"]
+    words += [] if spec.rho is None else [f"ρ = {spec.rho:g}"]
     return ", ".join(words)
 
 
@@ -77,16 +83,18 @@ def file_name(text: str) -> str:
     return "-".join("".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split())
 
 
-def accuracy_curves(results: StudyResults, noise: str) -> Drawing | None:
-    lines, short = _curves(results, noise, split="test", metric="accuracy")
+def score_curves(results: StudyResults, noise: str, *, metric: str) -> Drawing | None:
+    """A metric of the test side over epochs: accuracy or mae."""
+    short_name, long_name = METRIC_NAMES[metric]
+    lines, short = _curves(results, noise, split="test", metric=metric)
     if not lines:
         return None
-    caption = f"Test accuracy under {_under(noise)}, mean over folds and networks; {BAND}."
+    name = long_name if metric == "accuracy" else short_name
     return Drawing(
-        name=file_name(f"accuracy-{noise}"),
-        figure=chart(lines, styles=_styles(results), xlabel="epoch", title="Test accuracy"),
-        caption=caption + _incomplete(short),
-        alt=f"Line chart of test accuracy over epochs under {_under(noise)}. {_ends(lines)}",
+        name=file_name(f"{metric}-{noise}"),
+        figure=chart(lines, styles=_styles(results), xlabel="epoch", title=f"Test {name}"),
+        caption=f"Test {name} {_under(noise)}, mean over folds and networks; {BAND}." + _incomplete(short),
+        alt=f"Line chart of the test {name} over epochs {_under(noise)}. {_ends(lines)}",
     )
 
 
@@ -108,10 +116,10 @@ def precision_curves(results: StudyResults, noise: str) -> Drawing | None:
             title=title,
             reference=None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection"),
         ),
-        caption=f"Label precision of the selection under {_under(noise)}: the share of truly clean samples among "
+        caption=f"Label precision of the selection {_under(noise)}: the share of truly clean samples among "
         f"those learnt from; {BAND}. Methods that select nothing stay on the line 1 − ε."
         + _incomplete(short),
-        alt=f"Line chart of label precision over epochs under {_under(noise)}. {_ends(lines)}",
+        alt=f"Line chart of label precision over epochs {_under(noise)}. {_ends(lines)}",
     )
 
 
@@ -143,9 +151,9 @@ def selection_recall(results: StudyResults, noise: str) -> Drawing | None:
             xticks=(range(len(grades)), grades),
             error_bars=True,
         ),
-        caption=f"Selection recall per grade under {_under(noise)}, mean over the last ten epochs, networks and "
+        caption=f"Selection recall per grade {_under(noise)}, mean over the last ten epochs, networks and "
         "folds; bars: one standard deviation over the folds (population, ddof = 0).",
-        alt=f"Dot plot of the selection's recall for each grade under {_under(noise)}. "
+        alt=f"Dot plot of the selection's recall for each grade {_under(noise)}. "
         + " ".join(
             f"{line.label}: "
             + ", ".join(f"{grades[int(x)]} {y:.2f}" for x, y in zip(line.x, line.y, strict=True))
@@ -174,9 +182,9 @@ def confusion_matrices(results: StudyResults, noise: str) -> Drawing | None:
             write=_count_and_share,
             emphasised=[display_name(method) for method in _methods(results) if host_of(method)],
         ),
-        caption=f"Confusion matrices on the test side under {_under(noise)} after the last epoch. Colour and per "
+        caption=f"Confusion matrices on the test side {_under(noise)} after the last epoch. Colour and per "
         "cent: share of the row; below it the count, folds and networks pooled.",
-        alt=f"Confusion matrices under {_under(noise)}. Share of the test side predicted correctly: "
+        alt=f"Confusion matrices {_under(noise)}. Share of the test side predicted correctly: "
         + ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
         + ".",
     )
@@ -192,7 +200,7 @@ def mae_against_rate(results: StudyResults) -> list[Drawing]:
         at = {
             noise: rates[noise]
             for noise in noises(results)
-            if read_noise(noise)[0] == kind and noise in rates
+            if parse_noise(noise).kind == kind and noise in rates
         }
         if len(at) < 2:
             continue
@@ -210,7 +218,7 @@ def mae_against_rate(results: StudyResults) -> list[Drawing]:
         ticks = sorted(at.values())
         drawings.append(
             Drawing(
-                name=file_name(f"mae-{kind}"),
+                name=file_name(f"mae-against-rate-{kind}"),
                 figure=chart(
                     lines,
                     styles=_styles(results),
@@ -230,7 +238,7 @@ def mae_against_rate(results: StudyResults) -> list[Drawing]:
 def injected_matrix(results: StudyResults, noise: str) -> Drawing | None:
     """The transition matrix, and beside it the one that the draws came to where that is recorded."""
     rows = results.noise[results.noise["noise"] == noise]
-    given = read_noise(noise)[0] == "none"
+    given = parse_noise(noise).kind == "none"
     panels: dict[str, npt.NDArray[np.float64]] = {}
     for column, title in (
         ("matrix", "Assumed" if given else "Nominal"),
@@ -332,7 +340,7 @@ def run_figures(
 
 def _under(noise: str) -> str:
     name = noise_name(noise)
-    return name[0].lower() + name[1:] if name.startswith("Labels") else name
+    return "with the labels as given" if parse_noise(noise).kind == "none" else f"under {name}"
 
 
 def _methods(results: StudyResults) -> list[str]:
@@ -352,8 +360,7 @@ def _plain_runs(results: StudyResults, noise: str) -> pd.DataFrame:
 
 def _rates(results: StudyResults) -> dict[str, float]:
     """Nominal rate of each noise on the data's class mix, mean over folds; else the one in its name."""
-    read = {noise: read_noise(noise) for noise in noises(results)}
-    rates = {noise: number for noise, (_, name, number) in read.items() if name.endswith("rate")}
+    rates = {noise: parse_noise(noise).rate for noise in noises(results)}
     known = results.noise.dropna(subset=["nominal_rate"]).groupby("noise")["nominal_rate"].mean()
     return {
         **{n: r for n, r in rates.items() if r is not None},
@@ -438,7 +445,7 @@ def _count_and_share(count: float, share: float) -> str:
 
 
 def _probability(value: float, share: float) -> str:
-    return f"{value:.3f}".rstrip("0").rstrip(".") if value else "0"
+    return f"{value:.3f}" if value else "0"
 
 
 def _transition(panels: dict[str, npt.NDArray[np.float64]], grades: Sequence[str]) -> Figure:

@@ -32,9 +32,10 @@ class Section:
     slug: str
     heading: str
     text: Sequence[str] = ()  # paragraphs
+    code: str = ""
     facts: Sequence[tuple[str, str]] = ()  # term, what it is
     counts: Sequence[tuple[str, int]] = ()  # grade, images: a table with bars
-    code: str = ""
+    hint: str = ""  # for the screen, not for paper
     tables: Sequence[Table] = ()
     closed: bool = False  # whether the tables are folded away at first
     drawings: Sequence[Drawing] = ()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from srjt.report.canvas import GREY, INK, PALETTE, blank, drawn, plain
+from srjt.report.canvas import GREY, INK, SHADE, blank, drawn, plain
 
 __all__ = ["matrix_figure"]
 
@@ -75,9 +75,7 @@ def _draw(axes: Any, values: npt.NDArray[np.float64], *, write: Write) -> None:
     axes.spines[:].set_visible(False)
     for (i, j), share in np.ndenumerate(shares):
         if share > 0:
-            axes.add_patch(
-                Rectangle((j, i), 1, 1, facecolor=PALETTE["blue"], alpha=float(share), linewidth=0)
-            )
+            axes.add_patch(Rectangle((j, i), 1, 1, facecolor=SHADE, alpha=float(share), linewidth=0))
         axes.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5))
         text = write(float(values[i, j]), float(share))
         axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", linespacing=1.15,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pandas as pd
 from srjt.errors import SrjtError
 from srjt.report.figures import run_figures
 from srjt.report.html import Note, Page, Section
+from srjt.report.study_page import settings
 from srjt.report.tables import METRIC_NAMES
-from srjt.report.typeset import Cell, Column, Row, Table
+from srjt.report.typeset import MISSING, Cell, Column, Row, Table
 from srjt.study.comparison import LOWER_IS_BETTER
 from srjt.study.paper import display_name
 from srjt.training.folder import RunFacts, is_finished, read_facts
@@ -40,11 +42,7 @@ def run_page(folder: Path) -> Page:
         pooled=pooled,
     )
     state = f"{reached} epochs" if done else f"{reached} of {facts.config.epochs} epochs so far"
-    told = (
-        ""
-        if facts.config.noise_rate is None
-        else f" and was told a noise rate of {facts.config.noise_rate:g}"
-    )
+    told = "" if facts.config.noise_rate is None else f"; told a noise rate of {facts.config.noise_rate:g}"
     notes = []
     if not done:
         notes.append(Note(text="The run has not finished: run the same command again to go on."))
@@ -82,45 +80,35 @@ def _scores(metrics: pd.DataFrame, *, pooled: bool) -> Section | None:
     averages = last_epochs(metrics, pooled=pooled)
     if averages.empty:
         return None
-    found = {(row.split, row.metric): row for row in averages.itertuples()}
-    shown = [name for name in METRIC_NAMES if ("test", name) in found or ("validation", name) in found]
+    numbers = zip(averages["split"], averages["metric"], averages["value"], averages["std"], strict=True)
+    found = {(split, name): (float(value), float(std)) for split, name, value, std in numbers}
+    sides = [side for side in ("test", "validation") if side in set(averages["split"])]
     rows = []
-    for split in ("test", "validation"):
-        cells = [Cell(text=split)]
-        for name in shown:
-            row = found.get((split, name))
+    for name, (_, words) in METRIC_NAMES.items():
+        cells = [Cell(text=f"{words} {'↓' if name in LOWER_IS_BETTER else '↑'}")]
+        for side in sides:
+            value, std = found.get((side, name), (math.nan, math.nan))
             cells.append(
-                Cell()
-                if row is None
-                else Cell(text=f"{row.value:.3f} ± {row.std:.3f}", value=float(row.value))
+                Cell(text=f"{value:.3f} ± {std:.3f}", value=value) if value == value else Cell(text=MISSING)
             )
-        if any(side == split for side, _ in found):
-            rows.append(Row(cells=tuple(cells)))
-    columns = [Column(name="side", label="side")]
-    for name in shown:
-        better = "lower" if name in LOWER_IS_BETTER else "higher"
-        columns.append(Column(name=name, label=METRIC_NAMES[name][0], better=better, kind="number"))  # type: ignore[arg-type]
-    words = ", ".join(
-        f"{METRIC_NAMES[name][0]} {METRIC_NAMES[name][1]}" for name in shown if name != "accuracy"
-    )
+        rows.append(Row(cells=tuple(cells)))
     table = Table(
         slug="scores",
         title=f"Mean over the last {min(LAST, int(metrics['epoch'].max()))} epochs and the networks",
-        caption=f"± the standard deviation over those epochs, which says nothing about other data. {words}.",
-        columns=tuple(columns),
+        caption="± the standard deviation over those epochs, which says nothing about other data. Validation labels "
+        "are as noisy as those of training.",
+        columns=(
+            Column(name="metric", label="metric"),
+            *(Column(name=side, label=side, kind="number") for side in sides),
+        ),
         rows=tuple(rows),
     )
     return Section(slug="results", heading="Results", tables=[table])
 
 
 def _reproduce(facts: RunFacts) -> Section:
-    settings = [
-        (name.replace("_", " "), str(value))
-        for name, value in facts.config.to_dict().items()
-        if value is not None and value != {}
-    ]
     known = [("srjt", facts.version), ("data fingerprint", str(facts.data.get("fingerprint", "")))]
-    return Section(slug="reproduce", heading="Reproduce", facts=[*known, *settings])
+    return Section(slug="reproduce", heading="Reproduce", facts=known, parts=settings(facts.config.to_dict()))
 
 
 def _confusion(folder: Path) -> npt.NDArray[np.float64] | None:

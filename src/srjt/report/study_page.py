@@ -4,32 +4,36 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
+from srjt.errors import SrjtError
 from srjt.ordinal.noise import ILL_CONDITIONED
 from srjt.report.figures import injected_matrix, mae_against_rate, noise_figures, noise_name, noises
 from srjt.report.html import Note, Page, Section
-from srjt.report.tables import PAPER_METRICS, study_tables
+from srjt.report.tables import METRIC_NAMES, PAPER_METRICS, study_tables
 from srjt.report.typeset import MISSING, Cell, Column, Row, Table
-from srjt.study.paper import display_name, read_noise
+from srjt.study.comparison import LOWER_IS_BETTER, size_ratio
+from srjt.study.noise_spec import parse_noise
+from srjt.study.paper import display_name
 
 if TYPE_CHECKING:
     from srjt.study.results import StudyResults
 
-__all__ = ["study_page"]
+__all__ = ["settings", "study_notes", "study_page"]
 
 MOST = 20  # tracebacks shown
 LONGEST = 6000  # letters of one: its end says what happened
 STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not begun"}
 
 
-def study_page(results: StudyResults) -> Page:
+def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> Page:
     sections = [
         _data(results),
-        _tables(results),
+        _tables(results, metrics),
         _figures(results),
         _noise(results),
         _runs(results),
@@ -39,7 +43,7 @@ def study_page(results: StudyResults) -> Page:
         kind="Study",
         title=str(results.facts.get("name") or results.folder.name or "Study"),
         lead=_lead(results),
-        notes=_notes(results),
+        notes=study_notes(results),
         sections=[s for s in sections if s is not None],
     )
 
@@ -48,7 +52,7 @@ def _lead(results: StudyResults) -> str:
     facts, runs = results.facts, results.runs
     parts = (
         _count(runs["method"].nunique(), "method"),
-        _count(runs["noise"].nunique(), "kind and rate of noise", "kinds and rates of noise"),
+        _count(runs["noise"].nunique(), "noise"),
         _count(runs["fold"].nunique(), "fold"),
         _count(len(facts.get("seeds", [0])), "seed"),
     )
@@ -62,7 +66,7 @@ def _lead(results: StudyResults) -> str:
     return f"{parts[0]}{also}, {', '.join(parts[1:-1])} and {parts[-1]}: {state}."
 
 
-def _notes(results: StudyResults) -> list[Note]:
+def study_notes(results: StudyResults) -> list[Note]:
     facts, runs = results.facts, results.runs
     notes = []
     failed = runs[runs["status"] == "failed"]
@@ -93,14 +97,14 @@ def _notes(results: StudyResults) -> list[Note]:
             Note(
                 text=f"The noise matrix is nearly singular ({which}). Garg's loss inverts it, which amplifies "
                 "chance: do not read its results there as a verdict on the method."
-            )  # fmt: skip
+            )
         )
     if facts.get("patients") is None:
         notes.append(
             Note(
                 text="Patients are unknown: images of one patient may be on both sides of a split, and the test "
                 "results then are too good."
-            )  # fmt: skip
+            )
         )
     if runs["fold"].nunique() == 1:
         notes.append(Note(text="There is one fold only: no spread, and no paired test."))
@@ -127,10 +131,30 @@ def _data(results: StudyResults) -> Section:
     )
 
 
-def _tables(results: StudyResults) -> Section:
-    tables = study_tables(results) if len(results.scores) else []
-    text = "Click a column's heading to sort by it." if tables else "No run has finished yet."
-    return Section(slug="tables", heading="Results", text=[text], tables=tables)
+def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
+    tables = (
+        study_tables(results, metrics=metrics, test_train_ratio=ratio_of_sides(results.folder))
+        if len(results.scores)
+        else []
+    )
+    return Section(
+        slug="tables",
+        heading="Results",
+        text=[] if tables else ["No run has finished yet."],
+        hint="Click a column's heading to sort by it." if tables else "",
+        tables=tables,
+    )
+
+
+def ratio_of_sides(folder: Path) -> float | None:
+    """Test over training size as it was, for the paired test; None where the splits are not at hand."""
+    path = folder / "splits.csv"
+    if not path.exists():
+        return None
+    try:
+        return size_ratio(pd.read_csv(path, dtype={"id": str}))
+    except (OSError, ValueError, KeyError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
 
 
 def _figures(results: StudyResults) -> Section | None:
@@ -147,45 +171,42 @@ def _figures(results: StudyResults) -> Section | None:
 
 
 def _noise(results: StudyResults) -> Section:
+    shown = {"rho": "ρ", "told_rate": "told to methods", "nominal_rate": "nominal", "realised_rate": "realised",
+             "condition_number": "condition number"}  # fmt: skip
+    shown = {name: label for name, label in shown.items() if name in results.noise}
     rows = []
     for noise in noises(results):
         mine = results.noise[results.noise["noise"] == noise]
-        rho, nominal, realised, condition = (
-            pd.to_numeric(mine[name]).dropna()
-            for name in ("rho", "nominal_rate", "realised_rate", "condition_number")
-        )
-        span = f" ({realised.min():.3f} … {realised.max():.3f})" if len(realised) > 1 else ""
-        rows.append(
-            Row(
-                cells=(
-                    Cell(text=noise_name(noise)),
-                    _number(rho.mean(), "{:.3f}"),
-                    _number(nominal.mean(), "{:.3f}"),
-                    _number(realised.mean(), "{:.3f}" + span),
-                    _number(condition.max(), "{:.1f}"),
-                )
-            )
-        )
+        cells = [Cell(text=noise_name(noise))]
+        for name in shown:
+            values = pd.to_numeric(mine[name]).dropna()
+            form = "{:.1f}" if name == "condition_number" else "{:.3f}"
+            if name == "realised_rate" and len(values) > 1:
+                form += f" ({values.min():.3f} … {values.max():.3f})"
+            cells.append(_number(values.mean(), form))
+        rows.append(Row(cells=tuple(cells)))
     table = Table(
         slug="noise",
         title="Share of wrong labels among the training samples",
         caption="Nominal: expected from the matrix on the training side's class mix, mean over folds. Realised: what "
         "the draws came to, mean over folds (smallest … largest). Condition number of the matrix: above "
         f"{ILL_CONDITIONED:.0f}, methods that invert it are unreliable.",
-        columns=tuple(
-            Column(name=label, label=label, kind="text" if label == "noise" else "number")
-            for label in ("noise", "ρ", "nominal", "realised", "condition number")
+        columns=(
+            Column(name="noise", label="noise"),
+            *(Column(name=name, label=label, kind="number") for name, label in shown.items()),
         ),
         rows=tuple(rows),
     )
-    text = [
-        "Training and validation labels were corrupted, test labels never. All methods saw the same labels."
-    ]
-    if any(read_noise(noise)[0] == "none" for noise in noises(results)):
+    given = [parse_noise(noise).kind == "none" for noise in noises(results)]
+    text = ["All methods saw the same labels."]
+    if not all(given):
+        text.insert(0, "Training and validation labels were corrupted, test labels never.")
+    if any(given):
         text.append(
             "“Labels as given”: nothing was injected. Methods that need to know the noise were told the rate and "
             "the matrix below."
         )
+    text = [" ".join(text)]
     drawings = [injected_matrix(results, noise) for noise in noises(results)]
     return Section(
         slug="noise",
@@ -207,12 +228,7 @@ def _runs(results: StudyResults) -> Section:
         *(Column(name=n, label=n, kind="number") for n in ("fold", "seed")),
         Column(name="status", label="status"),
         Column(name="minutes", label="minutes", kind="number"),
-        *(
-            Column(name=m, label=label, kind="number", better=better)
-            for m, label, better in zip(
-                PAPER_METRICS, ("accuracy", "MAE", "macro-F1"), ("higher", "lower", "higher"), strict=True
-            )
-        ),
+        *(_metric_column(metric) for metric in PAPER_METRICS),
     )
     rows = []
     for _, run in results.runs.iterrows():
@@ -238,12 +254,16 @@ def _runs(results: StudyResults) -> Section:
     return Section(slug="runs", heading="Runs", text=[text], tables=[table], closed=True)
 
 
+def _metric_column(metric: str) -> Column:
+    better: Literal["higher", "lower"] = "lower" if metric in LOWER_IS_BETTER else "higher"
+    return Column(name=metric, label=METRIC_NAMES[metric][0], kind="number", better=better)
+
+
 def _reproduce(facts: dict[str, Any]) -> Section:
     known = [
         ("versions", ", ".join(f"{name} {version}" for name, version in facts.get("versions", {}).items())),
         ("seeds", ", ".join(str(seed) for seed in facts.get("seeds", []))),
         ("hash of the splits", str(facts.get("splits_hash") or MISSING)),
-        *settings(facts.get("config", {})),
     ]
     return Section(
         slug="reproduce",
@@ -253,11 +273,14 @@ def _reproduce(facts: dict[str, Any]) -> Section:
         ],
         code=str(facts.get("command") or ""),
         facts=known,
+        parts=settings(facts.get("config", {})),
     )
 
 
-def settings(config: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name.replace("_", " "), str(value)) for name, value in config.items() if value is not None]
+def settings(config: Mapping[str, Any]) -> list[Section]:
+    """What the networks were trained with, as far as it was written down."""
+    known = [(name.replace("_", " "), str(v)) for name, v in config.items() if v not in (None, {}, [])]
+    return [Section(slug="settings", heading="Settings", facts=known)] if known else []
 
 
 def _who(run: Any) -> str:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -70,7 +70,7 @@ class StudyData:
 
     @property
     def noises(self) -> list[NoiseSpec]:
-        return [parse_noise(text) for text in self.config.noises]
+        return list(dict.fromkeys(parse_noise(text) for text in self.config.noises))
 
     @lru_cache(maxsize=8)  # noqa: B019 (lives as long as one command)
     def labelled(self, spec: NoiseSpec, fold: int, seed: int) -> tuple[Manifest, noise.NoiseReport | None]:
@@ -90,10 +90,12 @@ class StudyData:
         if spec.kind != "none":
             return spec.told_rate(counts), spec.matrix(counts)
         rate, matrix = self.config.noise_rate, self.config.transition
-        if matrix is None and rate is not None:
-            rho = noise.rho_for_rate("quasi", rate=rate, class_counts=counts)
-            return rate, noise.transition_matrix("quasi", num_classes=self.manifest.num_classes, rho=rho)
-        return rate, matrix
+        if matrix is not None:
+            return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
+        if rate is None:
+            return None, None
+        rho = noise.rho_for_rate("quasi", rate=rate, class_counts=counts)
+        return rate, noise.transition_matrix("quasi", num_classes=self.manifest.num_classes, rho=rho)
 
     def cells(self) -> Iterator[Cell]:
         """Noise by noise and fold by fold, so that an unfinished study compares all methods on something."""
@@ -128,15 +130,28 @@ class StudyData:
             **self.config.train, method=method.name, method_options=dict(method.options), seed=seed, **told
         )
         determining = {name: value for name, value in config.to_dict().items() if name not in HOW}
-        text = json.dumps([determining, self._fingerprint(spec, fold, seed)], sort_keys=True)
+        text = json.dumps([determining, self._fingerprint(spec, fold, seed), self._images], sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
         parts = [method.name, method.variant, spec.label, f"fold{fold}", f"seed{seed}", digest]
-        key = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part) for part in parts if part)
+        key = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
         return Cell(method=method, noise=spec, fold=fold, seed=seed, config=config, key=key)
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:
         return fingerprint(self.labelled(spec, fold, seed)[0], self.splits[fold])
+
+    @cached_property
+    def _images(self) -> str:
+        """A hash of the pixels in memory, or of the files' sizes: other images under the same names are seen, and
+        a copy of the data elsewhere is the same."""
+        digest = hashlib.blake2b(digest_size=8)
+        if self.manifest.arrays is not None:
+            digest.update(repr(self.manifest.arrays.shape).encode())
+            digest.update(np.ascontiguousarray(self.manifest.arrays).data)
+        else:
+            for path in self.manifest.paths:
+                digest.update(b"%d\n" % (path.stat().st_size if path.exists() else -1))
+        return digest.hexdigest()
 
 
 def _draw(label: str, fold: int, seed: int) -> int:

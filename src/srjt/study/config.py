@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from srjt import methods
 from srjt.errors import SrjtError, suggest
@@ -35,7 +39,7 @@ def parse_method(text: str) -> MethodSpec:
     """``co-teaching`` or ``co-teaching:select=soft,update=soft``."""
     import yaml
 
-    name, _, rest = text.strip().partition(":")
+    name, _, rest = str(text).strip().partition(":")
     known = methods.options(name)
     options: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
@@ -44,7 +48,12 @@ def parse_method(text: str) -> MethodSpec:
             raise SrjtError(f"Options of a method are written name=value; {part!r} of {text!r} is not.")
         if option not in known:
             raise suggest(f"option of {name}", option, known)
-        options[option] = yaml.safe_load(value)
+        try:
+            options[option] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
+    if options:  # a misspelt value is better known now than from every run
+        methods.create(name, num_classes=4, noise_rate=0.2, transition=np.eye(4), **options)
     return MethodSpec(name=name, options=options)
 
 
@@ -53,9 +62,8 @@ class StudyConfig:
     """A grid of trainings. ``train`` holds settings of TrainConfig that all of them share."""
 
     source: str = ""  # a path, or "synthetic" for the embedded dataset
-    reading: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # options of srjt.data.read, or of synthetic.generate
+    # options of srjt.data.read, or of synthetic.generate
+    reading: Mapping[str, Any] = field(default_factory=dict)
     methods: tuple[str, ...] = ("all",)
     noises: tuple[str, ...] = ("none",)
     noise_rate: float | None = None  # ε for data that are noisy already (noise none)
@@ -70,13 +78,8 @@ class StudyConfig:
     preset: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("methods", "noises", "seeds", "only_folds", "transition"):
-            value = getattr(self, name)
-            if value is not None:
-                listed = (value,) if isinstance(value, (str, int)) else value
-                object.__setattr__(self, name, tuple(tuple(v) if isinstance(v, list) else v for v in listed))
-        object.__setattr__(self, "train", dict(self.train))
-        object.__setattr__(self, "reading", dict(self.reading))
+        for setting in dataclasses.fields(self):
+            object.__setattr__(self, setting.name, _settled(setting.name, getattr(self, setting.name)))
         reserved = {"method", "method_options", "noise_rate", "transition", "seed"} & set(self.train)
         if reserved:
             raise SrjtError(
@@ -90,7 +93,8 @@ class StudyConfig:
     def method_specs(self) -> list[MethodSpec]:
         """The methods in order, each once; ``all`` is the paper's fourteen."""
         texts = [t for text in self.methods for t in (methods.names() if text == "all" else (text,))]
-        return [parse_method(text) for text in dict.fromkeys(texts)]
+        specs = [parse_method(text) for text in texts]
+        return list({(spec.name, spec.variant): spec for spec in specs}.values())
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
@@ -103,6 +107,49 @@ class StudyConfig:
             if name not in known:
                 raise suggest("study setting", str(name), known)
         return cls(**values)
+
+
+_TAKES = {
+    "source": "a path, or synthetic",
+    "reading": "settings by name",
+    "methods": "methods, at least one",
+    "noises": "noises such as quasi:0.2, at least one",
+    "noise_rate": "a number",
+    "transition": "a matrix, one list of numbers per row",
+    "folds": "a whole number",
+    "only_folds": "numbers of folds, at least one",
+    "split_by": "stratified or random",
+    "split_seed": "a whole number",
+    "splits": "a path",
+    "seeds": "whole numbers from 0 up, at least one",
+    "train": "settings of the runs by name",
+    "preset": "a name",
+}
+_OPTIONAL = ("noise_rate", "transition", "only_folds", "splits", "preset")
+
+
+def _settled(name: str, value: Any) -> Any:
+    """A value of the declared kind, lists without repetitions, or an error that names the setting."""
+    if value is None and name in _OPTIONAL:
+        return None
+    with contextlib.suppress(TypeError, ValueError):
+        if name in ("train", "reading"):
+            return dict(value)
+        if name == "transition":
+            return tuple(tuple(float(p) for p in row) for row in value)
+        if name == "noise_rate":
+            return float(value)
+        if name in ("folds", "split_seed"):
+            return operator.index(value)
+        if name in ("methods", "noises", "seeds", "only_folds"):
+            listed: list[Any] = [value] if isinstance(value, (str, int)) else list(value)
+            if name in ("seeds", "only_folds"):
+                listed = [operator.index(v) for v in listed]
+            if listed and not (name == "seeds" and min(listed) < 0):
+                return tuple(dict.fromkeys(listed))
+        elif isinstance(value, str):
+            return value
+    raise SrjtError(f"{name} takes {_TAKES[name]}; got {value!r}.")
 
 
 def load_preset(name: str) -> dict[str, Any]:

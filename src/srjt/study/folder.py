@@ -9,10 +9,13 @@ errors/<key>.txt               the traceback of a run that failed
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import platform
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +27,44 @@ from srjt.data import write_splits
 from srjt.errors import SrjtError
 from srjt.study.cells import Cell, StudyData
 from srjt.study.config import StudyConfig
-from srjt.training.folder import is_finished, is_held, write_json
+from srjt.training.folder import held, is_held, write_json
 
-__all__ = ["cell_status", "error_file", "read_study", "run_folder", "settle_study", "study_config"]
+__all__ = [
+    "cell_status",
+    "error_file",
+    "held_study",
+    "read_study",
+    "run_folder",
+    "settle_study",
+    "study_config",
+]
+
+
+@contextlib.contextmanager
+def held_study(folder: Path) -> Iterator[None]:
+    """One srjt study at a time works in a folder: a second one would change the plan under the first one's runs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror}.") from None
+    with held(folder):
+        yield
 
 
 def settle_study(folder: Path, data: StudyData, *, command: str) -> list[Cell]:
     """Write down what is planned and give the cells. Runs of an earlier plan stay, and are not repeated."""
     folder.mkdir(parents=True, exist_ok=True)
     before = folder / "study.json"
-    if not before.exists() and any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
+    if before.exists():
+        read_study(folder)  # refuses what is not from here
+    elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
         raise SrjtError(f"{folder} holds something else already: choose another --out.")
     cells = list(data.cells())
-    write_splits(folder / "splits.csv", data.manifest, data.splits)
+    aside = (
+        folder / f".splits.csv.{os.getpid()}.tmp"
+    )  # a process killed here leaves nothing that looks foreign
+    write_splits(aside, data.manifest, data.splits)
+    splits_hash = hashlib.blake2b(aside.read_bytes(), digest_size=8).hexdigest()
     patients = data.manifest.patients
     write_json(
         before,
@@ -56,7 +84,7 @@ def settle_study(folder: Path, data: StudyData, *, command: str) -> list[Cell]:
             "config": dict(data.config.train),
             "preset": data.config.preset,
             "command": command,
-            "splits_hash": hashlib.blake2b((folder / "splits.csv").read_bytes(), digest_size=8).hexdigest(),
+            "splits_hash": splits_hash,
             "versions": {
                 "srjt": __version__,
                 "torch": torch.__version__,
@@ -66,6 +94,7 @@ def settle_study(folder: Path, data: StudyData, *, command: str) -> list[Cell]:
             "cells": [cell.facts() for cell in cells],
         },
     )
+    aside.replace(folder / "splits.csv")
     _write_noises(folder / "noise", data)
     return cells
 
@@ -85,12 +114,13 @@ def _write_noises(folder: Path, data: StudyData) -> None:
                         "kind": spec.kind,
                         "fold": fold,
                         "seed": seed,
-                        "rho": spec.rho,
+                        "rho": spec.rho_on(data.manifest.class_counts),
                         "told_rate": rate,
                         "told_matrix": None if matrix is None else np.asarray(matrix).tolist(),
                         "injected": found is not None,
                         "nominal_rate": None if found is None else found.nominal_rate,
                         "realised_rate": None if found is None else found.realised_rate,
+                        "realised_matrix": None if found is None else found.realised_matrix,
                         "condition_number": None if matrix is None else float(np.linalg.cond(matrix)),
                     },
                 )
@@ -123,7 +153,7 @@ def error_file(folder: Path, key: str) -> Path:
 def cell_status(folder: Path, key: str) -> str:
     """done, running, failed or left."""
     run = run_folder(folder, key)
-    if is_finished(run):
+    if (run / "summary.json").exists():  # written last; the weights may have been deleted to save room
         return "done"
     if is_held(run):
         return "running"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +17,7 @@ from typing import Protocol
 from srjt.errors import Interrupted
 from srjt.study.cells import Cell
 from srjt.study.folder import cell_status, error_file, run_folder
+from srjt.training.folder import is_held
 from srjt.training.stopping import StopRequest
 
 __all__ = ["Slots", "StudyWatcher", "run_locally"]
@@ -43,6 +46,9 @@ class Slots:
         """As this machine suggests: on GPUs ``jobs`` (1) each; else one run per core, one thread each."""
         import torch
 
+        from srjt.training.devices import choose_device
+
+        choose_device(device)  # says at once what is wrong with it
         if device is None and torch.cuda.is_available():
             gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
             return cls(devices=tuple(gpu for _ in range(jobs or 1) for gpu in gpus))
@@ -63,21 +69,19 @@ def run_locally(
     """
     from srjt.study.worker import run_by_key
 
-    context = multiprocessing.get_context("forkserver")
-    preload = ["srjt.study.worker", "torch._dynamo"]  # the latter is imported by every optimiser, in two seconds
-    if any(cell.config.network not in SMALL for cell in cells):
-        preload.append("monai.networks.nets")
-    context.set_forkserver_preload(preload)
     outcome = {cell.key: cell_status(folder, cell.key) for cell in cells}
-    waiting = [cell for cell in cells if outcome[cell.key] in ("left", "failed")]
+    waiting = [cell for cell in cells if outcome[cell.key] != "done"]
+    if not waiting:
+        return outcome
+    context = _server(waiting)
     for cell in waiting:  # a second try begins with a clean slate; its checkpoints are kept
         error_file(folder, cell.key).unlink(missing_ok=True)
     free = list(slots.devices)
     running: dict[str, tuple[Cell, BaseProcess, str]] = {}
     with StopRequest() as stop:
         while running or (waiting and stop.number is None):
-            while waiting and free and stop.number is None:
-                cell, device = waiting.pop(0), free.pop(0)
+            while free and stop.number is None and (index := _next(folder, waiting)) is not None:
+                cell, device = waiting.pop(index), free.pop(0)
                 arguments = (
                     str(folder),
                     cell.key,
@@ -90,49 +94,65 @@ def run_locally(
                 running[cell.key] = (cell, process, device)
                 watcher.started(cell)
             watcher.looked([cell for cell, _, _ in running.values()])
+            if stop.number is not None:
+                for _, process, _ in running.values():  # again and again: a run that just begins may miss it
+                    process.terminate()
+            if not wait([process.sentinel for _, process, _ in running.values()], timeout=PAUSE):
+                continue
             for key, (cell, process, device) in list(running.items()):
                 if process.is_alive():
                     continue
                 process.join()
                 del running[key]
                 free.append(device)
-                outcome[key] = _outcome(folder, cell, process.exitcode)
+                outcome[key] = _outcome(folder, cell, process.exitcode, asked=stop.number is not None)
                 watcher.ended(cell, outcome[key])
-            if stop.number is not None:
-                _ask_to_stop([process for _, process, _ in running.values()])
-                for _, process, _ in running.values():
-                    process.join()
-            time.sleep(PAUSE)
         if stop.number is not None:
             done = sum(status == "done" for status in outcome.values())
             raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
     return outcome
 
 
-def _outcome(folder: Path, cell: Cell, exitcode: int | None) -> str:
+def _next(folder: Path, waiting: Sequence[Cell]) -> int | None:
+    """Which nobody works on: a run whose study was killed may still be saving its state."""
+    return next((i for i, cell in enumerate(waiting) if not is_held(run_folder(folder, cell.key))), None)
+
+
+def _server(cells: Sequence[Cell]) -> ForkServerContext:
+    """The process that imports torch once. It does not heed SIGTERM, which schedulers send to all processes of a
+    job: without it, the study would not learn how its runs ended. It ends with the last of them."""
+    from multiprocessing import forkserver
+
+    context = multiprocessing.get_context("forkserver")
+    preload = [
+        "srjt.study.worker",
+        "torch._dynamo",
+    ]  # the latter is imported by every optimiser, in two seconds
+    if any(cell.config.network not in SMALL for cell in cells):
+        preload.append("monai.networks.nets")
+    context.set_forkserver_preload(preload)
+    here = threading.current_thread() is threading.main_thread()  # elsewhere Python forbids handlers
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if here else None
+    try:
+        forkserver.ensure_running()
+    finally:
+        if here:
+            signal.signal(signal.SIGTERM, before)
+    return context
+
+
+def _outcome(folder: Path, cell: Cell, exitcode: int | None, *, asked: bool) -> str:
     status = cell_status(folder, cell.key)
-    if (
-        status in ("done", "failed")
-        or exitcode is None
-        or exitcode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
-    ):
+    if status in ("done", "failed") or asked or exitcode is None:
         return status
     # it died without a word: killed, out of memory, a crash in native code
+    ended = exitcode if exitcode < 0 else 128 - exitcode if exitcode > 128 else 0
+    how = f"by {signal.Signals(-ended).name}" if -ended in set(signal.Signals) else f"with status {exitcode}"
+    hint = "; memory may have run out" if -ended == signal.SIGKILL else ""
     report = error_file(folder, cell.key)
     report.parent.mkdir(parents=True, exist_ok=True)
-    how = (
-        f"by signal {-exitcode} ({signal.Signals(-exitcode).name})"
-        if exitcode < 0
-        else f"with status {exitcode}"
-    )
     report.write_text(
-        f"The process of this run ended {how} without saying why; if by SIGKILL, memory may have run out. "
-        f"Its checkpoints in {run_folder(folder, cell.key).name} are kept: the next srjt study goes on from them.\n"
+        f"The process of this run was ended {how}{hint}. What it had saved is kept: the same command goes on from "
+        "there.\n"
     )
     return "failed"
-
-
-def _ask_to_stop(processes: Sequence[BaseProcess]) -> None:
-    for process in processes:
-        if process.is_alive():
-            process.terminate()

@@ -27,14 +27,17 @@ class NoiseSpec:
     rate: float | None = None
     rho: float | None = None
 
+    def rho_on(self, class_counts: npt.ArrayLike) -> float | None:
+        """ρ as given, or as solved for the rate; None when nothing is injected."""
+        if self.rho is not None or self.rate is None:
+            return self.rho
+        return noise.rho_for_rate(self.kind, rate=self.rate, class_counts=class_counts)
+
     def matrix(self, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
         """(C, C), or None when nothing is injected."""
-        if self.kind == "none":
-            return None
-        rho = self.rho
+        rho = self.rho_on(class_counts)
         if rho is None:
-            assert self.rate is not None
-            rho = noise.rho_for_rate(self.kind, rate=self.rate, class_counts=class_counts)
+            return None
         return noise.transition_matrix(self.kind, num_classes=len(np.asarray(class_counts)), rho=rho)
 
     def told_rate(self, class_counts: npt.ArrayLike) -> float | None:
@@ -47,20 +50,19 @@ class NoiseSpec:
 
 
 def parse_noise(text: str) -> NoiseSpec:
-    kind, _, rest = text.strip().partition(":")
-    if kind == "none" and not rest:
+    label = "".join(str(text).split())
+    kind, _, rest = label.partition(":")
+    if label == "none":
         return NoiseSpec(label="none", kind="none")
-    if kind not in get_args(noise.Kind):
+    if kind not in (*get_args(noise.Kind), "none"):
         raise suggest("noise", kind, (*get_args(noise.Kind), "none"))
     values: dict[str, float] = {}
-    for part in rest.split(","):
-        name, equals, number = part.partition("=")
-        if not equals:
-            name, number = "rate", part
-        try:
-            values[name.strip()] = float(number)
-        except ValueError:
-            raise SrjtError(f"Noise is written quasi:0.2 or quasi:rho=0.1; {text!r} is not.") from None
-    if not values or set(values) - {"rate", "rho"}:
-        raise SrjtError(f"Noise is written quasi:0.2 or quasi:rho=0.1; {text!r} is not.")
-    return NoiseSpec(label=text.strip(), kind=kind, rate=values.get("rate"), rho=values.get("rho"))
+    try:
+        for part in rest.split(","):
+            name, number = part.split("=") if "=" in part else ("rate", part)
+            if name not in ("rate", "rho") or name in values or kind == "none":
+                raise ValueError(name)
+            values[name] = float(number)
+    except ValueError:
+        raise SrjtError(f"Noise is written quasi:0.2, quasi:rho=0.1 or none; {text!r} is not.") from None
+    return NoiseSpec(label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"))

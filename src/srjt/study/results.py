@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ class StudyResults:
     metrics: pd.DataFrame  # tidy: WHO, epoch, split, network, metric, value
     scores: (
         pd.DataFrame
-    )  # WHO, split, metric, value: mean over the last ten epochs and the networks, of done runs
+    )  # WHO, split, metric, value: mean over the last ten epochs and networks, of done runs
     confusions: dict[str, np.ndarray]  # key → (C, C) counts on the test side, the networks pooled, rows true
     noise: pd.DataFrame  # noise, kind, fold, seed, rho, nominal_rate, realised_rate, condition_number, matrix
 
@@ -53,7 +54,10 @@ def gather(folder: Path) -> StudyResults:
             confusion = json.loads((run / "summary.json").read_text()).get("confusion", {}).get("test")
             if confusion is not None:
                 confusions[key] = np.array(confusion)[:-1].sum(axis=0)  # the last one is the ensemble's
-        error = error_file(folder, key).read_text() if status == "failed" else ""
+        error = ""
+        if status == "failed":
+            with contextlib.suppress(FileNotFoundError):  # a new try has just begun
+                error = error_file(folder, key).read_text()
         runs.append({**who, "status": status, "seconds": seconds, "error": error})
     return StudyResults(
         folder=folder,
@@ -85,5 +89,6 @@ def _noises(folder: Path) -> pd.DataFrame:
         "nominal_rate",
         "realised_rate",
         "condition_number",
+        "realised_matrix",
     ]
     return pd.DataFrame(rows, columns=[*columns, "matrix"])

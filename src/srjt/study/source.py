@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import io
 import json
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,8 @@ import pandas as pd
 from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, folds, read, read_splits, settle
 from srjt.data.store import cache_folder
-from srjt.errors import SrjtError
+from srjt.data.synthetic import generate
+from srjt.errors import SrjtError, suggest
 from srjt.study.cells import StudyData
 from srjt.study.config import StudyConfig
 from srjt.training.checkpoint import write_atomically
@@ -28,10 +31,15 @@ def open_data(config: StudyConfig) -> StudyData:
     """Read the source and split it."""
     if not config.source:
         raise SrjtError("A study needs data: name a source, or 'synthetic' for the embedded dataset.")
+    options = dict(config.reading)
+    known = set(inspect.signature(generate if config.source == "synthetic" else read).parameters)
+    for name in options:
+        if name not in known - {"source", "progress"}:
+            raise suggest(f"reading option of {config.source}", str(name), known - {"source", "progress"})
     if config.source == "synthetic":
-        manifest = _synthetic(dict(config.reading))
+        manifest = _synthetic(options)
     else:
-        reading = read(config.source, **dict(config.reading))
+        reading = read(config.source, **options)
         manifest = settle(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # said once by the command, and in the report
@@ -44,21 +52,18 @@ def open_data(config: StudyConfig) -> StudyData:
 
 def _synthetic(options: dict[str, Any]) -> Manifest:
     """Drawn once and remembered: drawing takes seconds, and every process of a study needs it."""
-    from srjt.data.synthetic import generate
-
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     file = cache_folder() / "synthetic" / f"{name}.npz"
-    with contextlib.suppress(OSError, ValueError, KeyError), np.load(file, allow_pickle=False) as kept:
+    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as kept:
         table = pd.read_json(io.StringIO(str(kept["table"])), orient="split", dtype=False)
         table["patient"] = table["patient"].astype(str)
         return Manifest(table=table, grades=tuple(map(str, kept["grades"])), arrays=kept["pixels"])
     try:
         manifest = generate(**options)
     except TypeError as problem:
-        raise SrjtError(
-            f"The embedded dataset takes images, patients, size, grades and seed: {problem}."
-        ) from None
+        raise SrjtError(f"The embedded dataset is described by whole numbers: {problem}.") from None
     assert manifest.arrays is not None
     buffer = io.BytesIO()
     table_text = manifest.table.to_json(orient="split", double_precision=15)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import torch
 
@@ -14,6 +21,7 @@ from srjt.study.cells import Cell, StudyData
 from srjt.study.folder import error_file, read_study, run_folder, study_config
 from srjt.study.source import open_data
 from srjt.training.checkpoint import write_atomically
+from srjt.training.folder import is_held
 from srjt.training.train import train
 
 __all__ = ["leave_word", "run_by_key", "run_cell"]
@@ -45,6 +53,37 @@ def leave_word(folder: Path, key: str, problem: BaseException) -> None:
         write_atomically(report, text.encode())
 
 
+def _heed_signals(run: Path) -> None:
+    """End at once while there is nothing to save, and never disturb the saving.
+
+    Training itself takes the first signal and saves its state. Others follow it: the study repeats its request,
+    and Ctrl-C and job schedulers signal all processes of a job.
+    """
+
+    def heed(number: int, frame: FrameType | None) -> None:
+        if not is_held(run):
+            _on_signals(signal.SIG_IGN)
+            raise Interrupted(number, "Stopped before training began.")
+
+    _on_signals(heed)
+
+
+def _on_signals(handler: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
+def _end_with_the_study() -> None:
+    """A study that was killed cannot stop its runs: they notice, save their state and end by themselves."""
+    study = multiprocessing.parent_process()
+    if study is None:
+        return
+    study.join()
+    while True:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1.0)
+
+
 def run_by_key(
     folder: str, key: str, device: str | None, threads: int | None, cache: str | None = None
 ) -> None:
@@ -53,13 +92,16 @@ def run_by_key(
         torch.set_num_threads(threads)
     path = Path(folder)
     try:
+        _heed_signals(run_folder(path, key))
+        threading.Thread(target=_end_with_the_study, daemon=True).start()
         facts = read_study(path)
         data = open_data(study_config(facts))
-        cell = data.find(next(known for known in facts["cells"] if known["key"] == key))
-        if cell.key != key:
-            raise SrjtError("The data have changed since the study was planned: give the same command again.")
+        planned = next((known for known in facts["cells"] if known["key"] == key), None)
+        if planned is None or (cell := data.find(planned)).key != key:
+            raise SrjtError("The data or the plan have changed meanwhile: give the same command again.")
         run_cell(path, data, cell, device=device, cache=None if cache is None else Path(cache))
     except Interrupted as stopped:
+        _on_signals(signal.SIG_IGN)
         sys.exit(stopped.status)
     except Exception as problem:
         leave_word(path, key, problem)

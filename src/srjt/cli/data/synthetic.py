@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from srjt.cli.data import options
+
 
 def synthetic(
     folder: Path = typer.Argument(

@@ -1,0 +1,344 @@
+"""``srjt study`` as a person runs it, and as machines treat it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from srjt.study.folder import cell_status, read_study
+from srjt.study.results import gather
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+FILE = """\
+source: synthetic
+reading: {images: 120, patients: 24, size: 32}
+folds: 3
+methods: [standard, co-teaching+ours]
+noises: [quasi:0.4]
+train: {network: tiny, pretrained: false, image_size: 32, crop: 28, epochs: 1, batch_size: 16, tune_cpu: false}
+"""
+
+
+@pytest.fixture
+def study(command: Srjt) -> Srjt:
+    """Runs ``srjt study --config study.yaml …`` on the CPU."""
+    Path("study.yaml").write_text(FILE)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        return command("study", "--config", "study.yaml", "--device", "cpu", "--jobs", 2, *arguments)
+
+    return run
+
+
+def planned(out: str = "study") -> list[str]:
+    return [cell["key"] for cell in read_study(Path(out))["cells"]]
+
+
+def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
+    code, out, err = study("--fold", 0, "--dry-run")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "2 runs: 0 done, 2 to do. 120 images, 1 folds."
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["left", "left"]
+    assert not Path("study").exists()
+
+    code, out, err = study("--fold", 0)
+    assert (code, err) == (0, "")
+    first = out.splitlines()
+    assert [line[:12] for line in first[1:3]] == ["[1/2] done: ", "[2/2] done: "]
+    assert first[-1] == "Next: srjt report study"
+    assert {line.split()[-1] for line in first[1:3]} == set(planned())
+
+    code, out, err = study("--fold", 0)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == ["2 runs: 2 done, 0 to do. 120 images, 1 folds.", "Next: srjt report study"]
+
+    assert command("study", "status", "study") == (0, "2 runs: 2 done, 0 running, 0 failed, 0 left.\n", "")
+
+    results = gather(Path("study"))
+    for name, more, table in (
+        ("all.csv", [], results.metrics),
+        ("scores.csv", ["--scores"], results.scores),
+        ("deep/all.parquet", [], results.metrics),
+        ("scores.parquet", ["--scores"], results.scores),
+    ):
+        code, out, err = command("study", "export", "study", "--out", name, *more)
+        assert (code, err) == (0, "")
+        assert out == f"{len(table):,} rows of 2 finished runs (of 2): {name}\n"
+        read = pd.read_parquet(name) if name.endswith("parquet") else pd.read_csv(
+            name, dtype={"network": str, "variant": str}, keep_default_na=False
+        )  # fmt: skip
+        pd.testing.assert_frame_equal(read, table, check_dtype=False)
+
+
+def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt) -> None:
+    options = [
+        "study", "synthetic", "--folds", 3, "--methods", "standard co-teaching+ours", "--noise", "quasi:0.4",
+        "--epochs", 1, "--network", "tiny", "--device", "cpu",
+    ]  # fmt: skip
+    settings = ["pretrained=false", "image_size=32", "crop=28", "batch_size=16", "tune_cpu=false"]
+    sets = [word for setting in settings for word in ("--set", setting)]
+    Path("reading.yaml").write_text("reading: {images: 120, patients: 24, size: 32}\n")
+    said = study("--dry-run")
+    assert said[0] == 0
+    assert command(*options, *sets, "--config", "reading.yaml", "--dry-run") == said
+    # a preset, then the file, then the options
+    assert (
+        study("--preset", "demo", "--set", "learning_rate=1e-4", "--set", "eval_batch_size=9", "--dry-run")
+        == said
+    )
+    assert study("--preset", "demo", "--dry-run")[1] != said[1]
+    assert (
+        len(
+            study("--noise", "quasi:0.2", "--noise", "none", "--methods", "standard", "--dry-run")[
+                1
+            ].splitlines()
+        )
+        == 7
+    )
+
+
+def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, command: Srjt) -> None:
+    Path("singular.csv").write_text("\n".join([",".join(["0.25"] * 4)] * 4))
+    bad = ["--fold", 0, "--noise", "none", "--methods", "garg standard", "--transition", "singular.csv"]
+    code, out, err = study(*bad)
+    assert code == 2
+    assert err == (
+        "srjt: 1 of 2 runs failed; the others are done. Mend the cause and give the same command again.\n"
+    )
+    garg, standard = planned()
+    assert f"failed: {garg}: see study/errors/{garg}.txt" in out
+    assert f"done: {standard}" in out
+    assert "singular" in Path(f"study/errors/{garg}.txt").read_text()
+    code, out, err = command("study", "status", "study")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == "2 runs: 1 done, 0 running, 1 failed, 0 left."
+    assert out.splitlines()[-1].startswith(f"failed: {garg}: garg inverts the transition matrix")
+    assert study(*bad)[0] == 2  # again, and honestly again
+    code, out, err = command("study", "export", "study", "--out", "results.csv")
+    assert (code, "of 1 finished runs (of 2)" in out) == (0, True)
+
+
+def test_noisy_already(study: Srjt) -> None:
+    code, out, _ = study("--noise", "none", "--noise-rate", 0.3, "--methods", "garg", "--dry-run")
+    assert code == 0
+    assert "get the quasi one solved for ε = 0.3 on the observed class mix" in out
+    code, _, err = study("--noise", "none", "--methods", "garg", "--dry-run")
+    assert (code, "--noise-rate" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--preset", "limcu"], "Unknown preset 'limcu': did you mean 'limuc'?"),
+        (["none.csv"], "none.csv does not exist."),
+        (["labels.csv", "--preset", "demo"], "labels.csv does not exist."),
+        (["--fold", "7"], "There is no fold 7: folds are numbered 0 … 2."),
+        (["--folds", "2"], "At least 3 folds are needed"),
+        (["--noise", "qasi:0.2"], "Unknown noise 'qasi'"),
+        (["--noise", "quasi:0.9"], "A noise rate of 0.9 is not possible"),
+        (["--methods", "garg standart"], "Unknown method 'standart': did you mean 'standard'?"),
+        (["--methods", "codis:select=sofft"], "sofft"),
+        (["--set", "epoch=3"], "Unknown setting 'epoch'"),
+        (["--set", "seed=3"], "seed is set by the study"),
+        (["--config", "none.yaml"], "There is no configuration file none.yaml"),
+        (["--config", "odd.yaml"], "Unknown study setting 'fold'"),
+        (["--config", "kind.yaml"], "folds takes a whole number; got 'many'."),
+        (["--transition", "none.csv"], "none.csv cannot be read as a matrix"),
+        (["--splits", "none.csv"], "The split file none.csv does not exist."),
+        (["--device", "cuda"], "sees no GPU here"),
+        (["--out", "study.yaml"], "The study cannot be written to study.yaml"),
+        (["--out", "taken"], "taken holds something else already"),
+    ],
+)
+def test_mistakes_are_one_sentence(study: Srjt, arguments: list[str], said: str) -> None:
+    Path("odd.yaml").write_text("fold: 3\n")
+    Path("kind.yaml").write_text("folds: many\n")
+    Path("taken").mkdir()
+    Path("taken/thesis.tex").write_text("years of work")
+    code, _, err = study(*arguments)
+    assert code == 2
+    assert err.startswith("srjt: ")
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert not list(Path("study").glob("runs/*"))
+
+
+@pytest.mark.parametrize("verb", ["status", "export"])
+def test_folders_that_are_no_study(command: Srjt, verb: str) -> None:
+    assert command("study", verb, "nowhere") == (
+        2, "", "srjt: nowhere is not the folder of a study: there is no study.json in it.\n"
+    )  # fmt: skip
+
+
+def test_no_runs_at_a_time_are_refused(study: Srjt) -> None:
+    code, _, err = study("--jobs", 0)
+    assert (code, "--jobs" in err) == (2, True)
+
+
+def test_help_fits_a_terminal(command: Srjt) -> None:
+    code, out, _ = command("study", "--help")
+    assert code == 0
+    for verb in ("run", "status", "export"):
+        assert f"│ {verb} " in out
+    code, options, _ = command("study", "run", "--help")
+    assert code == 0
+    for name in ("--noise-rate", "--transition", "--preset", "--dry-run", "--grade-column"):
+        assert name in options  # not cut off
+    assert max(map(len, (out + options).splitlines())) <= 80
+
+
+# Real processes, really killed ---------------------------------------------------------------------------------------
+
+LONG = FILE.replace("epochs: 1", "epochs: 50")
+
+
+def in_session(session: int) -> list[int]:
+    """The processes of a session, by Linux's books."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                state, _, _, owner = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            except OSError:
+                continue
+            if int(owner) == session and state != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+def until(true: Callable[[], Any], *, seconds: float = 60.0) -> Any:
+    """What ``true`` says as soon as it says something."""
+    end = time.monotonic() + seconds
+    while not (answer := true()):
+        assert time.monotonic() < end, "this should have happened by now"
+        time.sleep(0.1)
+    return answer
+
+
+class Study:
+    """``python -m srjt study`` in a session of its own, again and again."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.folder = folder
+        self.out = folder / "study"
+        self.environment = {**os.environ, "SRJT_CACHE": str(cache), "COLUMNS": "80"}
+        (folder / "study.yaml").write_text(LONG)
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """Started, and in the middle of all runs that are left."""
+        before = self.epochs() if self.out.exists() else {}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "srjt", "study", "--config", "study.yaml", "--device", "cpu", "--jobs", "2",
+             "--fold", "0", *more],
+            cwd=self.folder, env=self.environment, start_new_session=True, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        until(lambda: self._advanced(before))
+        return self.process
+
+    def _advanced(self, before: dict[str, int]) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.process.communicate()
+        left, now = self.left(), self.epochs()
+        return bool(left) and all(
+            cell_status(self.out, key) == "running" and now.get(key, 0) > before.get(key, 0) for key in left
+        )
+
+    def left(self) -> list[str]:
+        if not (self.out / "study.json").exists():
+            return []
+        return [key for key in planned(str(self.out)) if cell_status(self.out, key) != "done"]
+
+    def epochs(self) -> dict[str, int]:
+        """How many epochs each run has done, by its metrics."""
+        found = {}
+        for path in self.out.glob("runs/*/metrics.csv"):
+            last = [line for line in path.read_text().splitlines()[1:] if line[:1].isdigit()][-1:]
+            found[path.parent.name] = int(last[0].split(",")[0]) if last else 0
+        return found
+
+    def saved(self) -> dict[str, str]:
+        """The last checkpoint of each run that is left."""
+        return {
+            key: max((p.name for p in (self.out / "runs" / key).glob("checkpoints/step-*")), default="")
+            for key in self.left()
+        }
+
+    def ended(self) -> tuple[int, str, str]:
+        assert self.process is not None
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+    def nobody_is_left(self) -> None:
+        assert self.process is not None
+        session = self.process.pid
+        until(lambda: not in_session(session), seconds=20)
+
+
+@pytest.fixture
+def disturbed(tmp_path: Path, cache: Path) -> Iterator[Study]:
+    study = Study(tmp_path, cache)
+    yield study
+    if study.process is not None:
+        for pid in in_session(study.process.pid):
+            os.kill(pid, signal.SIGKILL)
+        study.process.communicate()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
+def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
+    """Killed, killed with all its runs, disturbed by a second study, stopped by a scheduler: nothing is lost."""
+    often, never = ("--set", "checkpoint_seconds=0"), ("--set", "checkpoint_seconds=3600")
+
+    # Killed alone: its runs notice, save their state and end.
+    process = disturbed.start(*never)
+    assert set(disturbed.saved().values()) == {""}
+    process.kill()
+    assert disturbed.ended()[0] == -signal.SIGKILL
+    disturbed.nobody_is_left()
+    assert all(disturbed.saved().values())
+
+    # A second study in the same folder is refused. Then all processes are killed at once.
+    process = disturbed.start(*often)
+    Path("study.yaml").write_text(LONG)
+    code, _, err = command("study", "--config", "study.yaml", "--device", "cpu", "--out", disturbed.out)
+    assert (code, "Another process is working on" in err) == (2, True)
+    os.killpg(process.pid, signal.SIGKILL)
+    disturbed.ended()
+    disturbed.nobody_is_left()
+
+    # A scheduler signals every process of a job, so that the runs are asked twice: they save their state and end.
+    before = disturbed.saved()
+    process = disturbed.start(*never)
+    os.killpg(process.pid, signal.SIGTERM)
+    code, out, err = disturbed.ended()
+    assert (code, "Traceback" in out + err) == (143, False), out + err
+    assert "runs done. The same command goes on from there." in err
+    assert in_session(process.pid) == []  # it waited for them
+    assert all(name > before[key] for key, name in disturbed.saved().items())
+    assert {cell_status(disturbed.out, key) for key in before} <= {"left", "done"}
+    assert not list(disturbed.out.glob("errors/*"))
+
+    # And now in peace: the result is that of a study which nobody disturbed.
+    disturbed.start(*often)
+    code, out, err = disturbed.ended()
+    assert (code, err) == (0, "")
+    peace = ["--config", "study.yaml", "--device", "cpu", "--jobs", 2, "--fold", 0, "--out", "peace"]
+    assert command("study", *peace)[0] == 0
+    results, undisturbed = gather(disturbed.out), gather(Path("peace"))
+    assert results.runs["status"].tolist() == ["done", "done"]
+    pd.testing.assert_frame_equal(results.scores, undisturbed.scores, check_exact=True)
+    for key in results.runs["key"]:
+        ours, theirs = (out / "runs" / key / "weights.safetensors" for out in (disturbed.out, Path("peace")))
+        assert ours.read_bytes() == theirs.read_bytes()

@@ -1,0 +1,229 @@
+"""A real Ray cluster of two nodes on this machine; one of them is killed in the middle of a study."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from srjt.errors import Interrupted, SrjtError
+from srjt.study.cells import Cell
+from srjt.study.config import StudyConfig
+from srjt.study.folder import error_file, run_folder, settle_study
+from srjt.study.local import Slots, run_locally
+from srjt.study.ray_executor import run_on_ray
+from srjt.study.results import StudyResults, gather
+from srjt.study.source import open_data
+from srjt.training.metrics_log import read_metrics
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("ray", reason='Ray is not installed: pip install "srjt[ray]"')
+
+EPOCHS = 12
+# Ray replaces 127.0.0.1 by the machine's outer address when it connects; other loopback addresses it takes as they are
+HERE = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpus": 1}
+
+
+def study(**changes: Any) -> StudyConfig:
+    """Six cells of a second each."""
+    return StudyConfig(
+        **{
+            "source": "synthetic",
+            "reading": {"images": 120, "patients": 30, "size": 32},
+            "methods": ("standard", "co-teaching"),
+            "noises": ("quasi:0.2",),
+            "only_folds": (0, 1, 2),
+            "train": {
+                "epochs": EPOCHS,
+                "network": "tiny",
+                "pretrained": False,
+                "image_size": 32,
+                "crop": 28,
+                "batch_size": 16,
+                "tune_cpu": False,
+                "checkpoint_seconds": 0.0,
+            },
+            **changes,
+        }
+    )
+
+
+def settled(folder: Path, config: StudyConfig) -> list[Cell]:
+    return settle_study(folder, open_data(config), command="srjt study")
+
+
+class Watcher:
+    """Writes everything down; ``act`` is called once, at the first look at which it is true."""
+
+    def __init__(self, act: Callable[[Sequence[Cell]], bool] = lambda running: True) -> None:
+        self.begun: list[str] = []
+        self.over: list[tuple[str, str]] = []
+        self.act = act
+        self.acted = False
+
+    def started(self, cell: Cell) -> None:
+        self.begun.append(cell.key)
+
+    def looked(self, running: Sequence[Cell]) -> None:
+        if not self.acted:
+            self.acted = self.act(running)
+
+    def ended(self, cell: Cell, status: str) -> None:
+        self.over.append((cell.key, status))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        from ray.cluster_utils import Cluster
+
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        cluster = Cluster(
+            initialize_head=True,
+            head_node_args={**LOOPBACK, "include_dashboard": False},
+            shutdown_at_exit=False,
+        )
+        yield cluster
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
+    folder = tmp_path_factory.mktemp("local") / "study"
+    run_locally(
+        folder, settled(folder, study()), slots=Slots(devices=("cpu", "cpu"), threads=1), watcher=Watcher()
+    )
+    return gather(folder)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_killed_node_costs_nothing(cluster: Any, local: StudyResults, tmp_path: Path, shared: bool) -> None:
+    folder = tmp_path / "study"
+    cells = settled(folder, study())
+    doomed = cluster.add_node(**LOOPBACK)
+    notes: list[str] = []
+
+    def kill_in_the_middle(running: Sequence[Cell]) -> bool:
+        if len(running) < 2:  # one CPU each: two at a time means that both nodes work
+            return False
+        if shared and not all(_epochs(folder, cell) >= 2 for cell in running):
+            return False
+        cluster.remove_node(doomed, allow_graceful=False)
+        return True
+
+    watcher = Watcher(kill_in_the_middle)
+    outcome = run_on_ray(
+        folder, cells, address=cluster.address, watcher=watcher, shared=shared, say=notes.append
+    )
+
+    assert watcher.acted
+    assert sum("was taken up again" in note for note in notes) == 1
+    assert any("see the study's folder" in note for note in notes) is shared
+    assert any("are streamed back" in note for note in notes) is not shared
+    assert outcome == {cell.key: "done" for cell in cells}
+    assert sorted(watcher.begun) == sorted(outcome)  # each began once and ended once
+    assert sorted(watcher.over) == sorted(outcome.items())
+    found = gather(folder)
+    assert list(found.runs["status"]) == ["done"] * len(cells)
+    rows = found.metrics[["key", "epoch", "split", "network", "metric"]]
+    assert not rows.duplicated().any()
+    assert set(found.metrics.groupby("key")["epoch"].nunique()) == {EPOCHS}
+    pd.testing.assert_frame_equal(found.scores, local.scores)
+    assert not list(folder.glob(".srjt-token-*"))
+
+
+def _epochs(folder: Path, cell: Cell) -> int:
+    path = run_folder(folder, cell.key) / "metrics.csv"
+    return int(read_metrics(path)["epoch"].max()) if path.exists() and path.stat().st_size > 100 else 0
+
+
+def test_a_failing_run_is_told_and_the_others_go_on(cluster: Any, tmp_path: Path) -> None:
+    """One run raises an exception on its node; the process of another is killed, and must not be tried again."""
+    folder = tmp_path / "study"
+    cells = settled(folder, study(methods=("mixup", "co-teaching", "standard"), only_folds=(0,)))
+    cells[0] = replace(cells[0], fold=1)  # the node finds other samples than its key was made from
+    raising, killed, fine = (cell.key for cell in cells)
+
+    def kill_its_process(running: Sequence[Cell]) -> bool:
+        if [cell.key for cell in running] != [killed]:
+            return False
+        os.kill(_worker(cluster), signal.SIGKILL)
+        return True
+
+    watcher = Watcher(kill_its_process)
+    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=watcher, shared=False, retries=0)
+    assert outcome == {raising: "failed", killed: "failed", fine: "done"}
+    assert "are not those that the study was planned with" in error_file(folder, raising).read_text()
+    assert error_file(folder, killed).read_text().startswith("Ray gave this run up (")
+    assert not error_file(folder, fine).exists()
+    assert list(gather(folder).runs["status"]) == ["failed", "failed", "done"]
+
+
+def test_asked_to_stop_it_saves_what_is_begun_and_goes_on_later(
+    cluster: Any, local: StudyResults, tmp_path: Path
+) -> None:
+    """First the command is asked to stop; when it goes on, the node asks the run to leave, as one drained does."""
+    folder = tmp_path / "study"
+    cells = settled(folder, study(methods=("co-teaching",), only_folds=(0, 1)))
+
+    def in_the_middle(act: Callable[[], None]) -> Callable[[Sequence[Cell]], bool]:
+        def look(running: Sequence[Cell]) -> bool:
+            ready = len(running) == 1 and 2 <= _epochs(folder, running[0]) < EPOCHS
+            if ready:
+                act()
+            return ready
+
+        return look
+
+    interrupt = in_the_middle(lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Interrupted, match="of 2 runs done"):
+        run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(interrupt))
+    states = set(gather(folder).runs["status"])
+    assert "left" in states
+    assert not states & {"running", "failed"}
+    assert list(folder.glob("runs/*/checkpoints/step-*"))
+
+    drain = Watcher(in_the_middle(lambda: os.kill(_worker(cluster), signal.SIGTERM)))
+    notes: list[str] = []
+    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=drain, say=notes.append)
+    assert set(outcome.values()) == {"done"}
+    assert drain.acted
+    assert sum("was taken up again" in note for note in notes) == 1
+    found = gather(folder).scores
+    expected = local.scores[local.scores["key"].isin(outcome)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def _worker(cluster: Any) -> int:
+    """The process that runs a task on the cluster's first node: a child of its raylet."""
+    raylet = cluster.head_node.all_processes["raylet"][0].process.pid
+    listed = subprocess.run(
+        ["ps", "--ppid", str(raylet), "-o", "pid=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    (worker,) = (int(line.split()[0]) for line in listed.splitlines() if "ray::_task" in line)
+    return worker
+
+
+def test_what_cannot_be_had_is_said(cluster: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    cells = settled(folder, study())
+    with pytest.raises(SrjtError, match="gpus_per_run lies in"):
+        run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(), gpus_per_run=2)
+    with pytest.raises(SrjtError, match="--address auto"):
+        run_on_ray(folder, cells, address="ray://127.0.0.1:10001", watcher=Watcher())
+    with socket.socket() as nobody:  # bound, but not listening
+        nobody.bind((HERE, 0))
+        with pytest.raises(SrjtError, match="No Ray cluster answers at"):
+            run_on_ray(folder, cells, address=f"{HERE}:{nobody.getsockname()[1]}", watcher=Watcher())

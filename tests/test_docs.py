@@ -1,0 +1,126 @@
+"""What the documentation says can be typed, exists; what it points to is there; what it lists is complete."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from srjt.cli import app
+from srjt.data.problems import KINDS
+from srjt.training.config import TrainConfig
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELL = {"", "sh", "bash", "shell", "console"}
+INLINE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+OPTION = re.compile(r"--?[a-z][a-z-]*")
+
+
+def options_of(command: Any) -> set[str]:
+    return {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {
+        "--help",
+        "-h",
+    }
+
+
+def all_options(command: Any) -> set[str]:
+    below = getattr(command, "commands", {})
+    return options_of(command).union(*(all_options(part) for part in below.values()))
+
+
+def mistakes(words: list[str]) -> list[str]:
+    """What is wrong with a command line that begins behind ``srjt``."""
+    command: Any = get_command(app)
+    words = list(words)
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    below = getattr(command, "commands", {})
+    if below and words and not words[0].startswith("-"):
+        if "run" not in below:
+            return [f"there is no command {words[0]}"]
+        command = below["run"]  # what a group does when no verb is given
+    given = [word.partition("=")[0] for word in words if OPTION.fullmatch(word.partition("=")[0])]
+    return [f"{command.name} has no option {name}" for name in given if name not in options_of(command)]
+
+
+def command_lines(text: str) -> list[list[str]]:
+    """The words behind ``srjt`` of every command in shell blocks and in running text."""
+    found = []
+    blocks = [body for language, body in BLOCK.findall(text) if language in SHELL]
+    lines = [line for body in blocks for line in body.replace("\\\n", " ").splitlines()]
+    for line in [*lines, *INLINE.findall(BLOCK.sub("", text))]:
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # an apostrophe: a sentence, not a command
+            continue
+        while words and re.fullmatch(r"[A-Z_]+=\S*", words[0]):  # SRJT_CACHE=… srjt …
+            words.pop(0)
+        if words and words[0] == "torchrun" and "-m" in words:
+            words = words[words.index("-m") + 1 :]
+        if len(words) > 1 and Path(words[0]).name == "srjt":
+            found.append(words[1:])
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_command_and_option_exists(page: Path) -> None:
+    text = page.read_text()
+    wrong = [f"srjt {shlex.join(words)}: {said}" for words in command_lines(text) for said in mistakes(words)]
+    known = all_options(get_command(app))
+    for code in INLINE.findall(BLOCK.sub("", text)):
+        if code.startswith("-"):  # options in running text, of whichever command
+            wrong += [name for name in re.findall(r"(?<!\S)--[a-z-]+", code) if name not in known]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = [link.partition("#")[0] for link in LINK.findall(BLOCK.sub("", page.read_text()))]
+    relative = [link for link in links if link and "://" not in link and not link.startswith("mailto:")]
+    assert [link for link in relative if not (page.parent / link).exists()] == []
+
+
+def test_these_tests_see_the_commands_and_their_mistakes() -> None:
+    text = """Run `srjt methods --plan`, or
+```
+SRJT_CACHE=x srjt train a.csv --epoch=3 --out r  # --not-an-option in a comment
+torchrun --nproc-per-node 2 -m srjt data splitt a.csv
+srjt data corrupt a.csv --rate 0.4 --no-such
+```
+```python
+print("srjt train --python")
+```
+"""
+    assert [said for words in command_lines(text) for said in mistakes(words)] == [
+        "train has no option --epoch",
+        "there is no command splitt",
+        "corrupt has no option --no-such",
+        "methods has no option --plan",
+    ]
+    assert sum(len(command_lines(page.read_text())) for page in PAGES) > 30
+
+
+def test_all_settings_are_documented() -> None:
+    """And no setting that does not exist: a row of the table names one or more in its first cell."""
+    table = (ROOT / "docs/training.md").read_text().partition("## Settings")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    named = {name.partition(".")[0] for row in rows for name in INLINE.findall(row)}
+    options_alone = {"update"}  # in the row of method_options.select
+    assert named - options_alone == {field.name for field in dataclasses.fields(TrainConfig)}
+
+
+def test_all_problems_are_documented() -> None:
+    section = (ROOT / "docs/data.md").read_text().partition("## Problems")[2].partition("\n## ")[0]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith(("| error", "| warning"))]
+    told = {kind: row[1].strip() for row in rows for kind in INLINE.findall(row[2])}
+    assert told == {kind: severity for kind, (severity, _) in KINDS.items()}
