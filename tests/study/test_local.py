@@ -194,7 +194,8 @@ def test_asked_to_stop_in_the_middle(small: Small, finished: Path, run: Run, tmp
 
 
 def test_stopped_before_a_run_has_begun_is_not_a_failure(small: Small, tmp_path: Path, witness: Any) -> None:
-    cells = settle_study(tmp_path, open_data(small()), command="srjt study")
+    endless = small(train={"epochs": 1000})
+    cells = settle_study(tmp_path, open_data(endless), command="srjt study")
     witness.started = lambda cell: os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(Interrupted, match="The study stopped with 0 of 9 runs done") as stopped:
         run_locally(tmp_path, cells, slots=SLOTS, watcher=witness)

@@ -15,15 +15,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.study.cells import Cell
 from srjt.study.config import StudyConfig
 from srjt.study.folder import error_file, run_folder, settle_study
-from srjt.study.local import Slots, run_locally
 from srjt.study.ray_executor import run_on_ray
 from srjt.study.results import StudyResults, gather
 from srjt.study.source import open_data
+from srjt.study.worker import run_cell
 from srjt.training.metrics_log import read_metrics
 
 pytestmark = pytest.mark.slow
@@ -84,27 +85,32 @@ class Watcher:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         from ray.cluster_utils import Cluster
 
         logging.getLogger("ray").setLevel(logging.ERROR)
-        cluster = Cluster(
-            initialize_head=True,
-            head_node_args={**LOOPBACK, "include_dashboard": False},
-            shutdown_at_exit=False,
-        )
+        head = {
+            **LOOPBACK,
+            "include_dashboard": False,
+            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 4},
+            "env_vars": {"TMPDIR": str(tmp_path_factory.mktemp("first"))},  # as each machine has its own
+        }
+        cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
         yield cluster
         cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
+    """The same runs in this process, with one thread as a task has."""
     folder = tmp_path_factory.mktemp("local") / "study"
-    run_locally(
-        folder, settled(folder, study()), slots=Slots(devices=("cpu", "cpu"), threads=1), watcher=Watcher()
-    )
+    data, before = open_data(study()), torch.get_num_threads()
+    torch.set_num_threads(1)
+    for cell in settle_study(folder, data, command="srjt study"):
+        run_cell(folder, data, cell, device="cpu")
+    torch.set_num_threads(before)
     return gather(folder)
 
 
@@ -112,7 +118,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
 def test_a_killed_node_costs_nothing(cluster: Any, local: StudyResults, tmp_path: Path, shared: bool) -> None:
     folder = tmp_path / "study"
     cells = settled(folder, study())
-    doomed = cluster.add_node(**LOOPBACK)
+    scratch = tmp_path / "second"
+    scratch.mkdir()
+    doomed = cluster.add_node(**LOOPBACK, env_vars={"TMPDIR": str(scratch)})
     notes: list[str] = []
 
     def kill_in_the_middle(running: Sequence[Cell]) -> bool:
@@ -142,6 +150,7 @@ def test_a_killed_node_costs_nothing(cluster: Any, local: StudyResults, tmp_path
     assert set(found.metrics.groupby("key")["epoch"].nunique()) == {EPOCHS}
     pd.testing.assert_frame_equal(found.scores, local.scores)
     assert not list(folder.glob(".srjt-token-*"))
+    assert bool(list(scratch.glob("srjt-token-*/*"))) is not shared  # what the dead node has left
 
 
 def _epochs(folder: Path, cell: Cell) -> int:

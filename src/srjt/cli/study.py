@@ -50,9 +50,7 @@ def run(
     ] = Path("study"),
     methods: Annotated[
         str | None,
-        typer.Option(
-            help="all, or names separated by spaces; co-teaching:select=soft,update=soft is a variant."
-        ),
+        typer.Option(help="all, or names separated by spaces; a variant: codis:select=soft."),
     ] = None,
     noise: Annotated[
         list[str] | None,
@@ -81,7 +79,8 @@ def run(
         typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the runs, e.g. crop=56."),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time: per GPU (1), or on the CPU (one per core).")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Runs at a time: per GPU (1), or on the CPU (one per core)."),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda:1; else all GPUs, or the CPU.")] = None,
     executor: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
