@@ -58,6 +58,7 @@ def command_lines(text: str) -> list[list[str]]:
     found = []
     blocks = [body for language, body in BLOCK.findall(text) if language in SHELL]
     lines = [line for body in blocks for line in body.replace("\\\n", " ").splitlines()]
+    lines += re.findall(r"^ {4,}(\S.*)$", BLOCK.sub("", text), re.MULTILINE)  # a block by indentation
     for line in [*lines, *INLINE.findall(BLOCK.sub("", text))]:
         try:
             words = shlex.split(line, comments=True)
@@ -100,11 +101,13 @@ srjt data corrupt a.csv --rate 0.4 --no-such
 ```python
 print("srjt train --python")
 ```
+    srjt predict run images --fast
 """
     assert [said for words in command_lines(text) for said in mistakes(words)] == [
         "train has no option --epoch",
         "there is no command splitt",
         "corrupt has no option --no-such",
+        "predict has no option --fast",
         "methods has no option --plan",
     ]
     assert sum(len(command_lines(page.read_text())) for page in PAGES) > 30
