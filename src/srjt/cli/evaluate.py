@@ -60,7 +60,10 @@ def evaluate(
     )
     with options.writing(skipped):
         manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
-    found = assess(trained, manifest, network=network, decoding=decode, on_bad_image=on_bad_image)
+    with options.decoding_bar() as decoded:
+        found = assess(
+            trained, manifest, network=network, decoding=decode, on_bad_image=on_bad_image, progress=decoded
+        )
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with options.writing(out):

@@ -37,13 +37,15 @@ def predict(
     check_choices(network, decode)
     trained = load_run(run, device=device)
     manifest = read_images(sources, images=images, image_column=image_column, grades=trained.grades)
-    table = predict_run(
-        trained,
-        manifest,
-        network=network,  # type: ignore[arg-type]
-        decoding=decode,  # type: ignore[arg-type]
-        on_bad_image=on_bad_image,  # type: ignore[arg-type]
-    )
+    with options.decoding_bar() as decoded:
+        table = predict_run(
+            trained,
+            manifest,
+            network=network,  # type: ignore[arg-type]
+            decoding=decode,  # type: ignore[arg-type]
+            on_bad_image=on_bad_image,  # type: ignore[arg-type]
+            progress=decoded,
+        )
     with options.writing(out):
         table.to_csv(out, index=False, float_format="%.6g")
     counts = table["grade"].value_counts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,10 +51,17 @@ def assess(
     decoding: str = "argmax",
     on_bad_image: str = "error",
     resamples: int = 1000,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Assessment:
     """Judge ``run`` on ``data``: by the true grades where they are known, else by the given ones."""
     check_choices(network, decoding)
-    store = open_store(data, size=run.config.image_size, resize=run.config.resize, on_bad_image=on_bad_image)  # type: ignore[arg-type]
+    store = open_store(
+        data,
+        size=run.config.image_size,
+        resize=run.config.resize,
+        on_bad_image=on_bad_image,  # type: ignore[arg-type]
+        progress=progress,
+    )
     manifest = store.manifest
     probabilities, grades = run.probabilities(store.pixels)
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)  # type: ignore[arg-type]

@@ -33,11 +33,10 @@ def choose_device(wanted: str | None = None) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    return (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{torch.get_num_threads()} CPU threads"
-    )
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{threads} CPU thread{'s' if threads > 1 else ''}"
 
 
 def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:

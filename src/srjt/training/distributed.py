@@ -44,6 +44,10 @@ class Process:
         if self.world == 1:
             return committee
         wrapped: nn.Module = committee
+        if sync_batchnorm and next(committee.parameters()).device.type != "cuda":
+            raise SrjtError(
+                "sync_batchnorm works on GPUs only: leave it out, or choose a network without batch norm."
+            )
         if sync_batchnorm:
             wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(committee)
         device = next(committee.parameters()).device

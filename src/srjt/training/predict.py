@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 import numpy as np
@@ -34,10 +35,13 @@ def predict(
     network: WhichNetwork = "ensemble",
     decoding: Decoding = "argmax",
     on_bad_image: OnBadImage = "error",
+    progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
     """Predictions for every image of ``data`` (its grades are not looked at)."""
     config = run.config
-    store = open_store(data, size=config.image_size, resize=config.resize, on_bad_image=on_bad_image)
+    store = open_store(
+        data, size=config.image_size, resize=config.resize, on_bad_image=on_bad_image, progress=progress
+    )
     probabilities, grades = run.probabilities(store.pixels)
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)
     table.insert(0, "image", store.manifest.table["image"].to_numpy())

@@ -79,8 +79,9 @@ def train(
     )
     manifest = store.manifest
     if store.skipped:
-        names = ", ".join(name for name, _ in store.skipped[:3])
-        reporter.note(f"{len(store.skipped)} images that cannot be read are left out: {names} …")
+        names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
+        listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""
+        reporter.note(f"{len(store.skipped)} images that cannot be read are left out: {names}{listed}")
     parts = _settle_split(split, manifest, skipped=bool(store.skipped))
     method = build_method(config, num_classes=manifest.num_classes)
     _check_samples(manifest, parts)
@@ -100,13 +101,16 @@ def train(
         },
         own_network=maker is not None,
     )
-    if folder is not None and process.leads:
-        facts = settle_folder(folder, facts)
     if folder is not None and is_finished(folder):
+        settle_folder(folder, facts)  # or an error that says what differs
         reporter.note(f"{folder} is finished already; nothing to do.")
         return _reopened(folder, device=device, network=maker, eval_transform=eval_transform)
-
     committee = build_committee(config, method, in_shape=in_shape, network=maker)
+    if (
+        folder is not None and process.leads
+    ):  # only now: weights that cannot be had must not leave a run behind
+        facts = settle_folder(folder, facts)
+
     feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
     if chosen.type == "cuda":
         channels_last(committee.to(chosen))
@@ -172,7 +176,7 @@ def train(
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
                 f"The GPU's memory does not suffice for batches of {config.batch_size} images of {side} px: lower "
-                "--batch-size, choose --precision bf16, or a smaller --memory-share for the images."
+                "--batch-size, choose --precision bf16, or give the images less of it with --set memory_share=0.2."
             ) from None
 
     history = _history(manifest, parts, fitted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,6 +29,7 @@ __all__ = [
     "Source",
     "SplitColumn",
     "TrueGradeColumn",
+    "decoding_bar",
     "grade_table",
     "listed",
     "passing_bar",
@@ -120,6 +121,14 @@ def passing_bar() -> Progress:
 
     console = Console(stderr=True)
     return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def decoding_bar() -> Iterator[Callable[[int, int], None]]:
+    """A passing bar over images being decoded, as a function of (done, total)."""
+    with passing_bar() as bar:
+        task = bar.add_task("Decoding", total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
 
 
 def grade_table(manifest: Manifest) -> Table:
