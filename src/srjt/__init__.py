@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING, Any
 from srjt._version import __version__
 
 if TYPE_CHECKING:
-    from srjt import data, methods
+    from srjt import data, methods, ordinal
     from srjt.ordinal import noise
     from srjt.ordinal.labels import soft_labels
     from srjt.ordinal.selection import keep_rate
     from srjt.training.train import train
     from srjt.training.trained import load_run
 
-__all__ = ["__version__", "data", "keep_rate", "load_run", "methods", "noise", "soft_labels", "train"]
+__all__ = [
+    "__version__",
+    "data",
+    "keep_rate",
+    "load_run",
+    "methods",
+    "noise",
+    "ordinal",
+    "soft_labels",
+    "train",
+]
 
 # name -> (module, attribute); no attribute means the module itself
 _LAZY: dict[str, tuple[str, str | None]] = {
@@ -27,6 +37,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "load_run": ("srjt.training.trained", "load_run"),
     "methods": ("srjt.methods", None),
     "noise": ("srjt.ordinal.noise", None),
+    "ordinal": ("srjt.ordinal", None),
     "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
     "train": ("srjt.training.train", "train"),
 }

@@ -33,8 +33,9 @@ class Interrupted(BaseException):
 def suggest(kind: str, given: str, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not among ``known``, with the nearest one as a suggestion."""
     names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else "there is none like it."
+    lower = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean {lower[near[0]]!r}?" if near else "there is none like it."
     return UnknownNameError(f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}.")
 
 

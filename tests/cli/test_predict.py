@@ -98,5 +98,6 @@ def test_an_image_that_cannot_be_read(command: Srjt, finished: Path, labelled: P
     code, out, err = command("predict", finished, "images", "--on-bad-image", "skip")
     assert code == 0
     assert out.startswith(f"{good} images:")
-    assert err == "1 image could not be read: images/broken.png\n"
+    assert err == "1 image could not be read: images/broken.png. Listed in skipped.csv.\n"
+    assert "images/broken.png" in Path("skipped.csv").read_text()
     assert len(read()) == good

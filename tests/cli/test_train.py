@@ -39,8 +39,14 @@ def test_quiet(command: Srjt, labelled: Path) -> None:
     assert command("train", labelled, "--out", "run", "-q", *TRAIN) == (0, "", "")
 
 
-def test_without_a_split_everything_is_learnt_from(command: Srjt, labelled: Path) -> None:
+def test_the_data_s_own_split_is_used_unless_told_otherwise(command: Srjt, labelled: Path) -> None:
+    """Rows marked as test must not be trained on because nobody said so."""
     arguments = [a for a in TRAIN if a != "--official-split"]
+    code, out, _ = command("train", labelled, "--out", "own", *arguments, "--method", "standard")
+    assert code == 0
+    assert "Mean over" in out
+    assert len(pd.read_csv("own/history.csv")) < 120
+    arguments.append("--no-official-split")
     code, out, _ = command("train", labelled, "--out", "run", *arguments, "--method", "standard")
     assert code == 0
     assert "Mean over" not in out

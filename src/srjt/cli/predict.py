@@ -25,6 +25,7 @@ def predict(
     ] = "argmax",
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
     on_bad_image: options.OnBadImage = "error",
+    skipped: Annotated[Path, typer.Option(help="CSV list of the unreadable images.")] = Path("skipped.csv"),
     images: options.Images = None,
     image_column: options.ImageColumn = None,
 ) -> None:
@@ -51,10 +52,13 @@ def predict(
     counts = table["grade"].value_counts()
     shares = ", ".join(f"{counts.get(name, 0):,} × {name}" for name in trained.grades)
     typer.echo(f"{_images(len(table))}: {shares}. Written to {out}.")
-    answered = set(table["image"])
-    if left_out := [image for image in manifest.table["image"] if image not in answered]:
-        named = ", ".join(left_out[:3]) + (", …" if len(left_out) > 3 else "")
-        typer.secho(f"{_images(len(left_out))} could not be read: {named}", err=True)
+    if left_out := table.attrs["skipped"]:
+        from srjt.data import Problem, write_problems
+
+        with options.writing(skipped):
+            write_problems([Problem("unreadable-image", who, why) for who, why in left_out], skipped)
+        named = ", ".join(who for who, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
+        typer.secho(f"{_images(len(left_out))} could not be read: {named}. Listed in {skipped}.", err=True)
 
 
 def _images(count: int) -> str:

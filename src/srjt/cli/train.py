@@ -69,8 +69,13 @@ def train(
     split_seed: Annotated[int, _option("Seed of the folds. [dim]default: 0[/]", SPLIT)] = 0,
     splits: Annotated[Path | None, _option("Folds from a file of srjt data split.", SPLIT)] = None,
     official_split: Annotated[
-        bool, _option("Use the split column of the data.", SPLIT, "--official-split")
-    ] = False,
+        bool | None,
+        _option(
+            "Use the split column of the data. [dim]default: if there is one[/]",
+            SPLIT,
+            "--official-split/--no-official-split",
+        ),
+    ] = None,
     device: Annotated[
         str | None, _option("cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]", HOW)
     ] = None,
@@ -175,6 +180,12 @@ def train(
             config=settings,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
+    if run.skipped:
+        from srjt.data import Problem, write_problems
+
+        with options.writing(skipped):
+            unreadable = [Problem("unreadable-image", who, why) for who, why in run.skipped]
+            write_problems([*reading.problems, *unreadable], skipped)
     if not quiet:
         _closing(run.metrics, out, pooled=settings.convention == "published-code")
 
@@ -226,7 +237,7 @@ def _no_such_fold(fold: int, folds: int) -> SrjtError:
 
 
 def _split(
-    *, fold: int | None, folds: int, seed: int, file: Path | None, official: bool, skipping: bool
+    *, fold: int | None, folds: int, seed: int, file: Path | None, official: bool | None, skipping: bool
 ) -> Callable[[Manifest], Split] | None:
     """How to split what is left after bad images were skipped; None trains on everything."""
     from srjt.data import folds as make_folds
@@ -239,7 +250,7 @@ def _split(
     if official:
         return official_split
     if fold is None and file is None:
-        return None
+        return None if official is False else _own_split
     wanted = fold or 0
 
     def choose(manifest: Manifest) -> Split:
@@ -252,6 +263,18 @@ def _split(
         return found[wanted]
 
     return choose
+
+
+def _own_split(manifest: Manifest) -> Split:
+    """The data's own split if they have one: test samples must not be trained on because nobody said so."""
+    import numpy as np
+
+    from srjt.data import Split, official_split
+
+    if "split" in manifest.table:
+        return official_split(manifest)
+    nobody = np.empty(0, dtype=np.int64)
+    return Split(train=np.arange(len(manifest)), validation=nobody, test=nobody)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ A source becomes a manifest (``read``), is checked (``check``) and split by pati
 
 from __future__ import annotations
 
+from srjt.data import synthetic
 from srjt.data.checks import check
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem, settle, write_problems
@@ -24,6 +25,7 @@ __all__ = [
     "read",
     "read_splits",
     "settle",
+    "synthetic",
     "write_problems",
     "write_splits",
 ]

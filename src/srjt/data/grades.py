@@ -151,8 +151,9 @@ def _refuse_gaps(numbers: Iterable[int]) -> None:
     missing = [n for n in range(first, min(found[-1], first + 1000)) if n not in set(found)]
     if missing:
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
+        verb = "is" if len(missing) == 1 else "are"
         raise SrjtError(
-            f"The grades {', '.join(map(str, found[:12]))} have a gap: {shown} is missing. If no sample happens to "
+            f"The grades {', '.join(map(str, found[:12]))} have a gap: {shown} {verb} missing. If no sample happens to "
             "have it, list all the grades from mild to severe with --grades (grades=[…] in Python); "
             "values outside of that list are then reported."
         )

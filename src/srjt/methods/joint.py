@@ -83,11 +83,14 @@ class JointTraining(Method):
         self.check_shapes(logits, targets)
         if targets.ndim != 1:
             raise SrjtError(f"Joint training takes grades (B,), not targets of shape {tuple(targets.shape)}.")
+        if keep is None:
+            keep = len(targets)
+        keep = keep.clamp(min=1) if isinstance(keep, Tensor) else max(1, int(keep))  # never nothing
         with torch.no_grad():  # a rank has no gradient
             score = self.score(self._losses(logits, targets, self.select, self.tau), logits)
             selected = select_smallest(
                 score,
-                keep=len(targets) if keep is None else keep,
+                keep=keep,
                 labels=targets if self.per_class else None,
             )
         return self.combine(self._losses(logits, targets, self.update, 1.0), logits, selected)

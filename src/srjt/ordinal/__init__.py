@@ -1,4 +1,41 @@
 """Labels, noise, losses, selection, metrics and decoding for grades with an order.
 
-Pure functions of tensors and arrays; nothing here knows of images, files or training.
+Pure functions of tensors and arrays; nothing here knows of images, files or training. Names are imported on
+first use: noise needs numpy alone, and the command line should not wait for torch.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from srjt.ordinal.decoding import decode, expected_grade, median_grade
+    from srjt.ordinal.labels import one_hot, smooth_labels, soft_label_matrix, soft_labels
+    from srjt.ordinal.selection import keep_count, keep_rate, select_smallest
+
+__all__ = [
+    "decode",
+    "expected_grade",
+    "keep_count",
+    "keep_rate",
+    "median_grade",
+    "one_hot",
+    "select_smallest",
+    "smooth_labels",
+    "soft_label_matrix",
+    "soft_labels",
+]
+
+_ROOMS = ("labels", "selection", "decoding", "losses", "metrics", "noise", "intervals", "calibration")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f"srjt.ordinal.{name}")
+    if name in __all__:
+        for room in ("labels", "selection", "decoding"):
+            module = importlib.import_module(f"srjt.ordinal.{room}")
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"module 'srjt.ordinal' has no attribute {name!r}")

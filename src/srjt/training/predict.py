@@ -45,6 +45,7 @@ def predict(
     probabilities, grades = run.probabilities(store.pixels)
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
+    table.attrs["skipped"] = store.skipped  # (image, reason) of what could not be read
     return table
 
 

@@ -60,6 +60,8 @@ def train(
     Validation labels are the given ones, as noisy as those of training; the test side is judged by the true
     grades where they are known.
     """
+    if not isinstance(data, Manifest):
+        raise SrjtError("srjt.train takes a manifest: srjt.train(srjt.data.read(path).manifest, …).")
     if isinstance(network, str):
         settings["network"] = network
     maker = None if network is None or isinstance(network, str) else network
@@ -193,6 +195,7 @@ def train(
         folder=folder,
         metrics=fitted.metrics,
         history=history,
+        skipped=tuple(store.skipped),
     )
 
 

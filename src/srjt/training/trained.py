@@ -45,6 +45,7 @@ class Trained:
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)  # one row per training sample
+    skipped: tuple[tuple[str, str], ...] = ()  # (id, reason) of images that could not be read
 
     def probabilities(
         self, pixels: npt.NDArray[np.uint8]
