@@ -246,7 +246,7 @@ def _runs(results: StudyResults) -> Section:
     table = Table(
         slug="runs",
         title="Every run",
-        caption="Test side, mean over the last ten epochs and the networks.",
+        caption="Test side, mean over the last ten epochs (all, if fewer) and the networks.",
         columns=columns,
         rows=tuple(rows),
     )
