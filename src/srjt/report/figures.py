@@ -151,8 +151,8 @@ def selection_recall(results: StudyResults, noise: str) -> Drawing | None:
             xticks=(range(len(grades)), grades),
             error_bars=True,
         ),
-        caption=f"Selection recall per grade {_under(noise)}, mean over the last ten epochs (all, if fewer), networks and "
-        "folds; bars: one standard deviation over the folds (population, ddof = 0).",
+        caption=f"Selection recall per grade {_under(noise)}, mean over the last ten epochs (all, if fewer), "
+        "networks and folds; bars: one standard deviation over the folds (population, ddof = 0).",
         alt=f"Dot plot of the selection's recall for each grade {_under(noise)}. "
         + " ".join(
             f"{line.label}: "
@@ -227,8 +227,8 @@ def mae_against_rate(results: StudyResults) -> list[Drawing]:
                     xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
                     error_bars=True,
                 ),
-                caption=f"MAE against the rate of {name} noise, mean over the last ten epochs (all, if fewer), networks and folds; "
-                "bars: one standard deviation over the folds (population, ddof = 0). Lower is better.",
+                caption=f"MAE against the rate of {name} noise, mean over the last ten epochs (all, if "
+                "fewer), networks and folds; bars: one standard deviation over the folds (population, ddof = 0). Lower is better.",
                 alt=f"Line chart of the mean absolute error against the rate of {name} noise. {_ends(lines)}",
             )
         )

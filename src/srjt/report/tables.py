@@ -234,8 +234,8 @@ def _caption(
     folds, seeds = len({fold for fold, _ in runs}), len({seed for _, seed in runs})
     over = f"{folds} fold{'s' * (folds != 1)}" + (f" and {seeds} seeds" if seeds > 1 else "")
     text = (
-        f"{split.capitalize()} {listed}, averaged over the last ten epochs (all, if fewer) and the networks; mean ± standard "
-        f"deviation (the population's, ddof = 0) over {over}. Best and second best {scope} are found among "
+        f"{split.capitalize()} {listed}, averaged over the last ten epochs (all, if fewer) and the networks; mean ± "
+        f"standard deviation (the population's, ddof = 0) over {over}. Best and second best {scope} are found among "
         "methods with the same runs."
     )
     if beside:
