@@ -228,7 +228,8 @@ def mae_against_rate(results: StudyResults) -> list[Drawing]:
                     error_bars=True,
                 ),
                 caption=f"MAE against the rate of {name} noise, mean over the last ten epochs (all, if "
-                "fewer), networks and folds; bars: one standard deviation over the folds (population, ddof = 0). Lower is better.",
+                "fewer), networks and folds; bars: one standard deviation over the folds (population, "
+                "ddof = 0). Lower is better.",
                 alt=f"Line chart of the mean absolute error against the rate of {name} noise. {_ends(lines)}",
             )
         )
