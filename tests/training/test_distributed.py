@@ -76,13 +76,19 @@ def test_the_same_weights_selection_and_metrics(
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 
+def epochs_written(out: Path) -> int:
+    path = out / "metrics.csv"
+    return int(read_metrics(path)["epoch"].max()) if path.exists() and path.read_text().count("\n") > 1 else 0
+
+
 def test_stopped_together_and_gone_on_with_alone(
     launcher: Any, labels: Path, alone: Path, tmp_path: Path
 ) -> None:
     """One process is told; both stop after the epoch. What they saved is a run like any other."""
     out = tmp_path / "run"
     pids = start_two(launcher, command(labels, out), tmp_path)
-    launcher.wait_until(pids[0], lambda: (out / "metrics.csv").exists())
+    # Not before an epoch is written: until the loop has begun, a signal ends a process at once.
+    launcher.wait_until(pids[0], lambda: epochs_written(out) >= 1)
     os.kill(pids[1], signal.SIGTERM)
     assert [launcher.wait(pid) for pid in pids] == [143, 143]
     assert launcher.wait(launcher.start(*command(labels, out), says=tmp_path / "says")) == 0
