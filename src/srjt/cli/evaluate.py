@@ -31,6 +31,8 @@ def evaluate(
     grade_column: options.GradeColumn = None,
     patient_column: options.PatientColumn = None,
     true_grade_column: options.TrueGradeColumn = None,
+    labels: options.Labels = None,
+    feature_columns: options.FeatureColumns = None,
     kind: options.Kind = None,
 ) -> None:
     """All metrics with 95 % intervals (by resampling patients), confusion matrix, calibration.
@@ -56,6 +58,8 @@ def evaluate(
         patient_column=patient_column,
         true_grade_column=true_grade_column,
         grades=list(trained.grades),
+        labels=labels,
+        feature_columns=feature_columns,
         kind=kind,
     )
     with options.writing(skipped):
@@ -70,14 +74,15 @@ def evaluate(
             write_json(out, found.to_dict())
 
     console = Console()
-    console.print(f"{found.samples:,} images, judged by their {found.judged_by}.")
+    what = "rows of features" if manifest.are_features else "images"
+    console.print(f"{found.samples:,} {what}, judged by their {found.judged_by}.")
     if not found.by_patient:
         console.print(
-            "No patient ids: the intervals resample images and are probably too narrow.", style="yellow"
+            f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"
         )
     if learnt := _learnt_from(run, manifest.ids):
         console.print(
-            f"{learnt:,} of them have the ids of samples that this run was trained on: if they are the same images, "
+            f"{learnt:,} of them have the ids of samples that this run was trained on: if they are the same samples, "
             "the numbers below look too good.",
             style="yellow",
         )

@@ -8,11 +8,14 @@ from typing import Annotated
 import typer
 
 from srjt.cli.data import options
+from srjt.errors import SrjtError
 
 
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    sources: Annotated[list[Path], typer.Argument(metavar="IMAGES", help="Image files, folders, or a CSV.")],
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="IMAGES", help="Image files, folders, or a CSV; or features.")
+    ],
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
     network: Annotated[
         str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
@@ -28,8 +31,10 @@ def predict(
     skipped: Annotated[Path, typer.Option(help="CSV list of the unreadable images.")] = Path("skipped.csv"),
     images: options.Images = None,
     image_column: options.ImageColumn = None,
+    feature_columns: options.FeatureColumns = None,
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
+    from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.unlabelled import read_images
     from srjt.training.predict import check_choices
     from srjt.training.predict import predict as predict_run
@@ -37,7 +42,12 @@ def predict(
 
     check_choices(network, decode)
     trained = load_run(run, device=device)
-    manifest = read_images(sources, images=images, image_column=image_column, grades=trained.grades)
+    if len(trained.in_shape) == 1:
+        if len(sources) > 1:
+            raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
+        manifest = read_ungraded_features(sources[0], feature_columns=feature_columns, grades=trained.grades)
+    else:
+        manifest = read_images(sources, images=images, image_column=image_column, grades=trained.grades)
     with options.decoding_bar() as decoded:
         table = predict_run(
             trained,
@@ -51,7 +61,8 @@ def predict(
         table.to_csv(out, index=False, float_format="%.6g")
     counts = table["grade"].value_counts()
     shares = ", ".join(f"{counts.get(name, 0):,} × {name}" for name in trained.grades)
-    typer.echo(f"{_images(len(table))}: {shares}. Written to {out}.")
+    what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
+    typer.echo(f"{what}: {shares}. Written to {out}.")
     if left_out := table.attrs["skipped"]:
         from srjt.data import Problem, write_problems
 

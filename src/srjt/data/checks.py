@@ -62,6 +62,8 @@ def check(
 
 def image_sizes(manifest: Manifest, *, sample: int = 500) -> list[tuple[int, int]]:
     """(width, height) of up to ``sample`` images, evenly spaced over the manifest; unreadable ones left out."""
+    if manifest.are_features:
+        return []
     if manifest.arrays is not None:
         return [(manifest.arrays.shape[2], manifest.arrays.shape[1])] * len(manifest)
     paths = manifest.paths[:: max(1, -(-len(manifest) // sample))]
@@ -106,7 +108,9 @@ def _identical(manifest: Manifest, fingerprints: Iterable[bytes | None]) -> list
         if len(rows) == 1:
             continue
         given = sorted({int(labels[row]) for row in rows})
-        detail = "same pixels as " + ", ".join(ids[row] for row in rows[1:])
+        detail = f"same {'features' if manifest.are_features else 'pixels'} as " + ", ".join(
+            ids[row] for row in rows[1:]
+        )
         if len(given) > 1:
             detail += "; grades " + " and ".join(manifest.grades[grade] for grade in given)
         if patients is not None and len({patients[row] for row in rows}) > 1:

@@ -1,4 +1,4 @@
-"""The way of the pixels from the store to the device, behind one interface."""
+"""The way of the pixels, or features, from the store to the device, behind one interface."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from srjt.data.features import Features
 from srjt.errors import SrjtError
 
 __all__ = ["Feed", "ResidentFeed", "StreamedFeed", "open_feed"]
 
+Samples: TypeAlias = npt.NDArray[np.uint8] | Features
+
 AHEAD = 4  # batches under way to the device, each gathered by its own thread
 
 
-def open_feed(pixels: npt.NDArray[np.uint8], *, device: torch.device | str, share: float = 0.5) -> Feed:
-    """The store ``pixels`` (N, H, W, 3) as batches on ``device``.
+def open_feed(pixels: Samples, *, device: torch.device | str, share: float = 0.5) -> Feed:
+    """The store ``pixels`` (N, H, W, 3), or features (N, F), as batches on ``device``.
 
     A GPU gets the whole store when it takes no more than ``share`` of the memory now free there, else it is
     streamed. On a CPU the memory map itself is the resident tensor: nothing is copied.
@@ -40,7 +43,8 @@ def open_feed(pixels: npt.NDArray[np.uint8], *, device: torch.device | str, shar
 
 
 class ResidentFeed:
-    """The whole store is one tensor on the device: ``pixels`` (N, H, W, 3) uint8, never to be written to.
+    """The whole store is one tensor on the device: ``pixels`` (N, H, W, 3) uint8 or (N, F) float32, never to be
+    written to.
 
     ``gather_crops`` can cut straight from it, also in a CUDA graph.
     """
@@ -51,7 +55,7 @@ class ResidentFeed:
         self.pixels = pixels
 
     def batches(self, rows: Tensor) -> Iterator[Tensor]:
-        """For each line of ``rows`` (steps, B), int64 on the CPU: (B, H, W, 3) uint8 on the device."""
+        """For each line of ``rows`` (steps, B), int64 on the CPU: (B, H, W, 3) or (B, F) on the device."""
         _check(rows, len(self.pixels))
         on_device = rows.to(self.pixels.device)  # once an epoch
         for step in on_device:
@@ -69,7 +73,7 @@ class StreamedFeed:
     resident = False
     pixels = None
 
-    def __init__(self, pixels: npt.NDArray[np.uint8], *, device: torch.device) -> None:
+    def __init__(self, pixels: Samples, *, device: torch.device) -> None:
         self._host = pixels
         self._device = device
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -113,14 +117,15 @@ class _Slot:
 
     def __init__(
         self,
-        host: npt.NDArray[np.uint8],
+        host: Samples,
         size: int,
         *,
         device: torch.device,
         copies: torch.cuda.Stream | None,
     ) -> None:
         self._host, self._device, self._copies = host, device, copies
-        self._buffer = torch.empty((size, *host.shape[1:]), dtype=torch.uint8, pin_memory=copies is not None)
+        kind = torch.uint8 if host.dtype == np.uint8 else torch.float32
+        self._buffer = torch.empty((size, *host.shape[1:]), dtype=kind, pin_memory=copies is not None)
         self._copied: torch.cuda.Event | None = None
 
     def fetch(self, rows: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
@@ -138,7 +143,7 @@ class _Slot:
         return batch, self._copied
 
 
-def _as_tensor(pixels: npt.NDArray[np.uint8]) -> Tensor:
+def _as_tensor(pixels: Samples) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable")  # we only ever read it
         return torch.from_numpy(pixels)

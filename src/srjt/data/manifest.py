@@ -24,7 +24,8 @@ class Manifest:
     ``table`` has one row per sample, index 0 … N−1, and the columns
 
     - ``id`` (str, unique): the sample's lasting name; noise and history are keyed by it
-    - ``image`` (str): path of the image below ``root`` (or absolute); a label when ``arrays`` is given
+    - ``image`` (str): path of the image below ``root`` (or absolute); when ``arrays`` is given, a label or
+      the path of the image that the features were made from
     - ``grade`` (int64): the label as given, possibly wrong
     - ``patient`` (str, optional column): who must not be split
     - ``true_grade`` (int64, optional column): known when the noise was injected by us
@@ -36,14 +37,17 @@ class Manifest:
     table: pd.DataFrame
     grades: tuple[str, ...]  # names, mildest first; a grade is an index into them
     root: Path = field(default_factory=Path)
-    arrays: npt.NDArray[np.generic] | None = None  # (N, H, W, 3) uint8 images held in memory
+    # in memory: (N, H, W, 3) uint8 images, or (N, F) float32 features, from which there is no way to images
+    arrays: npt.NDArray[np.generic] | None = None
+    made: str = ""  # how the features were made, as JSON, where that is known
 
     def __post_init__(self) -> None:
         missing = {"id", "image", "grade"} - set(self.table.columns)
         if missing:
             raise SrjtError(f"A manifest needs the columns id, image and grade; missing: {sorted(missing)}.")
         if self.arrays is not None and len(self.arrays) != len(self.table):
-            raise SrjtError(f"{len(self.arrays)} images but {len(self.table)} labels: they must be as many.")
+            what = "rows of features" if self.are_features else "images"
+            raise SrjtError(f"{len(self.arrays)} {what} but {len(self.table)} labels: they must be as many.")
         if not self.table["id"].is_unique:
             twice = self.table.loc[self.table["id"].duplicated(), "id"].iloc[0]
             raise SrjtError(f"Sample ids must be unique; {twice!r} occurs more than once.")
@@ -56,6 +60,11 @@ class Manifest:
     @property
     def num_classes(self) -> int:
         return len(self.grades)
+
+    @property
+    def are_features(self) -> bool:
+        """Whether the samples are rows of features (``arrays`` is (N, F)) rather than images."""
+        return self.arrays is not None and self.arrays.ndim == 2
 
     @property
     def labels(self) -> Ints:

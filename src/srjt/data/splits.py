@@ -15,7 +15,7 @@ import numpy.typing as npt
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["BY", "LeakageWarning", "Split", "folds", "official_split", "read_splits", "write_splits"]
+__all__ = ["BY", "LeakageWarning", "Split", "deal", "folds", "official_split", "read_splits", "write_splits"]
 
 Ints = npt.NDArray[np.int64]
 BY = ("stratified", "random")
@@ -43,25 +43,33 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "strat
 
     ``by="stratified"`` gives every part its share of patients of each highest grade, as the authors' published
     code does; ``"random"`` only of patients, as the paper says. The true grades count where they are known, so
-    that injected noise leaves the folds as they are. The result depends on the seed and the patients alone:
-    not on the rows' order, the platform or the version of a random generator.
+    that injected noise leaves the folds as they are.
     """
     if by not in BY:
         raise suggest("way to split", by, BY)
     if folds < 3:
         raise SrjtError(f"At least 3 folds are needed for train, validation and test, not {folds}.")
+    part = deal(manifest, parts=folds, seed=seed, by=by)
+    return [_fold(part, k, folds) for k in range(folds)]
+
+
+def deal(manifest: Manifest, *, parts: int, seed: int = 0, by: str = "stratified") -> Ints:
+    """(N,) the part, 0 … parts − 1, that each sample falls to: all samples of a patient to the same one.
+
+    The result depends on the seed and the patients alone: not on the rows' order, the platform or the version
+    of a random generator.
+    """
     owners = manifest.patients
     if owners is None:
         warnings.warn(
             "There are no patient ids: samples are split one by one, and leakage (images of one patient on two "
             "sides) cannot be excluded.",
             LeakageWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
         owners = manifest.ids
-    part_of = _deal(owners, _graded(manifest), parts=folds, seed=seed, stratified=by == "stratified")
-    part = np.array([part_of[owner] for owner in owners], dtype=np.int64)
-    return [_fold(part, k, folds) for k in range(folds)]
+    part_of = _deal(owners, _graded(manifest), parts=parts, seed=seed, stratified=by == "stratified")
+    return np.array([part_of[owner] for owner in owners], dtype=np.int64)
 
 
 def official_split(manifest: Manifest) -> Split:

@@ -1,4 +1,7 @@
-"""All images of a manifest, decoded once into one uint8 array that is memory-mapped from disk."""
+"""All images of a manifest, decoded once into one uint8 array that is memory-mapped from disk.
+
+Features (a manifest's rows of numbers) pass through: there is nothing to decode.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from srjt.data import build
 from srjt.data.build import Progress
 from srjt.data.decode import DECODER_VERSION, Resize, check_rule, read_image, resized
 from srjt.data.depth import Bytes
+from srjt.data.features import Features, as_features
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
 
@@ -33,9 +37,10 @@ FEW = 5  # bad images named in the error itself
 
 @dataclass(frozen=True, kw_only=True)
 class ImageStore:
-    """``pixels`` (N, size, size, 3) uint8, read-only; row i belongs to sample i of ``manifest``."""
+    """``pixels`` (N, size, size, 3) uint8, read-only, or (N, F) float32 features; row i belongs to sample i of
+    ``manifest``."""
 
-    pixels: npt.NDArray[np.uint8]
+    pixels: npt.NDArray[np.uint8] | Features
     manifest: Manifest
     skipped: list[tuple[str, str]] = field(default_factory=list)  # (id, reason) of what was left out
     path: Path | None = None  # the folder on disk; None for images that are held in memory
@@ -65,6 +70,8 @@ def open_store(
     if on_bad_image not in get_args(OnBadImage):
         raise suggest("choice for bad images", on_bad_image, get_args(OnBadImage))
     workers = workers or _cores()
+    if manifest.arrays is not None and manifest.are_features:
+        return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
     if manifest.arrays is not None:
         arrays = _checked(manifest.arrays)
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from srjt.errors import SrjtError, UnknownNameError, missing_extra, suggest
-from srjt.networks.small import mlp, tiny
+from srjt.networks.small import linear, mlp, tiny
 
 __all__ = ["Maker", "maker", "names", "takes_rows"]
 
@@ -44,7 +44,7 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
     """
     channels = in_shape[0]
     if name == "linear":
-        return nn.Identity
+        return partial(linear, inputs=channels)
     if name == "mlp":
         return partial(mlp, inputs=channels)
     if name == "tiny":

@@ -55,6 +55,7 @@ def assess(
 ) -> Assessment:
     """Judge ``run`` on ``data``: by the true grades where they are known, else by the given ones."""
     check_choices(network, decoding)
+    run.check_made(data.made)
     store = open_store(
         data,
         size=run.config.image_size,

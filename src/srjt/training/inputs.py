@@ -1,4 +1,4 @@
-"""From the image store to what a network sees: batches of one epoch, and centre crops for evaluation."""
+"""From the store to what a network sees: batches of one epoch, and centre crops for evaluation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ ROUND = 64  # evaluation batches are multiples of it: sides of similar size shar
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocess:
-    """uint8 pixels (B, H, W, 3) → what the network takes. Feature vectors (B, F) pass through as they are."""
+    """uint8 pixels (B, H, W, 3) → what the network takes. Features (B, F) pass through as they are, in float32
+    also beside bf16: rounding them before they are standardised could wipe out their differences."""
 
     crop: int
     dtype: torch.dtype = torch.float32
@@ -34,14 +35,14 @@ class Preprocess:
 
     def train(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         if pixels.ndim == 2:
-            return pixels.to(self.dtype)
+            return pixels
         if self.train_transform is not None:
             return self.train_transform(pixels.permute(0, 3, 1, 2))
         return self._cut(pixels, offsets, flips)
 
     def evaluate(self, pixels: Tensor) -> Tensor:
         if pixels.ndim == 2:
-            return pixels.to(self.dtype)
+            return pixels
         if self.eval_transform is not None:
             return self.eval_transform(pixels.permute(0, 3, 1, 2))
         centre = centre_crops(len(pixels), margin=pixels.shape[1] - self.crop)
@@ -110,6 +111,8 @@ class PlanBuffers(NamedTuple):
         number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
         rows, offsets, flips = (buffer.index_select(0, number)[0] for buffer in self)
         assert data.feed.pixels is not None
+        if data.feed.pixels.ndim == 2:
+            return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.labels[rows], rows)
         images = gather_crops(data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop)
         return Batch(normalise(images, dtype=preprocess.dtype), data.labels[rows], rows)
 

@@ -39,6 +39,7 @@ def predict(
 ) -> pd.DataFrame:
     """Predictions for every image of ``data`` (its grades are not looked at)."""
     config = run.config
+    run.check_made(data.made)
     store = open_store(
         data, size=config.image_size, resize=config.resize, on_bad_image=on_bad_image, progress=progress
     )

@@ -12,11 +12,14 @@ import numpy as np
 import pandas as pd
 import torch
 
+from srjt.data.features import as_features
 from srjt.data.feed import open_feed
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
 from srjt.data.store import OnBadImage, open_store
 from srjt.errors import SrjtError
+from srjt.networks import backbones
+from srjt.networks.small import standardise
 from srjt.training import checkpoint, cpu_tuning
 from srjt.training.committee import Committee
 from srjt.training.config import TrainConfig
@@ -31,7 +34,7 @@ from srjt.training.reporters import SilentReporter
 from srjt.training.state import weights
 from srjt.training.trained import NetworkMaker, Trained, build_committee, build_method, load_run
 
-__all__ = ["fingerprint", "train"]
+__all__ = ["fingerprint", "settle_split", "train"]
 
 
 def train(
@@ -53,7 +56,8 @@ def train(
 
     split: row positions of ``data``, or a function of the manifest that is left when bad images are skipped.
     out: the run's folder; an unfinished run of the same configuration is gone on with, a finished one opened.
-    network: a name, or a function without arguments that makes a module from images to features (B, F).
+    network: a name, or a function without arguments that makes a module from images (or rows of features)
+    to features (B, F); by default the data decide, as they do about the learning rate.
     transform, eval_transform: one's own, uint8 (B, 3, H, W) on the device → float, instead of the random
     crop and flip, and of the centre crop. settings: any field of TrainConfig, over ``config``.
 
@@ -65,11 +69,13 @@ def train(
     if isinstance(network, str):
         settings["network"] = network
     maker = None if network is None or isinstance(network, str) else network
-    config = (config or TrainConfig()).replace(**settings)
+    config = (config or TrainConfig()).replace(**settings).for_data(features=data.are_features)
+    _check_inputs(data, config, own_network=maker is not None, own_transform=transform or eval_transform)
     reporter = reporter or SilentReporter()
     chosen = choose_device(device)
     process = join(chosen)
     folder = None if out is None else Path(out)
+    method = build_method(config, num_classes=data.num_classes)
 
     store = open_store(
         data,
@@ -84,12 +90,11 @@ def train(
         names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
         listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""
         reporter.note(f"{len(store.skipped)} images that cannot be read are left out: {names}{listed}")
-    parts = _settle_split(split, manifest, skipped=bool(store.skipped))
-    method = build_method(config, num_classes=manifest.num_classes)
+    parts = settle_split(split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
 
     side = config.crop if transform is None else config.image_size
-    in_shape = (3, side, side)
+    in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
     facts = RunFacts(
         config=config,
         grades=manifest.grades,
@@ -100,6 +105,7 @@ def train(
             ).tolist(),
             "in_shape": list(in_shape),
             "fingerprint": fingerprint(manifest, parts),
+            **({"made": manifest.made} if manifest.made else {}),
         },
         own_network=maker is not None,
     )
@@ -108,6 +114,8 @@ def train(
         reporter.note(f"{folder} is finished already; nothing to do.")
         return _reopened(folder, device=device, network=maker, eval_transform=eval_transform)
     committee = build_committee(config, method, in_shape=in_shape, network=maker)
+    if manifest.are_features:
+        standardise(committee, as_features(store.pixels[parts.train]))
     if (
         folder is not None and process.leads
     ):  # only now: weights that cannot be had must not leave a run behind
@@ -120,7 +128,7 @@ def train(
         cpu = CpuSetting()
         if config.tune_cpu and not config.deterministic and process.world == 1:
             example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
-            name = config.network if maker is None else "own"
+            name = str(config.network) if maker is None else "own"
             cpu = cpu_tuning.find(committee.members[0], example, name=name)
         facts = replace(facts, cpu=cpu)
         if folder is not None and process.leads:
@@ -136,7 +144,12 @@ def train(
 
     reporter.note(
         _opening(
-            len(parts.train), committee, config, name="own network" if maker else None, device=chosen, amp=amp
+            f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
+            committee,
+            config,
+            name="own network" if maker else None,
+            device=chosen,
+            amp=amp,
         )
     )
     labels, true = manifest.labels, manifest.true_labels
@@ -177,7 +190,8 @@ def train(
             )
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
-                f"The GPU's memory does not suffice for batches of {config.batch_size} images of {side} px: lower "
+                f"The GPU's memory does not suffice for batches of {config.batch_size} samples of "
+                f"{'×'.join(map(str, in_shape))}: lower "
                 "--batch-size, choose --precision bf16, or give the images less of it with --set memory_share=0.2."
             ) from None
 
@@ -190,6 +204,8 @@ def train(
         config=config,
         grades=manifest.grades,
         preprocess=preprocess,
+        in_shape=in_shape,
+        made=manifest.made,
         device=chosen,
         cpu=facts.cpu,
         folder=folder,
@@ -200,7 +216,7 @@ def train(
 
 
 def _opening(
-    samples: int,
+    samples: str,
     committee: Committee,
     config: TrainConfig,
     *,
@@ -212,7 +228,7 @@ def _opening(
     size = sum(p.numel() for p in committee.members[0].parameters()) / 1e6
     precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
     return (
-        f"{samples:,} training images, {len(committee.members)} × {name or config.network} of {size:.2g} M weights, "
+        f"{samples}, {len(committee.members)} × {name or config.network} of {size:.2g} M weights, "
         f"{device_name(device)}, {precision}."
     )
 
@@ -250,6 +266,25 @@ def _reopened(folder: Path, **how: Any) -> Trained:
     return Trained(**{**vars(run), "metrics": read_metrics(folder / "metrics.csv"), "history": history})
 
 
+def _check_inputs(data: Manifest, config: TrainConfig, *, own_network: bool, own_transform: object) -> None:
+    """Features for networks that read rows, images for all others; known before anything is decoded."""
+    if data.are_features and own_transform is not None:
+        raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
+    name = str(config.network)
+    known = name in backbones.names() or name.startswith("timm:")
+    if own_network or not known or backbones.takes_rows(name) == data.are_features:
+        return  # who builds the network says what is wrong with an unknown name
+    if data.are_features:
+        raise SrjtError(
+            f"The network {config.network!r} reads images, but these data are rows of features: choose 'linear' or "
+            "'mlp', or leave the network open."
+        )
+    raise SrjtError(
+        f"The network {config.network!r} reads rows of features, but these data are images: choose 'resnet18' or "
+        "another network for images, or leave the network open."
+    )
+
+
 def _check_samples(manifest: Manifest, parts: Split) -> None:
     if len(parts.train) < 2:
         raise SrjtError(f"There are {len(parts.train)} training samples: at least two are needed.")
@@ -263,7 +298,7 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
 
 
 def fingerprint(manifest: Manifest, parts: Split) -> str:
-    """A hash of who is learnt from, with which labels, and who is evaluated."""
+    """A hash of who is learnt from, with which labels, and who is evaluated; of features also their values."""
     digest = hashlib.blake2b(digest_size=16)
     ids, labels, true = manifest.ids, manifest.labels, manifest.true_labels
     for name, rows in parts.sides().items():
@@ -271,10 +306,12 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
         for row in rows:
             truth = "" if true is None else int(true[row])
             digest.update(f"{ids[row]}\0{int(labels[row])}\0{truth}\n".encode())
+        if manifest.arrays is not None and manifest.are_features:
+            digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
     return digest.hexdigest()
 
 
-def _settle_split(
+def settle_split(
     split: Split | Callable[[Manifest], Split] | None, manifest: Manifest, *, skipped: bool
 ) -> Split:
     if split is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,8 @@ import torch
 from torch import nn
 
 from srjt import methods, networks
-from srjt.data.feed import open_feed
+from srjt.data.features import as_features
+from srjt.data.feed import Samples, open_feed
 from srjt.errors import SrjtError
 from srjt.methods import Method
 from srjt.training import checkpoint
@@ -40,6 +42,8 @@ class Trained:
     config: TrainConfig
     grades: tuple[str, ...]
     preprocess: Preprocess
+    in_shape: tuple[int, ...]  # one sample as the networks take it: (3, H, W) or (F,)
+    made: str = ""  # how the features were made, where that is known
     device: torch.device
     cpu: CpuSetting | None = None
     folder: Path | None = None
@@ -47,10 +51,12 @@ class Trained:
     history: pd.DataFrame = field(default_factory=pd.DataFrame)  # one row per training sample
     skipped: tuple[tuple[str, str], ...] = ()  # (id, reason) of images that could not be read
 
-    def probabilities(
-        self, pixels: npt.NDArray[np.uint8]
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """uint8 images (N, H, W, 3) of the store's size → (K, N, C) probabilities and (K, N) grades, by network."""
+    def probabilities(self, pixels: Samples) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """uint8 images (N, H, W, 3) of the store's size, or features (N, F) → (K, N, C) probabilities and (K, N)
+        grades, by network."""
+        self._check(pixels)
+        if pixels.ndim == 2:
+            pixels = as_features(pixels)
         feed = open_feed(pixels, device=self.device, share=self.config.memory_share)
         with applied(self.cpu, self.networks):
             probabilities, grades = predict_probabilities(
@@ -64,13 +70,36 @@ class Trained:
             )
         return probabilities.numpy(), grades.numpy()
 
+    def check_made(self, made: str) -> None:
+        """Refuse features made in another way, where both ways are known: numbers alone would not tell."""
+        if self.made and made and _way(self.made) != _way(made):
+            raise SrjtError(
+                f"This run was trained on features made otherwise ({self.made}) than these ({made}): make them in the "
+                "same way with srjt features."
+            )
+
+    def _check(self, pixels: Samples) -> None:
+        learnt = f"rows of {self.in_shape[0]} features" if len(self.in_shape) == 1 else "images"
+        given = f"rows of {pixels.shape[1]} features" if pixels.ndim == 2 else "images"
+        if learnt != given:
+            raise SrjtError(f"This run was trained on {learnt}: it cannot be applied to {given}.")
+
+
+def _way(made: str) -> object:
+    """How features were made, whichever version of srjt did it."""
+    try:
+        facts = json.loads(made)
+        return {name: value for name, value in facts.items() if name != "srjt"}
+    except (ValueError, AttributeError):
+        return made
+
 
 def build_method(config: TrainConfig, *, num_classes: int) -> Method:
     try:
         return methods.create(
             config.method,
             num_classes=num_classes,
-            noise_rate=config.noise_rate,
+            noise_rate=config.settled_rate,
             transition=config.transition,
             convention=config.convention,
             **config.method_options,
@@ -90,6 +119,8 @@ def build_committee(
     with_weights: bool = True,
 ) -> Committee:
     """The method's networks, each from a seed of its own: pretrained ones differ in their heads only."""
+    name = network or config.network
+    assert name is not None, "decided by for_data before networks are built"
     pretrained: bool | str | None = None
     if with_weights and network is None and config.network not in ("tiny", "tiny-gn", "linear", "mlp"):
         pretrained = config.weights if config.weights is not None else config.pretrained
@@ -97,7 +128,7 @@ def build_committee(
         pretrained = config.weights
     members = [
         networks.build(
-            network or config.network,
+            name,
             head=lambda features: method.head(features, method.num_classes),
             in_shape=in_shape,
             pretrained=pretrained,
@@ -158,6 +189,8 @@ def load_run(
             channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
             eval_transform=eval_transform,
         ),
+        in_shape=shape,
+        made=str(facts.data.get("made", "")),
         device=chosen,
         cpu=facts.cpu,
         folder=path,

@@ -25,7 +25,8 @@ def corrupt(
     rho: Annotated[float | None, typer.Option(help="The paper's ρ, instead of --rate.")] = None,
     seed: Annotated[int, typer.Option(help="Same seed and ids, same labels, on every machine.")] = 0,
     out: Annotated[
-        Path | None, typer.Option(help="CSV file; else named after the source, in this folder.")
+        Path | None,
+        typer.Option(help="CSV file (or .npz for features); else named after the source, in this folder."),
     ] = None,
     include_test: Annotated[
         bool, typer.Option("--include-test", help="Also where the split column says test.")
@@ -38,6 +39,8 @@ def corrupt(
     patient_column: options.PatientColumn = None,
     split_column: options.SplitColumn = None,
     grades: options.Grades = None,
+    labels: options.Labels = None,
+    feature_columns: options.FeatureColumns = None,
     kind: options.Kind = None,
 ) -> None:
     """Write a copy of the labels with noise: the column grade has it, true_grade the truth.
@@ -49,16 +52,13 @@ def corrupt(
     from rich.console import Console
 
     from srjt.data import read, settle
+    from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
     from srjt.ordinal import noise as noises
+    from srjt.training.checkpoint import write_atomically
 
     if (rate is None) == (rho is None):
         raise SrjtError("Say how much noise: either --rate or --rho.")
-    out = out or Path(
-        f"{source.stem}_{noise}_{f'rho{rho:g}' if rate is None else f'{rate:g}'}_seed{seed}.csv"
-    )
-    if out.exists() and out.resolve() == source.resolve():
-        raise SrjtError(f"{out} is the source itself: the clean labels must stay; choose another --out.")
     reading = read(
         source,
         images=images,
@@ -67,8 +67,15 @@ def corrupt(
         patient_column=patient_column,
         split_column=split_column,
         grades=options.listed(grades),
+        labels=labels,
+        feature_columns=feature_columns,
         kind=kind,
     )
+    suffix = ".npz" if reading.manifest.are_features else ".csv"
+    name = f"{source.stem}_{noise}_{f'rho{rho:g}' if rate is None else f'{rate:g}'}_seed{seed}{suffix}"
+    out = out or Path(name)
+    if out.exists() and out.resolve() == source.resolve():
+        raise SrjtError(f"{out} is the source itself: the clean labels must stay; choose another --out.")
     with options.writing(skipped):
         clean = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
     if clean.true_labels is not None:
@@ -90,7 +97,10 @@ def corrupt(
     noisy = clean.labels
     noisy[~spared] = noises.corrupt(hit.labels, matrix, seed=seed, ids=hit.ids)
     with options.writing(out):
-        write_table(clean.with_noisy_labels(noisy), out)
+        if clean.are_features and out.suffix == ".npz":
+            write_atomically(out, pack_features(clean.with_noisy_labels(noisy)))
+        else:  # of features the labels alone, for --labels
+            write_table(clean.with_noisy_labels(noisy), out)
 
     report = noises.report(hit.labels, noisy[~spared], matrix)
     Console().print(_table(report, clean.grades))

@@ -23,6 +23,8 @@ def inspect(
     true_grade_column: options.TrueGradeColumn = None,
     split_column: options.SplitColumn = None,
     grades: options.Grades = None,
+    labels: options.Labels = None,
+    feature_columns: options.FeatureColumns = None,
     kind: options.Kind = None,
     sheet: Annotated[Path, typer.Option(help="Examples per grade, as a PNG picture.")] = Path(
         "contact_sheet.png"
@@ -57,6 +59,8 @@ def inspect(
         true_grade_column=true_grade_column,
         split_column=split_column,
         grades=options.listed(grades),
+        labels=labels,
+        feature_columns=feature_columns,
         kind=kind,
     )
     manifest = reading.manifest
@@ -64,7 +68,7 @@ def inspect(
     for note in reading.notes:
         console.print(f"• {note}", markup=False, highlight=False, soft_wrap=True)
     console.print(options.grade_table(manifest))
-    for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest)):
+    for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
         console.print(line, markup=False, highlight=False)
 
     problems = [*reading.problems, *_check(manifest, folds=folds, decode=decode)]
@@ -75,7 +79,7 @@ def inspect(
         console.print(f"The full list of problems: {problems_file}", markup=False, highlight=False)
     else:
         console.print("No problems found." if decode else "No problems found (images not read).")
-    if decode:
+    if decode and not manifest.are_features:
         from srjt.data.contact_sheet import contact_sheet
 
         picture = contact_sheet(manifest)
@@ -101,9 +105,10 @@ def _patients(manifest: Manifest) -> list[str]:
         return []
     counts = sorted(Counter(manifest.patients).values())
     middle = counts[len(counts) // 2]
+    what = "Rows" if manifest.are_features else "Images"
     if counts[0] == counts[-1]:
-        return [f"Images per patient: {middle}"]
-    return [f"Images per patient: {counts[0]} to {counts[-1]}, median {middle}"]
+        return [f"{what} per patient: {middle}"]
+    return [f"{what} per patient: {counts[0]} to {counts[-1]}, median {middle}"]
 
 
 def _splits(manifest: Manifest) -> list[str]:
@@ -111,6 +116,24 @@ def _splits(manifest: Manifest) -> list[str]:
         return []
     counts = Counter(side or "none" for side in manifest.table["split"])
     return ["Published split: " + ", ".join(f"{side} {count:,}" for side, count in counts.items())]
+
+
+def _features(manifest: Manifest) -> list[str]:
+    """What tells at a glance whether the numbers are what one thinks: their spread, and columns that say nothing."""
+    import numpy as np
+
+    if manifest.arrays is None or not manifest.are_features:
+        return []
+    x = manifest.arrays.astype(np.float64)
+    low, middle, high = np.quantile(x.std(axis=0), [0.0, 0.5, 1.0])
+    lines = [
+        f"Features: {x.shape[1]:,} columns from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
+        f"{np.mean(x == 0):.0%} zeros",
+        f"Standard deviation per column: {low:.4g} to {high:.4g}, median {middle:.4g}",
+    ]
+    if constant := int(np.sum(np.ptp(x, axis=0) == 0)):
+        lines.append(f"{constant:,} columns never change: they say nothing, and do no harm.")
+    return lines
 
 
 def _sizes(manifest: Manifest) -> list[str]:

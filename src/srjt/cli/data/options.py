@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from srjt.data import Manifest, Problem
 
 __all__ = [
+    "FeatureColumns",
     "GradeColumn",
     "Grades",
     "ImageColumn",
     "Images",
     "Kind",
+    "Labels",
     "OnBadImage",
     "PatientColumn",
     "Source",
@@ -44,7 +46,8 @@ Source = Annotated[
     Path,
     typer.Argument(
         metavar="SOURCE",
-        help="A CSV, TSV or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST .npz file.",
+        help="A CSV, TSV or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST .npz file; "
+        "features (.npz, .npy).",
     ),
 ]
 Images = Annotated[
@@ -73,7 +76,21 @@ Grades = Annotated[
 Kind = Annotated[
     str | None,
     typer.Option(
-        metavar="KIND", help="table, folders, limuc, dr, medmnist; else recognised.", rich_help_panel=PANEL
+        metavar="KIND",
+        help="table, folders, limuc, dr, medmnist, features; else recognised.",
+        rich_help_panel=PANEL,
+    ),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Table of grades for features: by id, or row by row.", rich_help_panel=PANEL
+    ),
+]
+FeatureColumns = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PATTERN", help="Columns of a table that are features: 'f*'.", rich_help_panel=PANEL
     ),
 ]
 OnBadImage = Annotated[
@@ -137,7 +154,7 @@ def grade_table(manifest: Manifest) -> Table:
 
     table = Table(title=None)
     table.add_column("grade", no_wrap=True)
-    for column in ("images", "share"):
+    for column in ("rows" if manifest.are_features else "images", "share"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column("", width=24, no_wrap=True)
     patients = manifest.patients

@@ -35,6 +35,8 @@ def split(
     patient_column: options.PatientColumn = None,
     true_grade_column: options.TrueGradeColumn = None,
     grades: options.Grades = None,
+    labels: options.Labels = None,
+    feature_columns: options.FeatureColumns = None,
     kind: options.Kind = None,
 ) -> None:
     """Deal the patients into folds with train, validation and test; no patient is ever on two sides.
@@ -55,6 +57,8 @@ def split(
         patient_column=patient_column,
         true_grade_column=true_grade_column,
         grades=options.listed(grades),
+        labels=labels,
+        feature_columns=feature_columns,
         kind=kind,
     )
     with options.writing(skipped):

@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from srjt.data.sources import dr, folders, limuc, medmnist, table
+from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
 from srjt.errors import SrjtError, suggest
 
 __all__ = ["KINDS", "Reading", "from_arrays", "read"]
 
-KINDS = ("table", "folders", "limuc", "dr", "medmnist")
+KINDS = ("table", "folders", "limuc", "dr", "medmnist", "features")
 
 
 def read(
@@ -26,21 +26,25 @@ def read(
     true_grade_column: str | None = None,
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    feature_columns: str | Sequence[str] | None = None,
     kind: str | None = None,
 ) -> Reading:
-    """Read a table (CSV, TSV, Parquet), a folder (per grade, LIMUC's, Kaggle DR's) or a MedMNIST file.
+    """Read a table (CSV, TSV, Parquet), a folder (per grade, LIMUC's, Kaggle DR's), a MedMNIST file or features.
 
     ``images``: the folder that image names are relative to; else the table's own. ``*_column``: else found by
-    name. ``grades``: from mild to severe; else integers or names that end in numbers. ``kind``: one of
-    ``KINDS``; else recognised. Rows that cannot be used are not in the manifest but among the problems.
-    Whether the images can be read is for ``check`` to say.
+    name. ``grades``: from mild to severe; else integers or names that end in numbers. ``labels``: a table with the
+    grades of features. ``feature_columns``: a pattern (``f*``) for the columns of a table that are features.
+    ``kind``: one of ``KINDS``; else recognised. Rows that cannot be used are not in the manifest but among the
+    problems. Whether the images can be read is for ``check`` to say.
     """
     path = Path(source)
     if not path.exists():
         raise SrjtError(f"{path} does not exist.")
     if kind is not None and kind not in KINDS:
         raise suggest("kind of source", kind, KINDS)
-    kind = kind or _recognise(path)
+    about_features = labels is not None or feature_columns is not None
+    kind = kind or ("features" if about_features else _recognise(path))
     folder = None if images is None else Path(images)
     if folder is not None and not folder.is_dir():
         raise SrjtError(f"The folder of images {folder} does not exist.")
@@ -51,6 +55,19 @@ def read(
         "true_grade_column": true_grade_column,
         "split_column": split_column,
     }
+    if kind == "features":
+        roles = {name.removesuffix("_column"): column for name, column in columns.items()}
+        return features.read_features(
+            path,
+            labels=None if labels is None else Path(labels),
+            feature_columns=feature_columns,
+            columns=roles,
+            images=folder,
+            grades=grades,
+        )
+    if about_features:
+        option = "labels" if labels is not None else "feature-columns"
+        raise SrjtError(f"--{option} is for features, but {path} was taken as {kind}; --kind says otherwise.")
     if kind == "table":
         return table.read_table(_table_in(path), images=folder, grades=grades, **columns)
     told = [name for name, column in columns.items() if column is not None]
@@ -75,11 +92,13 @@ def _recognise(path: Path) -> str:
         if (path / "labels.csv").is_file():
             return "table"
         return "limuc" if limuc.find_patients(path) else "folders"
+    if feature_files.holds_features(path):
+        return "features"
     if path.suffix.lower() == ".npz":
         return "medmnist"
     if path.suffix.lower() in table.TABLE_SUFFIXES:
         return "table"
-    known = ", ".join((*table.TABLE_SUFFIXES, ".npz"))
+    known = ", ".join((*table.TABLE_SUFFIXES, *feature_files.FEATURE_SUFFIXES))
     raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
 
 

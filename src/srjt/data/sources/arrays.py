@@ -1,4 +1,4 @@
-"""Images and grades that are already in memory."""
+"""Images, or features, and grades that are already in memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.features import as_features
 from srjt.data.grades import as_text
 from srjt.data.sources.assemble import SIDES, Reading, assemble
 from srjt.errors import SrjtError
@@ -26,14 +27,23 @@ def from_arrays(
     ids: Sequence[object] | npt.NDArray[np.generic] | None = None,
     names: Sequence[str] | None = None,
 ) -> Reading:
-    """A reading of ``images`` (N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8 with ``grades`` (N,).
+    """A reading of ``images`` (N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8, or of features (N, F), with
+    ``grades`` (N,).
 
     ``names`` lists the grades from mild to severe; the other arguments have one entry per image.
     """
-    pixels = as_colour(np.asarray(images))
+    given_arrays = np.asarray(images)
+    if given_arrays.ndim == 2:
+        pixels: npt.NDArray[np.generic] = as_features(given_arrays)
+        what, size = "rows of features", f"{len(pixels):,} rows of {pixels.shape[1]:,} features in memory"
+    else:
+        pixels = as_colour(given_arrays)
+        what, size = "images", f"{len(pixels):,} images of {pixels.shape[2]}×{pixels.shape[1]} in memory"
     columns = {"grade": grades, "patient": patients, "true_grade": true_grades, "split": split, "id": ids}
     given = {
-        name: _texts(values, name, len(pixels)) for name, values in columns.items() if values is not None
+        name: _texts(values, name, count=len(pixels), what=what)
+        for name, values in columns.items()
+        if values is not None
     }
     given.setdefault("id", [str(row) for row in range(len(pixels))])
     if len(set(given["id"])) < len(pixels):
@@ -49,7 +59,7 @@ def from_arrays(
         root=Path(),
         grades=names,
         lines=[f"sample {name}" for name in given["id"]],
-        notes=[f"{len(pixels):,} images of {pixels.shape[2]}×{pixels.shape[1]} in memory"],
+        notes=[size],
         arrays=pixels,
     )
 
@@ -70,11 +80,13 @@ def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     return images if images.shape[-1] == 3 else np.repeat(images, 3, axis=-1)
 
 
-def _texts(values: Sequence[object] | npt.NDArray[np.generic], name: str, count: int) -> list[str]:
+def _texts(
+    values: Sequence[object] | npt.NDArray[np.generic], name: str, *, count: int, what: str
+) -> list[str]:
     # Element by element: an array of [1, None] would turn its numbers into floats.
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(listed) != count:
-        raise SrjtError(f"{count:,} images but {len(listed):,} entries in {name}: they must be as many.")
+        raise SrjtError(f"{count:,} {what} but {len(listed):,} entries in {name}: they must be as many.")
     if any(isinstance(value, list) for value in listed):
-        raise SrjtError(f"{name} must have one entry per image, not a row of several.")
+        raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
     return [as_text(value) for value in listed]

@@ -87,7 +87,8 @@ def assemble(
         table.loc[unknown, "patient"] = "unknown: " + table.loc[unknown, "id"]
     if "split" in table:
         table["split"] = table["split"].str.casefold().map(lambda side: SIDES.get(side, ""))
-    found += _drop_repeated(table, keep, lines, grading.names)
+    if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image
+        found += _drop_repeated(table, keep, lines, grading.names)
 
     if not keep.any():
         raise SrjtError(f"None of the {len(table):,} rows can be used; the first: {found[0].detail}.")

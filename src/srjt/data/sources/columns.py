@@ -30,7 +30,11 @@ REQUIRED = ("image", "grade")
 
 
 def choose_columns(
-    columns: Sequence[str], given: Mapping[str, str | None], *, source: str
+    columns: Sequence[str],
+    given: Mapping[str, str | None],
+    *,
+    source: str,
+    required: Sequence[str] = REQUIRED,
 ) -> tuple[dict[str, str], list[str]]:
     """The column of each role, and a note on each choice.
 
@@ -54,7 +58,7 @@ def choose_columns(
             passed_over = [repr(column) for column in free[1:] if column.casefold() != "id"]
             others = f", not {', '.join(passed_over)}" if passed_over else ""
             notes.append(f"{role.replace('_', ' ')}: column {free[0]!r} (by its name{others})")
-        elif role in REQUIRED:
+        elif role in required:
             raise SrjtError(
                 f"No column of {source} looks like the {role}: name it with --{role}-column "
                 f"({role}_column in Python). Columns: {', '.join(columns)}."

@@ -19,7 +19,17 @@ from srjt.data.sources.assemble import SIDES, Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.errors import SrjtError, missing_extra
 
-__all__ = ["TABLE_SUFFIXES", "Loaded", "load", "locate_images", "read_table", "write_table"]
+__all__ = [
+    "CANONICAL",
+    "TABLE_SUFFIXES",
+    "Loaded",
+    "load",
+    "locate_images",
+    "read_parquet",
+    "read_table",
+    "settle_split",
+    "write_table",
+]
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 CANONICAL = ("id", "image", "grade", "patient", "true_grade", "split")
@@ -55,7 +65,7 @@ def read_table(
         "split": split_column,
     }
     chosen, notes = choose_columns(list(loaded.frame.columns), given, source=path.name)
-    notes = _settle_split(loaded.frame, chosen, notes, told=split_column is not None)
+    notes = settle_split(loaded.frame, chosen, notes, told=split_column is not None)
 
     root = (images or path.parent).absolute()
     rows = pd.DataFrame({role: loaded.frame[column] for role, column in chosen.items()})
@@ -175,7 +185,7 @@ def _ids(frame: pd.DataFrame, taken: set[str], names: list[str]) -> tuple[list[s
     return names, None
 
 
-def _settle_split(frame: pd.DataFrame, chosen: dict[str, str], notes: list[str], *, told: bool) -> list[str]:
+def settle_split(frame: pd.DataFrame, chosen: dict[str, str], notes: list[str], *, told: bool) -> list[str]:
     """Drop a split column that was only guessed and does not speak of train, validation and test."""
     if "split" not in chosen:
         return notes
@@ -199,14 +209,18 @@ def _refuse_repeated(columns: Sequence[str], path: Path) -> None:
 
 
 def _load_parquet(path: Path) -> Loaded:
+    frame = read_parquet(path)
+    text = pd.DataFrame({str(column): frame[column].map(as_text).astype(str) for column in frame.columns})
+    return Loaded(frame=text, lines=[f"row {row + 1}" for row in range(len(text))], problems=[])
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """A Parquet file as it is, rows numbered from 0."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
         raise missing_extra("pyarrow", "parquet", "Reading Parquet files") from None
     try:
-        frame = pd.read_parquet(path, engine="pyarrow")
+        return pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
     except (OSError, ValueError) as problem:  # pyarrow's own errors derive from these
         raise SrjtError(f"{path} cannot be read as Parquet: {problem}.") from None
-    text = pd.DataFrame({str(column): frame[column].map(as_text).astype(str) for column in frame.columns})
-    text = text.reset_index(drop=True)
-    return Loaded(frame=text, lines=[f"row {row + 1}" for row in range(len(text))], problems=[])

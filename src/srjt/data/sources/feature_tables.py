@@ -1,0 +1,142 @@
+"""Features in the columns of a table, or as lists in one of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from srjt.data.features import Features, as_features
+from srjt.data.grades import as_text
+from srjt.data.sources.table import load, read_parquet
+from srjt.errors import SrjtError
+
+__all__ = ["NAMES", "FeatureTable", "list_column", "load_feature_table"]
+
+NAMES = ("features", "feature", "embeddings", "embedding")  # of the array, or of the column of lists
+NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureTable:
+    features: Features
+    frame: pd.DataFrame  # N rows: the other columns, as text
+    lines: list[str]  # (N,) where each row stands in the file
+    said: str  # where the features were found
+
+
+def load_feature_table(path: Path, feature_columns: str | Sequence[str] | None) -> FeatureTable:
+    """A CSV, TSV or Parquet file of features; feature_columns: patterns of their columns, else found by name."""
+    if path.suffix.lower() == ".parquet":
+        frame = read_parquet(path)
+        lines = [f"row {row + 1}" for row in range(len(frame))]
+    else:
+        loaded = load(path)
+        frame, lines = loaded.frame, loaded.lines
+        if loaded.problems:
+            raise SrjtError(f"{path}, {loaded.problems[0].where}: {loaded.problems[0].detail}.")
+    listed = list_column(path) if feature_columns is None else None
+    if listed is not None:
+        taken, said = [listed], f"the lists in column {listed!r}"
+        array = _unrolled(frame[listed], path=path, lines=lines)
+    else:
+        taken = _matching([str(column) for column in frame.columns], feature_columns, source=path.name)
+        said = f"columns {taken[0]} … {taken[-1]}"
+        array = _numbers(frame[taken], path=path, lines=lines)
+    features = as_features(array, what=f"The features in {path.name}")
+    rest = frame.drop(columns=taken)
+    return FeatureTable(
+        features=features,
+        frame=pd.DataFrame({str(column): rest[column].map(as_text).astype(str) for column in rest}),
+        lines=lines,
+        said=said,
+    )
+
+
+def list_column(path: Path) -> str | None:
+    """The column of a table that holds a list of features in each cell, if there is one."""
+    if path.suffix.lower() == ".parquet":
+        try:
+            import pyarrow
+            from pyarrow import parquet
+
+            schema = parquet.read_schema(path)
+        except (ImportError, OSError, ValueError):
+            return None  # whoever reads it will say what is wrong
+        lists = {field.name for field in schema if pyarrow.types.is_nested(field.type)}
+    else:
+        try:
+            with path.open(newline="", encoding="utf-8-sig") as file:
+                beginning = file.readline() + file.readline()
+        except (OSError, UnicodeDecodeError):
+            return None
+        if "[" not in beginning:
+            return None
+        frame = load(path).frame
+        lists = {column for column in frame.columns if frame[column].iloc[0].startswith("[")}
+    return next((name for name in NAMES if name in lists), None)
+
+
+def _matching(columns: Sequence[str], patterns: str | Sequence[str] | None, *, source: str) -> list[str]:
+    """The columns that hold features, in the table's order."""
+    if patterns is None:
+        taken = [column for column in columns if NUMBERED.match(column)]
+        if len(taken) < 2:
+            raise SrjtError(
+                f"Which columns of {source} are features cannot be known from their names: say so with "
+                "--feature-columns 'f*' (feature_columns in Python), or name a column of lists features."
+            )
+        return taken
+    wanted = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
+    taken = []
+    for pattern in wanted:
+        fitting = [column for column in columns if fnmatchcase(column, pattern)]
+        if not fitting:
+            shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
+            raise SrjtError(f"No column of {source} fits --feature-columns {pattern!r}; it has {shown}.")
+        taken += fitting
+    return [column for column in columns if column in set(taken)]
+
+
+def _numbers(frame: pd.DataFrame, *, path: Path, lines: Sequence[str]) -> npt.NDArray[np.generic]:
+    """(N, F); a cell that is no number is named."""
+    try:
+        return frame.to_numpy(dtype=np.float64)
+    except (TypeError, ValueError):
+        for column in frame.columns:
+            numbers = pd.to_numeric(frame[column], errors="coerce")
+            strange = np.flatnonzero(
+                numbers.isna().to_numpy() & (frame[column].map(as_text) != "nan").to_numpy()
+            )
+            if len(strange):
+                row = int(strange[0])
+                raise SrjtError(
+                    f"{path}, {lines[row]}: {str(frame[column].iloc[row])!r} in the feature column {column!r} is not a "
+                    "number."
+                ) from None
+        raise
+
+
+def _unrolled(cells: pd.Series[Any], *, path: Path, lines: Sequence[str]) -> npt.NDArray[np.generic]:
+    """A column of lists, or of texts such as "[0.1, 0.2]", as (N, F)."""
+    rows: list[Features] = []
+    for line, cell in zip(lines, cells, strict=True):
+        try:
+            row = np.asarray(json.loads(cell) if isinstance(cell, str) else cell, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise SrjtError(
+                f"{path}, {line}: the column {cells.name!r} must hold a list of numbers."
+            ) from None
+        if row.ndim != 1 or (rows and row.shape != rows[0].shape):
+            size = f", as the first row, which has {len(rows[0])}" if rows else ""
+            raise SrjtError(f"{path}, {line}: the column {cells.name!r} must hold a list of numbers{size}.")
+        rows.append(row)
+    return np.stack(rows)

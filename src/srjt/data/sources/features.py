@@ -1,0 +1,204 @@
+"""Embeddings made elsewhere, or by ``srjt features``: .npz, .npy with a table of labels, Parquet or CSV."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from srjt.data.features import as_features
+from srjt.data.grades import as_text
+from srjt.data.manifest import Manifest
+from srjt.data.sources.assemble import Reading, assemble
+from srjt.data.sources.columns import choose_columns
+from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
+from srjt.data.sources.table import CANONICAL, load, settle_split
+from srjt.errors import SrjtError
+
+__all__ = ["pack_features", "read_features", "read_ungraded_features"]
+
+
+def read_features(
+    path: Path,
+    *,
+    labels: Path | None = None,
+    feature_columns: str | Sequence[str] | None = None,
+    columns: Mapping[str, str | None] | None = None,
+    images: Path | None = None,
+    grades: Sequence[str] | None = None,
+) -> Reading:
+    """Features (N, F) with their grades.
+
+    labels: a table of grades, matched by id where both have ids, else row by row; a .npy file's own is the CSV
+    file of the same name. feature_columns: of a table, a pattern or several (``f*``). columns: role → column, as
+    told by a person; else found by name.
+    """
+    found = open_features(path, feature_columns)
+    beside = path.with_suffix(".csv")
+    if labels is None and path.suffix.lower() == ".npy" and beside.is_file():
+        labels = beside
+    if labels is not None:
+        found = _joined(found, labels, path)
+    if not len(found.frame.columns):
+        raise SrjtError(
+            f"{path} holds features but no grades: give them as an array named grades (.npz), in {beside.name} beside "
+            "it, or in any table with --labels FILE (labels=… in Python)."
+        )
+    told = dict(columns or {})
+    chosen, notes = choose_columns(
+        list(found.frame.columns), told, source=(labels or path).name, required=("grade",)
+    )
+    notes = settle_split(found.frame, chosen, notes, told=told.get("split") is not None)
+    reading = assemble(
+        _rows(found, chosen),
+        kind="features",
+        root=(images or path.parent).absolute(),
+        grades=grades if grades is not None else found.names,
+        lines=found.lines,
+        notes=[*found.notes, *notes],
+        arrays=found.features,
+    )
+    return replace(reading, manifest=replace(reading.manifest, made=found.made))
+
+
+def read_ungraded_features(
+    path: Path, *, feature_columns: str | Sequence[str] | None = None, grades: tuple[str, ...] = ("0", "1")
+) -> Manifest:
+    """The features of a file whose grades, if it has any, do not matter: all become the mildest."""
+    found = open_features(path, feature_columns)
+    chosen, _ = choose_columns(list(found.frame.columns), {}, source=path.name, required=())
+    rows = _rows(found, {role: column for role, column in chosen.items() if role == "image"})
+    table = rows[["id", "image"]].assign(grade=0)
+    return Manifest(
+        table=table, grades=grades, root=path.parent.absolute(), arrays=found.features, made=found.made
+    )
+
+
+def pack_features(manifest: Manifest) -> bytes:
+    """A manifest of features as a .npz file that ``read_features`` understands, grades by their names.
+
+    Image paths become absolute: they are for people to look at.
+    """
+    assert manifest.arrays is not None
+    assert manifest.are_features
+    table = manifest.table
+    contents: dict[str, npt.NDArray[np.generic]] = {"features": as_features(manifest.arrays)}
+    for column in table.columns:
+        texts = [as_text(value) for value in table[column]]
+        if column in ("grade", "true_grade"):
+            texts = [manifest.grades[grade] for grade in table[column]]
+        elif column == "image":
+            texts = [_absolute(manifest.root, name) for name in texts]
+        contents[_plural(str(column))] = np.array(texts, dtype=str)
+    contents["grade_names"] = np.array(manifest.grades, dtype=str)
+    contents["made"] = np.array(manifest.made, dtype=str)
+    buffer = io.BytesIO()
+    # As numpy.savez does it, which cannot take a column named "file"; without times, so equal data are equal bytes.
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in contents.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _joined(found: FeatureFile, labels: Path, path: Path) -> FeatureFile:
+    """``found`` with the columns of the table ``labels``; where both have a column, the table's counts."""
+    if not labels.is_file():
+        raise SrjtError(f"There is no table of labels at {labels}.")
+    table = load(labels)
+    frame = table.frame.rename(columns=SINGULAR)
+    count = len(found.features)
+    matched = _by_id(found.frame, frame, path=path, labels=labels)
+    if matched is None:
+        if table.problems:
+            raise SrjtError(f"{labels}, {table.problems[0].where}: {table.problems[0].detail}.")
+        if len(frame) != count:
+            raise SrjtError(
+                f"{path.name} has {count:,} rows of features and {labels.name} {len(frame):,} rows of labels: they "
+                "must be as many, in the same order, or both must have ids."
+            )
+        note, lines, joined = "row by row", table.lines, frame
+    else:
+        column, order = matched
+        # A row of features without a label becomes a row without a grade, which is told like any other.
+        joined = frame.drop(columns=column).reindex([-1 if at is None else at for at in order])
+        joined = joined.fillna("").reset_index(drop=True)
+        lines = [table.lines[at] if at is not None else found.lines[row] for row, at in enumerate(order)]
+        unused = len(frame) - len({at for at in order if at is not None})
+        note = "by id" + (f"; {unused:,} of its rows have no features" if unused else "")
+    kept = found.frame.drop(columns=[c for c in found.frame.columns if c in joined.columns])
+    if "grade" in kept and "grade" not in joined:
+        kept = kept.drop(columns="grade")  # the table says label, or mayo: it is the one that was asked for
+    return replace(
+        found,
+        frame=pd.concat([joined, kept.reset_index(drop=True)], axis=1),
+        lines=lines,
+        notes=[*found.notes, f"labels from {labels.name}, {note}"],
+    )
+
+
+def _by_id(
+    ours: pd.DataFrame, theirs: pd.DataFrame, *, path: Path, labels: Path
+) -> tuple[str, list[int | None]] | None:
+    """The table's column of ids, and which of its rows belongs to each row of features; None without ids."""
+    keys = [
+        (a, b) for a in ("id", "image") for b in ("id", "sample_id", "image") if a in ours and b in theirs
+    ]
+    if not keys:
+        return None
+    for mine, its in keys:
+        place: dict[str, int] = {}
+        for row, name in enumerate(theirs[its]):
+            if place.setdefault(name, row) != row and name:
+                raise SrjtError(f"{labels} has two rows for the id {name!r}.")
+        order = [place.get(name) for name in ours[mine]]
+        if any(at is not None for at in order):
+            return its, order
+    mine, its = keys[0]
+    raise SrjtError(
+        f"No {mine} of {path.name} (the first is {ours[mine].iloc[0]!r}) is among the {its}s of {labels.name} (the "
+        f"first is {theirs[its].iloc[0]!r})."
+    )
+
+
+def _rows(found: FeatureFile, chosen: Mapping[str, str]) -> pd.DataFrame:
+    """The manifest's columns, as texts: ids and images are filled in where there are none."""
+    frame, count = found.frame, len(found.features)
+    own = next((c for c in frame.columns if c.casefold() in ("id", "sample_id")), None)
+    ids = [str(row) for row in range(count)] if own is None else frame[own].tolist()
+    if own is None and "image" in chosen and frame[chosen["image"]].is_unique:
+        ids = frame[chosen["image"]].tolist()
+    images = frame[chosen["image"]].tolist() if "image" in chosen else ids
+    rows = pd.DataFrame(
+        {"id": ids, "image": [image or name for image, name in zip(images, ids, strict=True)]}
+    )
+    for role, column in chosen.items():
+        if role != "image":
+            rows[role] = frame[column].to_numpy()
+    for column in frame.columns:
+        if column not in chosen.values() and column != own:
+            rows[f"{column}_source" if column in CANONICAL else column] = frame[column].to_numpy()
+    return rows
+
+
+def _plural(column: str) -> str:
+    return {
+        "grade": "grades",
+        "true_grade": "true_grades",
+        "patient": "patients",
+        "image": "images",
+        "id": "ids",
+    }.get(column, column)
+
+
+def _absolute(root: Path, name: str) -> str:
+    """The image's path if there is such a file; else the name is no path but a label."""
+    path = (root / name).absolute()
+    return str(path) if path.is_file() else name

@@ -1,0 +1,141 @@
+"""From images to features to trained heads, as typed; and features made elsewhere in every command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+Srjt = Callable[..., tuple[int, str, str]]
+SMALL = ["--backbone", "tiny", "--no-pretrained", "--image-size", 32, "--crop", 28, "--device", "cpu"]
+QUICK = ["--epochs", 3, "--batch-size", 16, "--noise-rate", 0.4, "--device", "cpu"]
+
+
+@pytest.fixture
+def embedded(command: Srjt, labelled: Path) -> Path:
+    """features.npz of the small labelled images, in the present folder."""
+    assert command("features", labelled, *SMALL)[0] == 0
+    return Path("features.npz").absolute()
+
+
+def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Path) -> None:
+    with np.load(embedded, allow_pickle=False) as made:
+        assert made["features"].shape == (120, 1536)
+        assert made["features"].dtype == np.float32
+        assert Path(str(made["images"][0])) == labelled.parent / pd.read_csv(labelled)["image"][0]
+        assert {"grades", "ids", "patients", "true_grades", "split", "grade_names"} <= set(made.files)
+        assert json.loads(str(made["made"]))["backbone"] == "tiny"
+
+    code, _, said = command("train", embedded, "--out", "run", *QUICK, "--quiet")
+    assert code == 0, said
+    config = json.loads(Path("run/run.json").read_text())["config"]
+    assert (config["network"], config["learning_rate"]) == ("mlp", 3e-4)
+    assert command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0  # finished: the same command
+
+    code, said, _ = command("evaluate", "run", embedded, "--device", "cpu")
+    assert code == 0
+    assert "120 rows of features, judged by their true grades" in said
+
+    code, said, _ = command("predict", "run", embedded, "--device", "cpu")
+    assert code == 0
+    assert said.startswith("120 rows of features: ")
+    table = pd.read_csv("predictions.csv")
+    assert len(table) == 120
+    assert Path(table["image"][5]).is_file()
+
+    code, _, said = command("predict", "run", labelled, embedded)
+    assert code == 2
+    assert "one file of features at a time" in said
+
+
+def test_features_made_in_another_way_are_refused(command: Srjt, embedded: Path, labelled: Path) -> None:
+    assert command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0
+    assert command("features", labelled, *SMALL, "--flip", "--out", "flipped.npz")[0] == 0
+    for verb in ("predict", "evaluate"):
+        code, _, said = command(verb, "run", "flipped.npz", "--device", "cpu")
+        assert code == 2
+        assert "trained on features made otherwise" in said
+        assert said.count("\n") == 1
+
+
+def test_inspect_split_corrupt(command: Srjt, embedded: Path) -> None:
+    code, said, _ = command("data", "inspect", embedded)
+    assert code == 0
+    assert "1,536 columns from" in said
+    assert "made by backbone tiny" in said
+    assert not Path("contact_sheet.png").exists()
+    assert command("data", "split", embedded)[0] == 0
+
+    with np.load(embedded) as made:
+        clean = {name: made[name] for name in made.files if name != "true_grades"}
+    np.savez("clean.npz", **clean)
+    code, said, _ = command("data", "corrupt", "clean.npz", "--rate", 0.4, "--include-test")
+    assert code == 0, said
+    code, said, _ = command(
+        "data", "corrupt", "clean.npz", "--rate", 0.4, "--include-test", "--out", "noisy.csv"
+    )
+    assert code == 0, said
+    given = ["--out", "a", *QUICK, "--fold", 0, "--quiet"]
+    assert command("train", "clean_quasi_0.4_seed0.npz", *given)[0] == 0
+    given[1] = "b"
+    assert command("train", "clean.npz", "--labels", "noisy.csv", *given)[0] == 0
+    assert Path("a/weights.safetensors").read_bytes() == Path("b/weights.safetensors").read_bytes()
+
+
+def test_a_study_on_features(command: Srjt, embedded: Path) -> None:
+    options: list[Any] = [
+        "--methods",
+        "sord co-teaching+ours",
+        "--noise",
+        "quasi:0.3",
+        "--folds",
+        3,
+        "--fold",
+        0,
+    ]
+    options += ["--set", "batch_size=16", "--epochs", 2, "--device", "cpu", "--jobs", 1, "--out", "study"]
+    with np.load(embedded) as made:
+        clean = {name: made[name] for name in made.files if name != "true_grades"}
+    np.savez("clean.npz", **clean)
+    code, said, error = command("study", "clean.npz", *options)
+    assert code == 0, said + error
+    assert "120 rows of features" in said
+    runs = sorted(Path("study/runs").iterdir())
+    assert len(runs) == 2
+    assert json.loads((runs[0] / "run.json").read_text())["config"]["network"] == "mlp"
+    code, said, _ = command("study", "clean.npz", *options, "--dry-run")
+    assert "2 done, 0 to do" in said
+    clean["features"][0, 0] += 1  # other features under the same names are other runs
+    np.savez("clean.npz", **clean)
+    code, said, _ = command("study", "clean.npz", *options, "--dry-run")
+    assert "0 done, 2 to do" in said
+
+
+def test_tables_with_feature_columns(command: Srjt) -> None:
+    draws = np.random.default_rng(0)
+    grades = draws.integers(0, 3, 60)
+    columns = {f"f{i}": grades + draws.normal(size=60) for i in range(4)}
+    pd.DataFrame({"id": range(60), "grade": grades, "age": 50, **columns}).to_csv("t.csv", index=False)
+    code, said, _ = command("data", "inspect", "t.csv", "--feature-columns", "f*")
+    assert code == 0
+    assert "4 columns from" in said
+    code, _, said = command("train", "t.csv", "--feature-columns", "f*", "--out", "run", *QUICK, "-q")
+    assert code == 0, said
+    code, said, _ = command("predict", "run", "t.csv", "--feature-columns", "f*", "--device", "cpu")
+    assert code == 0
+    assert said.startswith("60 rows of features")
+
+
+def test_what_cannot_be_written_is_known_first(command: Srjt, labelled: Path) -> None:
+    code, _, said = command("features", labelled, *SMALL, "--out", "features.csv")
+    assert code == 2
+    assert "written as an .npz file" in said
+    Path("file").write_text("")
+    code, _, said = command("features", labelled, *SMALL, "--out", "file/features.npz")
+    assert code == 2
+    assert "cannot be written" in said

@@ -1,0 +1,314 @@
+"""Embeddings made elsewhere: every accepted form gives the same manifest, every mistake one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from srjt.data import Manifest, from_arrays, read
+from srjt.data.sources.features import pack_features, read_ungraded_features
+from srjt.errors import SrjtError
+
+COUNT = 8
+X = np.random.default_rng(0).normal(size=(COUNT, 5)).astype(np.float32)
+GRADES = ["mild", "none", "severe", "mild", "none", "severe", "none", "mild"]
+NAMES = ["none", "mild", "severe"]
+IDS = [f"s{i:03d}" for i in range(COUNT)]
+PATIENTS = [f"00{i // 2}" for i in range(COUNT)]
+COLUMNS = [f"f{i}" for i in range(5)]
+
+
+def table(**more: Any) -> pd.DataFrame:
+    return pd.DataFrame({"id": IDS, "grade": GRADES, "patient": PATIENTS, **more})
+
+
+def save_npz(folder: Path) -> tuple[Path, dict[str, Any]]:
+    np.savez(
+        folder / "a.npz", features=X, labels=np.array(GRADES), ids=np.array(IDS), patients=np.array(PATIENTS)
+    )
+    return folder / "a.npz", {}
+
+
+def save_npy(folder: Path) -> tuple[Path, dict[str, Any]]:
+    np.save(folder / "a.npy", X.astype(np.float64))
+    table().to_csv(folder / "a.csv", index=False)
+    return folder / "a.npy", {}
+
+
+def save_npy_labels_elsewhere(folder: Path) -> tuple[Path, dict[str, Any]]:
+    np.save(folder / "a.npy", np.asfortranarray(X))
+    table().to_csv(folder / "other.csv", index=False)
+    return folder / "a.npy", {"labels": folder / "other.csv"}
+
+
+def save_npz_labels_by_id(folder: Path) -> tuple[Path, dict[str, Any]]:
+    np.savez(folder / "a.npz", embeddings=X, ids=np.array(IDS))
+    table().sample(frac=1, random_state=0).to_csv(folder / "shuffled.csv", index=False)
+    return folder / "a.npz", {"labels": folder / "shuffled.csv"}
+
+
+def save_csv_columns(folder: Path) -> tuple[Path, dict[str, Any]]:
+    pd.concat([table(), pd.DataFrame(X, columns=COLUMNS)], axis=1).to_csv(folder / "a.csv", index=False)
+    return folder / "a.csv", {"feature_columns": "f*"}
+
+
+def save_csv_numbered(folder: Path) -> tuple[Path, dict[str, Any]]:
+    pd.concat([table(), pd.DataFrame(X, columns=COLUMNS)], axis=1).to_csv(folder / "a.csv", index=False)
+    return folder / "a.csv", {"kind": "features"}
+
+
+def save_csv_list(folder: Path) -> tuple[Path, dict[str, Any]]:
+    table(embedding=[json.dumps(row.tolist()) for row in X]).to_csv(folder / "a.csv", index=False)
+    return folder / "a.csv", {}
+
+
+def save_parquet_columns(folder: Path) -> tuple[Path, dict[str, Any]]:
+    whole = pd.concat([table(), pd.DataFrame(X, columns=COLUMNS)], axis=1)
+    whole.to_parquet(folder / "a.parquet")
+    return folder / "a.parquet", {"feature_columns": ["f0", "f[1-9]"]}
+
+
+def save_parquet_list(folder: Path) -> tuple[Path, dict[str, Any]]:
+    table(features=[row.tolist() for row in X]).to_parquet(folder / "a.parquet")
+    return folder / "a.parquet", {}
+
+
+FORMS = [value for name, value in sorted(globals().items()) if name.startswith("save_")]
+
+
+@pytest.mark.parametrize("save", FORMS, ids=lambda save: save.__name__[5:])
+def test_every_form_gives_the_same_samples(save: Any, tmp_path: Path) -> None:
+    path, options = save(tmp_path)
+    reading = read(path, grades=NAMES, **options)
+    manifest = reading.manifest
+    assert reading.kind == "features"
+    assert reading.problems == ()
+    assert manifest.are_features
+    assert manifest.arrays is not None
+    assert manifest.arrays.dtype == np.float32
+    np.testing.assert_allclose(manifest.arrays, X, rtol=1e-6)
+    assert manifest.ids == IDS
+    assert manifest.patients == PATIENTS
+    assert [manifest.grades[g] for g in manifest.labels] == GRADES
+    assert manifest.grades == ("none", "mild", "severe")
+
+
+def test_everything_else_in_an_npz_is_kept(tmp_path: Path) -> None:
+    extra = {
+        "reader": np.array(list("ABABABAB")),
+        "age": np.arange(COUNT) + 40,
+        "split": np.array(["train"] * 6 + ["test"] * 2),
+        "true_grades": np.array(GRADES[::-1]),
+        "images": np.array([f"p/{i}.png" for i in range(COUNT)]),
+        "attention": np.zeros((COUNT, 3)),
+    }
+    np.savez(tmp_path / "a.npz", features=X, grades=np.array(GRADES), **extra)
+    reading = read(tmp_path / "a.npz", grades=NAMES)
+    manifest = reading.manifest
+    assert manifest.table["reader"].tolist() == list("ABABABAB")
+    assert manifest.table["age"].tolist() == [str(age) for age in range(40, 48)]
+    assert manifest.table["split"].tolist() == ["train"] * 6 + ["test"] * 2
+    assert manifest.true_labels is not None
+    assert [manifest.grades[g] for g in manifest.true_labels] == GRADES[::-1]
+    assert manifest.paths[3] == tmp_path / "p/3.png"
+    assert any("not used: attention" in note for note in reading.notes)
+
+
+def test_whole_numbers_need_no_names(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", X=np.zeros(3), features=X, y=np.arange(COUNT)[:, None] % 3 + 1)
+    manifest = read(tmp_path / "a.npz").manifest
+    assert manifest.grades == ("1", "2", "3")
+    assert manifest.labels.tolist() == [i % 3 for i in range(COUNT)]
+    assert manifest.ids == [str(i) for i in range(COUNT)]
+
+
+def test_many_rows_of_one_image_stay(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "a.npz", features=X, grades=np.arange(COUNT) % 2, images=np.array(["slide.png"] * COUNT)
+    )
+    assert len(read(tmp_path / "a.npz").manifest) == COUNT
+
+
+def test_labels_of_some_rows(tmp_path: Path) -> None:
+    """By id: what has no label is a problem like any other; labels without features are mentioned."""
+    np.savez(tmp_path / "a.npz", features=X, ids=np.array(IDS))
+    some = pd.concat([table().iloc[2:], pd.DataFrame({"id": ["t"], "grade": ["none"], "patient": ["9"]})])
+    some.to_csv(tmp_path / "some.csv", index=False)
+    reading = read(tmp_path / "a.npz", labels=tmp_path / "some.csv", grades=NAMES)
+    assert [(p.kind, p.where) for p in reading.problems] == [
+        ("missing-grade", "s000"),
+        ("missing-grade", "s001"),
+    ]
+    np.testing.assert_array_equal(reading.manifest.arrays, X[2:])
+    assert any("1 of its rows have no features" in note for note in reading.notes)
+
+
+def test_a_table_of_labels_overrules_the_file_s_own(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "a.npz",
+        features=X,
+        grades=np.array(GRADES),
+        ids=np.array(IDS),
+        reader=np.array(["A"] * COUNT),
+    )
+    pd.DataFrame({"id": IDS[::-1], "mayo": ["none"] * 4 + ["severe"] * 4}).to_csv(
+        tmp_path / "b.csv", index=False
+    )
+    manifest = read(tmp_path / "a.npz", labels=tmp_path / "b.csv", grades=NAMES).manifest
+    assert manifest.labels.tolist() == [2] * 4 + [0] * 4
+    assert manifest.table["reader"].tolist() == ["A"] * COUNT
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    data=st.data(),
+    count=st.integers(2, 12),
+    width=st.integers(1, 6),
+    column=st.sampled_from(["file", "reader", "note", "made_by"]),
+)
+def test_what_is_packed_is_read_back(
+    tmp_path: Path, data: st.DataObject, count: int, width: int, column: str
+) -> None:
+    texts = st.text(
+        st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_characters="\x7f"), max_size=5
+    )
+    floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    x = np.array(
+        data.draw(st.lists(st.lists(floats, min_size=width, max_size=width), min_size=count, max_size=count))
+    )
+    grades = [0, 1, *data.draw(st.lists(st.integers(0, 1), min_size=count - 2, max_size=count - 2))]
+    made = from_arrays(
+        x, [["low", "high"][g] for g in grades], names=["low", "high"], true_grades=["low"] * count
+    )
+    extra = [text.strip() for text in data.draw(st.lists(texts, min_size=count, max_size=count))]
+    manifest = Manifest(
+        table=made.manifest.table.assign(**{column: extra}),
+        grades=made.manifest.grades,
+        arrays=made.manifest.arrays,
+        made='{"backbone": "x"}',
+    )
+    (tmp_path / "a.npz").write_bytes(pack_features(manifest))
+    again = read(tmp_path / "a.npz").manifest
+    np.testing.assert_array_equal(again.arrays, manifest.arrays)
+    assert again.grades == manifest.grades
+    assert again.made == manifest.made
+    both = ["id", "grade", "true_grade"]
+    pd.testing.assert_frame_equal(again.table[both], manifest.table[both])
+    assert again.table[column].tolist() == ["" if text == "<NA>" else text for text in extra]
+    assert pack_features(manifest) == pack_features(manifest)
+
+
+def test_without_grades_for_prediction(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", X)
+    manifest = read_ungraded_features(tmp_path / "a.npy", grades=("a", "b"))
+    assert manifest.labels.tolist() == [0] * COUNT
+    np.savez(tmp_path / "a.npz", features=X, images=np.array([f"{i}.png" for i in range(COUNT)]))
+    assert read_ungraded_features(tmp_path / "a.npz").ids == [f"{i}.png" for i in range(COUNT)]
+
+
+def npz(**arrays: Any) -> Any:
+    return lambda folder: (np.savez(folder / "a.npz", **arrays), folder / "a.npz")[1]
+
+
+def npy(array: Any, **columns: Any) -> Any:
+    def save(folder: Path) -> Path:
+        np.save(folder / "a.npy", array)
+        if columns:
+            pd.DataFrame(columns).to_csv(folder / "a.csv", index=False)
+        return folder / "a.npy"
+
+    return save
+
+
+def csv(text: str) -> Any:
+    return lambda folder: ((folder / "a.csv").write_text(text), folder / "a.csv")[1]
+
+
+BROKEN = X.copy()
+BROKEN[3, 1] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("save", "options", "message"),
+    [
+        (npz(features=X), {}, "holds features but no grades: give them as an array named grades"),
+        (npz(features=X, grades=np.zeros(3)), {}, r"8 rows of features, but its array 'grades' has the shape \(3,\)"),
+        (npz(features=X, grades=np.zeros((8, 2))), {}, r"its array 'grades' has the shape \(8, 2\)"),
+        (npz(features=X, grades=GRADES, labels=GRADES, y=GRADES), {"grades": NAMES}, "holds the label twice, 'y'"),
+        (npz(features=BROKEN, grades=GRADES), {}, "The array 'features' of a.npz must be finite: row 3, column 1"),
+        (npz(features=np.zeros((8, 7, 7, 2)), grades=GRADES), {}, r"not of shape \(8, 7, 7, 2\)"),
+        (npz(features=np.array([["a"]] * 8), grades=GRADES), {}, "must be numbers; these are <U1"),
+        (npz(features=X, grades=np.array(GRADES, dtype=object)), {}, "'grades' of .* holds Python objects"),
+        (npz(features=X.astype(object), grades=GRADES), {}, "'features' of .* holds Python objects"),
+        (npz(other=X), {"kind": "features"}, "holds no array named features, but other"),
+        (npz(features=X, grades=GRADES), {"feature_columns": "f*"}, "--feature-columns is for tables"),
+        (npz(features=X, grades=GRADES), {"labels": "nowhere.csv"}, "no table of labels at nowhere.csv"),
+        (npz(features=X, grades=GRADES), {}, "order of the grades mild, none, severe cannot be known"),
+        (npz(features=X, grades=GRADES, ids=["a"] * 8), {"grades": NAMES}, "ids must be unique; 'a'"),
+        (npz(train_images=X), {}, "not in MedMNIST's format"),
+        (npy(X), {}, "holds features but no grades.*a.csv beside it, or in any table with --labels"),
+        (npy(X, id=IDS[:5], grade=GRADES[:5]), {}, "a.npy has 8 rows of features and a.csv 5 rows of labels"),
+        (npy(X.astype(object)), {}, "holds Python objects, or is no NumPy file"),
+        (npy(X, id=IDS, wrong=GRADES), {}, "No column of a.csv looks like the grade: name it with --grade-column"),
+        (npy(X, id=IDS, grade=GRADES), {"grade_column": "level"}, "Unknown column .for the grade, in a.csv. 'level'"),
+        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "Which columns of a.csv are features"),
+        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv fits .*; it has id"),
+        (csv("id,grade,f1,f2\n1,0,1,2\n2,1,x,4\n"), {"feature_columns": "f*"}, "line 3: 'x' in the feature .*'f1'"),
+        (csv("id,grade,f1,f2\n1,0,1,2\n2,1,,4\n"), {"feature_columns": "f*"}, "line 3: '' in the feature column 'f1'"),
+        (csv("id,grade,f1,f2\n1,0,1,nan\n2,1,3,4\n"), {"feature_columns": "f*"}, "finite: row 0, column 1"),
+        (csv("id,grade,f1,f2\n1,0,1,2\n2,1\n"), {"feature_columns": "f*"}, "line 3: 2 cells where the header has 4"),
+        (csv('id,grade,features\n1,0,"[1,2]"\n2,1,"[1]"\n'), {}, "line 3: .* as the first row, which has 2"),
+        (csv('id,grade,features\n1,0,"[1,2]"\n2,1,none\n'), {}, "line 3: .* must hold a list of numbers"),
+        (csv("image,grade\n1,0\n2,1\n"), {"kind": "table", "labels": "x"}, "--labels is for features"),
+    ],
+)  # fmt: skip
+def test_one_sentence_for_each_mistake(save: Any, options: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match=message) as told:
+        read(save(tmp_path), **options)
+    assert "\n" not in str(told.value)
+
+
+def test_labels_that_share_no_id(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", features=X, ids=np.array(IDS))
+    table().assign(id=[f"t{i}" for i in range(COUNT)]).to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(SrjtError, match=r"No id of a.npz \(the first is 's000'\) is among the ids of b.csv"):
+        read(tmp_path / "a.npz", labels=tmp_path / "b.csv")
+    table().assign(id="s001").to_csv(tmp_path / "b.csv", index=False)
+    with pytest.raises(SrjtError, match=r"b\.csv has two rows for the id 's001'"):
+        read(tmp_path / "a.npz", labels=tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
+def test_damaged_files(tmp_path: Path, name: str) -> None:
+    save = npz(features=X, grades=GRADES) if name == "a.npz" else npy(X, id=IDS, grade=GRADES)
+    path = save(tmp_path)
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(SrjtError, match=r"cannot be read as a NumPy|not in MedMNIST"):
+        read(path)
+
+
+def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "executed",))
+
+    np.save(tmp_path / "a.npy", np.array([Trap()], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "a.npz", features=X, grades=np.array([Trap()] * COUNT, dtype=object))
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(SrjtError, match="holds Python objects"):
+            read(tmp_path / name)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_ordinary_tables_are_still_tables(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("image,grade,features\na.png,0,round [1]\nb.png,1,flat\n")
+    reading = read(tmp_path / "labels.csv")
+    assert reading.kind == "table"
+    assert reading.manifest.table["features"].tolist() == ["round [1]", "flat"]

@@ -1,0 +1,255 @@
+"""Rows of features in place of images: the same loop, methods, folders and resumption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+import torch
+
+import srjt
+from srjt import noise
+from srjt.data import Manifest, Split, folds, from_arrays
+from srjt.data.corruption import corrupt_sides
+from srjt.data.sources.features import pack_features
+from srjt.errors import Interrupted, SrjtError
+from srjt.networks.small import Standardise, standardise
+from srjt.training.config import TrainConfig
+from srjt.training.predict import predict
+from srjt.training.reporters import SilentReporter
+from srjt.training.trained import load_run
+
+SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 16, "noise_rate": 0.4, "device": "cpu"}
+
+
+@dataclass(frozen=True)
+class Rows:
+    manifest: Manifest
+    split: Split
+    matrix: npt.NDArray[np.float64]
+
+    @property
+    def x(self) -> npt.NDArray[np.float32]:
+        assert self.manifest.arrays is not None
+        return self.manifest.arrays.astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    """Severity along one direction of ten columns of very different units; one column never changes."""
+    draws = np.random.default_rng(0)
+    grades = draws.integers(0, 4, size=150)
+    x = draws.normal(size=(150, 10)) + np.outer(grades - 1.5, np.linspace(2, 0, 10))
+    x = x * 10.0 ** np.arange(-4, 6) + 1.0
+    x[:, 5] = 0.1
+    clean = from_arrays(x, grades, patients=np.arange(150) // 3).manifest
+    split = folds(clean, folds=5)[0]
+    matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
+    return Rows(corrupt_sides(clean, split, matrix, seed=0)[0], split, matrix)
+
+
+@pytest.mark.parametrize("network", ["linear", "mlp"])
+@pytest.mark.parametrize("method", srjt.methods.names())
+def test_every_method_trains_and_predicts(rows: Rows, method: str, network: str) -> None:
+    settings = {**SETTINGS, "epochs": 2, "network": network}
+    run = srjt.train(rows.manifest, split=rows.split, method=method, transition=rows.matrix, **settings)
+    assert np.isfinite(run.metrics.query("metric == 'loss'")["value"]).all()
+    table = predict(run, rows.manifest)
+    assert len(table) == len(rows.manifest)
+    assert table.filter(regex="^p_").to_numpy().sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("network", [None, "linear", "mlp"])
+def test_learns_what_can_be_learnt(rows: Rows, network: str | None) -> None:
+    """Columns that differ by nine orders of magnitude, on clean labels."""
+    clean = rows.manifest.with_noisy_labels(rows.manifest.true_labels)
+    run = srjt.train(
+        clean, split=rows.split, network=network, method="standard", epochs=40, batch_size=16, device="cpu",
+        learning_rate=5e-3,
+    )  # fmt: skip
+    test = clean.select(rows.split.test)
+    right = np.mean(predict(run, test)["grade"].astype(int).to_numpy() == test.labels)
+    assert right > 0.6
+    assert np.bincount(test.labels).max() / len(test) < 0.45
+
+
+def test_standardisation_uses_the_training_rows_only(rows: Rows) -> None:
+    outliers = rows.x.copy()
+    others = np.setdiff1d(np.arange(len(outliers)), rows.split.train)
+    outliers[others] *= 1e3
+    run = srjt.train(replace(rows.manifest, arrays=outliers), split=rows.split, **SETTINGS)
+    learnt = rows.x[rows.split.train].astype(np.float64)
+    for member in run.networks.members:
+        (layer,) = (module for module in member.modules() if isinstance(module, Standardise))
+        seen = layer(torch.from_numpy(rows.x[rows.split.train])).numpy()
+        np.testing.assert_allclose(layer.mean.numpy(), learnt.mean(axis=0), rtol=1e-6)
+        varying = np.ptp(learnt, axis=0) > 0
+        assert varying.sum() == 9
+        np.testing.assert_allclose(seen[:, varying].mean(axis=0), 0, atol=1e-3)
+        np.testing.assert_allclose(seen[:, varying].std(axis=0), 1, rtol=0.01)
+        assert layer.scale[~varying].tolist() == [1.0]
+        np.testing.assert_allclose(seen[:, ~varying], 0, atol=1e-6)
+
+
+def test_standardise_is_the_identity_until_it_is_set() -> None:
+    layer, x = Standardise(3), torch.randn(5, 3)
+    assert torch.equal(layer(x), x)
+    standardise(torch.nn.Sequential(layer), np.array([[1.0, 2.0, 7.0], [3.0, 2.0, 7.0]]))
+    expected = torch.tensor([[-1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    assert torch.equal(layer(torch.tensor([[1.0, 2.0, 7.0], [3.0, 2.0, 7.0]])), expected)
+
+
+def test_what_was_left_open_is_written_down_and_can_be_resumed(rows: Rows, tmp_path: Path) -> None:
+    run = srjt.train(rows.manifest, split=rows.split, out=tmp_path, **SETTINGS)
+    written = json.loads((tmp_path / "run.json").read_text())
+    assert written["config"]["network"] == run.config.network == "mlp"
+    assert written["config"]["learning_rate"] == run.config.learning_rate == 3e-4
+    assert written["data"]["in_shape"] == [10]
+    again = srjt.train(rows.manifest, split=rows.split, out=tmp_path, **SETTINGS)  # the same command
+    assert again.folder == tmp_path
+    with pytest.raises(SrjtError, match="network was 'mlp' and is now 'linear'"):
+        srjt.train(rows.manifest, split=rows.split, out=tmp_path, network="linear", **SETTINGS)
+
+
+def test_other_features_are_other_data(rows: Rows, tmp_path: Path) -> None:
+    srjt.train(rows.manifest, split=rows.split, out=tmp_path, **SETTINGS)
+    other = rows.x.copy()
+    other[rows.split.test[0], 0] += 1.0
+    with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
+        srjt.train(replace(rows.manifest, arrays=other), split=rows.split, out=tmp_path, **SETTINGS)
+
+
+def test_a_loaded_run_says_the_same(rows: Rows, tmp_path: Path) -> None:
+    run = srjt.train(rows.manifest, split=rows.split, out=tmp_path, **SETTINGS)
+    loaded = load_run(tmp_path, device="cpu")
+    for made, read in zip(run.probabilities(rows.x), loaded.probabilities(rows.x), strict=True):
+        np.testing.assert_array_equal(made, read)
+    alone = np.concatenate([loaded.probabilities(rows.x[i : i + 1])[0] for i in range(5)], axis=1)
+    np.testing.assert_allclose(alone, run.probabilities(rows.x)[0][:, :5], atol=1e-6)
+
+
+class StopsAfter(SilentReporter):
+    """Asks to stop, as a signal would, in the middle of an epoch."""
+
+    def __init__(self, epoch: int, step: int) -> None:
+        super().__init__()
+        self.when = (epoch, step)
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        if (epoch, step) == self.when:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("method", ["co-teaching+ours", "mixup"])
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(rows: Rows, tmp_path: Path, method: str) -> None:
+    given = {**SETTINGS, "method": method, "split": rows.split}
+    srjt.train(rows.manifest, out=tmp_path / "whole", **given)
+    with pytest.raises(Interrupted):
+        srjt.train(rows.manifest, out=tmp_path / "parts", reporter=StopsAfter(2, 3), **given)
+    srjt.train(rows.manifest, out=tmp_path / "parts", **given)
+    for name in ("weights.safetensors", "history.csv", "summary.json"):
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
+    """A real process on a file of features, killed twice without warning."""
+    (tmp_path / "f.npz").write_bytes(pack_features(rows.manifest))
+
+    def start(out: Path) -> int:
+        command = [
+            "train",
+            tmp_path / "f.npz",
+            "--out",
+            out,
+            "--fold",
+            0,
+            "--noise-rate",
+            0.4,
+            "--device",
+            "cpu",
+        ]
+        how = ["--epochs", 12, "--batch-size", 16, "--set", "checkpoint_seconds=0"]
+        return int(launcher.start(*command, *how, says=tmp_path / "says"))
+
+    def has_begun(epoch: int) -> bool:
+        metrics = out / "metrics.csv"
+        return metrics.exists() and f"\n{epoch}," in metrics.read_text()
+
+    assert launcher.wait(start(tmp_path / "whole")) == 0, (tmp_path / "says").read_text()
+    out = tmp_path / "parts"
+    for epoch in (2, 5):
+        pid = start(out)
+        code = launcher.wait_until(pid, lambda epoch=epoch: has_begun(epoch))
+        assert code is None, (tmp_path / "says").read_text()
+        os.kill(pid, signal.SIGKILL)
+        launcher.wait(pid)
+        assert not (out / "weights.safetensors").exists()
+    assert launcher.wait(start(out)) == 0, (tmp_path / "says").read_text()
+    assert "Going on from epoch" in (tmp_path / "says").read_text()
+    for name in ("weights.safetensors", "history.csv", "summary.json"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_one_s_own_network(rows: Rows) -> None:
+    run = srjt.train(
+        rows.manifest, split=rows.split, network=lambda: torch.nn.Linear(10, 5), method="standard", **SETTINGS
+    )
+    assert run.probabilities(rows.x)[0].shape == (1, 150, 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"network": "resnet18"},
+            "'resnet18' reads images, but these data are rows of features: choose 'linear'",
+        ),
+        ({"network": "timm:vit_tiny"}, "reads images, but these data are rows of features"),
+        ({"network": "lineer"}, "Unknown network 'lineer': did you mean 'linear'"),
+        ({"transform": lambda x: x}, "transform and eval_transform are for images"),
+    ],
+)
+def test_what_does_not_fit_features(rows: Rows, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SrjtError, match=message):
+        srjt.train(rows.manifest, split=rows.split, **{**SETTINGS, **settings})
+
+
+def test_networks_for_features_refuse_images(data: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(
+        SrjtError, match="'mlp' reads rows of features, but these data are images: choose 'resnet18'"
+    ):
+        srjt.train(data.manifest, **{**settings, "network": "mlp"})
+
+
+def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, data: Any, settings: dict[str, Any]) -> None:
+    run = srjt.train(rows.manifest, split=rows.split, **SETTINGS)
+    with pytest.raises(SrjtError, match="trained on rows of 10 features: it cannot be applied to images"):
+        predict(run, data.manifest)
+    with pytest.raises(SrjtError, match="on rows of 10 features: it cannot be applied to rows of 3 features"):
+        run.probabilities(rows.x[:, :3])
+    images = srjt.train(data.manifest, **{**settings, "epochs": 1})
+    with pytest.raises(SrjtError, match="trained on images: it cannot be applied to rows of 10 features"):
+        predict(images, rows.manifest)
+
+
+def test_the_paper_s_settings_stay_those_of_images() -> None:
+    config = TrainConfig().for_data(features=False)
+    assert (config.network, config.learning_rate) == ("resnet18", 1e-4)
+    assert TrainConfig(network="tiny", learning_rate=0.1).for_data(features=True) == TrainConfig(
+        network="tiny", learning_rate=0.1
+    )
+
+
+def test_history_names_the_rows(rows: Rows) -> None:
+    run = srjt.train(rows.manifest, split=rows.split, **SETTINGS)
+    assert isinstance(run.history, pd.DataFrame)
+    assert run.history["id"].tolist() == [rows.manifest.ids[i] for i in rows.split.train]
+    assert run.history["seen"].max() == SETTINGS["epochs"]
