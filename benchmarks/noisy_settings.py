@@ -1,0 +1,133 @@
+"""What noise_estimation.py and label_errors.py share: data, injected noise, out-of-fold probabilities.
+
+A setting is a kind and a rate of noise that was injected into grades taken as true. Its probabilities come from
+networks that were trained on the noisy labels of other patients; they are kept as .npz files (``--out``), which
+``--probabilities`` reads again, also those of a network of one's own: labels, true (N,), probabilities (N, C),
+groups (N,), kind, rate, and matrix (C, C), the one that was injected.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from srjt.ordinal import noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    kind: str
+    rate: float
+    labels: npt.NDArray[np.int64]
+    true: npt.NDArray[np.int64]
+    probabilities: npt.NDArray[np.float64]
+    groups: npt.NDArray[np.str_]
+    matrix: npt.NDArray[np.float64]
+
+    @property
+    def wrong(self) -> npt.NDArray[np.bool_]:
+        return self.labels != self.true
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.rate:g}" if self.rate else "as given"
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    arguments = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument(
+        "--probabilities", nargs="+", type=Path, help="files of settings; nothing is trained"
+    )
+    arguments.add_argument("--data", default="synthetic", help="synthetic, or what srjt train would read")
+    arguments.add_argument("--seed", type=int, default=0, help="of the embedded data, noise, folds, networks")
+    arguments.add_argument("--method", default="standard")
+    arguments.add_argument("--network", help="default: tiny for the embedded data, else as srjt train")
+    arguments.add_argument("--weights", help="a file of pretrained weights")
+    arguments.add_argument("--epochs", type=int, default=10)
+    arguments.add_argument("--device")
+    arguments.add_argument("--out", type=Path, help="keeps the probabilities, so that a second call is quick")
+    return arguments
+
+
+def settings(given: argparse.Namespace, wanted: Iterable[tuple[str, float]]) -> Iterator[Setting]:
+    """The settings (kind, rate) one by one, read or trained."""
+    if given.probabilities:
+        found = {
+            (setting.kind, round(setting.rate, 6)): setting for setting in map(read, given.probabilities)
+        }
+        yield from (found[one] for one in wanted if one in found)
+        return
+    for kind, rate in wanted:
+        file = None if given.out is None else given.out / f"{kind}-{rate:g}.npz"
+        if file is None or not file.exists():
+            setting = trained(given, kind, rate)
+            if file is not None:
+                write(file, setting)
+            yield setting
+        else:
+            yield read(file)
+
+
+def trained(given: argparse.Namespace, kind: str, rate: float) -> Setting:
+    from srjt.audit.crossfit import cross_fit
+    from srjt.data import read as read_data
+    from srjt.data.synthetic import generate
+    from srjt.training.config import TrainConfig
+
+    own = {"network": given.network, "weights": given.weights}
+    if given.data == "synthetic":
+        clean = generate(images=1500, patients=150, seed=given.seed)
+        own = {"network": "tiny", "image_size": 64, "crop": 60, "learning_rate": 2e-3} | {
+            name: value for name, value in own.items() if value is not None
+        }
+    else:
+        clean = read_data(given.data).manifest
+    matrix = np.eye(clean.num_classes)
+    if rate:
+        rho = noise.rho_for_rate(kind, rate=rate, class_counts=clean.class_counts)
+        matrix = noise.transition_matrix(kind, num_classes=clean.num_classes, rho=rho)
+    labels = noise.corrupt(clean.labels, matrix, seed=given.seed, ids=clean.ids)
+    config = TrainConfig(method=given.method, epochs=given.epochs, seed=given.seed, **own)
+    fit = cross_fit(
+        clean.with_noisy_labels(labels),
+        config=config,
+        seed=given.seed,
+        device=given.device,
+        on_bad_image="skip",
+    )
+    row_of = {sample: row for row, sample in enumerate(clean.ids)}
+    rows = [row_of[sample] for sample in fit.manifest.ids]
+    return Setting(
+        kind=kind,
+        rate=rate,
+        labels=labels[rows],
+        true=clean.labels[rows],
+        probabilities=fit.probabilities,
+        groups=np.array(fit.manifest.patients or fit.manifest.ids),
+        matrix=matrix,
+    )
+
+
+def write(file: Path, setting: Setting) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(file, **vars(setting))
+
+
+def read(file: Path) -> Setting:
+    with np.load(file) as kept:
+        arrays = {name: kept[name] for name in ("labels", "true", "probabilities", "groups", "matrix")}
+        return Setting(kind=str(kept["kind"]), rate=float(kept["rate"]), **arrays)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Columns as wide as their widest cell."""
+    widths = [max(len(row[c]) for row in [head, *rows]) for c in range(len(head))]
+    for row in [head, *rows]:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))

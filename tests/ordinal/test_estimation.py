@@ -1,0 +1,196 @@
+"""The noise estimate: closed forms, recovery of what was put in, invariances, and honesty about ignorance."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from srjt.errors import SrjtError
+from srjt.ordinal import noise
+from srjt.ordinal.estimation import NoiseEstimate, estimate_noise
+from srjt.ordinal.mixture import _Problem, design
+from srjt.ordinal.transitions import FORMS, family
+
+SHARES = np.array([0.4, 0.25, 0.2, 0.15])
+
+
+def graded(samples: int, *, blur: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """True grades, and the probabilities of an observer who sees the severity through noise of size ``blur``.
+
+    Severities are even within each grade; by Bayes' rule on a fine grid the observer knows all that can be known.
+    """
+    rng = np.random.default_rng(seed)
+    grade = rng.choice(4, size=samples, p=SHARES)
+    seen = grade + rng.random(samples) + blur * rng.normal(size=samples)
+    grid = (np.arange(400) + 0.5) / 100
+    weight = SHARES[grid.astype(int)] * np.exp(-0.5 * ((seen[:, None] - grid) / blur) ** 2)
+    p = weight.reshape(samples, 4, 100).sum(axis=2)
+    return grade, p / p.sum(axis=1, keepdims=True)
+
+
+def noisy(grade: np.ndarray, kind: str, rate: float, *, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    counts = np.bincount(grade, minlength=4)
+    rho = noise.rho_for_rate(kind, rate=rate, class_counts=counts)
+    matrix = noise.transition_matrix(kind, num_classes=4, rho=rho)
+    return noise.corrupt(grade, matrix, seed=seed), matrix
+
+
+@pytest.fixture(scope="module")
+def quasi() -> tuple[np.ndarray, np.ndarray]:
+    grade, p = graded(1200, blur=0.3)
+    return noisy(grade, "quasi", 0.3)[0], p
+
+
+def test_who_knows_the_true_grade_finds_the_empirical_confusion() -> None:
+    grade, _ = graded(3000, blur=0.3)
+    label, _ = noisy(grade, "quasi", 0.3)
+    found = estimate_noise(label, np.eye(4)[grade], bootstrap=0)
+    assert found.rate == pytest.approx((label != grade).mean(), abs=0.02)
+    np.testing.assert_allclose(found.prior, np.bincount(grade) / len(grade), atol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["quasi", "truncated"])
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_what_was_put_in_is_found(kind: str, rate: float) -> None:
+    grade, p = graded(3000, blur=0.3)
+    label, matrix = noisy(grade, kind, rate)
+    found = estimate_noise(label, p, bootstrap=0)
+    assert found.form == kind
+    assert found.rate == pytest.approx((label != grade).mean(), abs=0.05)
+    np.testing.assert_allclose(found.transition, matrix, atol=0.06)
+    assert found.identifiable, found.reason
+
+
+def test_the_networks_ignorance_is_not_taken_for_noise() -> None:
+    grade, p = graded(2000, blur=0.5)
+    assert (p.argmax(axis=1) != grade).mean() > 0.25
+    found = estimate_noise(grade, p, bootstrap=40)
+    assert found.rate < 0.05
+    assert found.rate_interval[0] < 0.01
+
+
+def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_badly_calibrated() -> None:
+    grade, p = graded(1500, blur=0.3)
+    label, matrix = noisy(grade, "quasi", 0.3)
+    rough = (p + 1e-4) ** 3
+    for said in (p @ matrix, rough / rough.sum(axis=1, keepdims=True)):
+        assert estimate_noise(label, said, bootstrap=0).rate == pytest.approx(0.3, abs=0.06)
+
+
+def test_labels_that_only_err_upwards_need_the_free_form() -> None:
+    grade, p = graded(2500, blur=0.15)
+    matrix = np.array([[0.6, 0.4, 0, 0], [0, 0.6, 0.4, 0], [0, 0, 0.6, 0.4], [0, 0, 0, 1.0]])
+    label = noise.corrupt(grade, matrix, seed=3)
+    found = estimate_noise(label, p, bootstrap=0)
+    assert found.form == "banded"
+    assert found.rate == pytest.approx((label != grade).mean(), abs=0.05)
+    assert found.transition[1, 2] > 10 * found.transition[1, 0]
+
+
+def test_neither_the_order_of_samples_nor_the_direction_of_the_grades_matters(quasi) -> None:
+    label, p = quasi
+    groups = np.arange(len(label)) // 4
+    found = estimate_noise(label, p, groups=groups, bootstrap=0)
+    order = np.random.default_rng(0).permutation(len(label))
+    shuffled = estimate_noise(label[order], p[order], groups=groups[order], bootstrap=0)
+    turned = estimate_noise(3 - label, p[:, ::-1], groups=groups, bootstrap=0)
+    np.testing.assert_allclose(shuffled.transition, found.transition, atol=1e-4)
+    np.testing.assert_allclose(turned.transition[::-1, ::-1], found.transition, atol=1e-3)
+    np.testing.assert_allclose(turned.prior[::-1], found.prior, atol=1e-3)
+
+
+def test_intervals_hold_the_estimate_and_widen_when_patients_are_resampled_as_a_whole(quasi) -> None:
+    label, p = quasi
+    alone = estimate_noise(label, p, bootstrap=40)
+    low, high = alone.rate_interval
+    assert low <= alone.rate <= high
+    assert high - low < 0.2
+    # Six copies of each sample, told to be one patient, hold no more information than one.
+    copies = np.repeat(np.arange(250), 6)
+    together = estimate_noise(label[copies], p[copies], groups=copies, bootstrap=40)
+    apart = estimate_noise(label[copies], p[copies], bootstrap=40)
+    assert np.diff(together.rate_interval) > 1.3 * np.diff(apart.rate_interval)
+    assert (alone.transition_interval[0] <= alone.transition_interval[1]).all()
+
+
+def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> None:
+    label, p = quasi
+    guess = np.random.default_rng(0).dirichlet(np.ones(4), size=len(label))
+    blind = estimate_noise(label, guess, bootstrap=0)
+    assert not blind.identifiable
+    assert "say nothing" in blind.reason
+    kept = label != 3
+    rare = estimate_noise(np.r_[label[kept], 3], _without_the_worst(p, kept), bootstrap=0)
+    assert not rare.identifiable
+    assert "grade 3" in rare.reason
+
+
+def _without_the_worst(p: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    rest = np.vstack([p[kept] * [1, 1, 1, 1e-9] + [0, 0, 1e-9, 0], [0, 0, 0, 1]])
+    return rest / rest.sum(axis=1, keepdims=True)
+
+
+def test_the_posterior_is_bayes_rule() -> None:
+    found = _estimate(prior=[0.5, 0.5], transition=[[0.8, 0.2], [0.4, 0.6]])
+    np.testing.assert_allclose(found.posterior(), [[2 / 3, 1 / 3], [1 / 4, 3 / 4]])
+    never = _estimate(prior=[1.0, 0.0], transition=[[1.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_allclose(never.posterior(), np.eye(2))
+
+
+def test_an_estimate_survives_json_and_prints(quasi) -> None:
+    found = estimate_noise(*quasi, bootstrap=5)
+    again = NoiseEstimate.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again.to_dict() == found.to_dict()
+    assert isinstance(again.rate_interval, tuple)
+    assert f"{found.rate:.3f}" in str(found)
+    assert "not to be relied on: too few" in str(_estimate(identifiable=False, reason="too few"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "probabilities", "sentence"),
+    [
+        ([0, 1], [[0.5, 0.5]], "same N"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "0 … 1"),
+        ([0.0, 1.0], [[0.5, 0.5], [0.5, 0.5]], "whole grades"),
+        ([0, 1], [[3.0, -1.0], [0.5, 0.5]], "softmax"),
+        ([0, 1], [[np.nan, 1.0], [0.5, 0.5]], "softmax"),
+    ],
+)
+def test_bad_input_gets_one_sentence(labels, probabilities, sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        estimate_noise(np.array(labels), np.array(probabilities))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_the_objective_and_rows_are_distributions(form) -> None:
+    rng = np.random.default_rng(0)
+    kin = family(form, num_classes=4)
+    parts = design(rng.dirichlet(np.ones(4), 50))
+    weights = rng.integers(0, 3, 50).astype(float)
+    problem = _Problem(rng.integers(0, 4, 50), parts, weights, kin, 0.1)
+    theta = rng.normal(size=parts.shape[2] + len(kin.mean))
+    step = 1e-5 * np.eye(len(theta))
+    numeric = [(problem.value(theta + h) - problem.value(theta - h)) / 2e-5 for h in step]
+    np.testing.assert_allclose(problem.expand(theta)[1], numeric, atol=1e-6)
+    noise.check_matrix(kin.matrix(theta[parts.shape[2] :]))
+
+
+def _estimate(**changes: object) -> NoiseEstimate:
+    values: dict[str, object] = {
+        "rate": 0.3,
+        "rate_interval": (0.2, 0.4),
+        "transition": np.eye(2),
+        "transition_interval": np.stack([np.eye(2)] * 2),
+        "prior": np.array([0.5, 0.5]),
+        "prior_interval": np.full((2, 2), 0.5),
+        "form": "quasi",
+        "held_out": {"quasi": -1.0},
+        "temperature": 1.0,
+        "samples": 10,
+        "identifiable": True,
+        "reason": "",
+    }
+    arrays = {name: np.asarray(value) for name, value in changes.items() if isinstance(value, list)}
+    return NoiseEstimate(**{**values, **changes, **arrays})  # type: ignore[arg-type]
