@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srjt.cli.train import _settings
+from srjt.cli.train import layered
 from srjt.errors import SrjtError, UnknownNameError
 from srjt.training.config import TrainConfig, load_config, parse_overrides
 
 
 def test_defaults_are_the_papers() -> None:
-    config = TrainConfig()
+    config = TrainConfig().for_data(features=False)
     assert (config.epochs, config.batch_size) == (150, 64)
     assert (config.learning_rate, config.weight_decay, config.gamma) == (1e-4, 1e-4, 0.1)
     assert config.effective_milestones == (90, 120, 140)
@@ -27,7 +27,7 @@ def test_defaults_are_the_papers() -> None:
 
 
 def test_the_learning_rate_falls_after_each_milestone() -> None:
-    config = TrainConfig()
+    config = TrainConfig().for_data(features=False)
     rates = [config.learning_rate_at(epoch) for epoch in (1, 90, 91, 120, 121, 140, 141, 150)]
     assert rates == pytest.approx([1e-4, 1e-4, 1e-5, 1e-5, 1e-6, 1e-6, 1e-7, 1e-7])
 
@@ -41,7 +41,7 @@ def test_milestones_scale_with_the_epochs(epochs: int, scaled: tuple[int, ...]) 
 
 def test_given_milestones_stay() -> None:
     assert TrainConfig(epochs=30, milestones=(10, 20)).effective_milestones == (10, 20)
-    assert TrainConfig(epochs=30, milestones=()).learning_rate_at(30) == 1e-4
+    assert TrainConfig(epochs=30, milestones=(), learning_rate=1e-4).learning_rate_at(30) == 1e-4
 
 
 def test_an_unknown_setting_suggests_the_nearest() -> None:
@@ -181,7 +181,7 @@ def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
     file.write_text(
         "epochs: 10\nseed: 10\nbatch_size: 10\nmethod_options: {ramp_epochs: 10, co_lambda: 10}\n"
     )
-    config = _settings(
+    config = layered(
         file,
         ["seed=30", "method_options.temperature=30"],
         given={"batch_size": 20, "seed": 20, "crop": None},
@@ -195,4 +195,4 @@ def test_method_options_of_a_file_that_are_no_settings(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("method_options: 5\n")
     with pytest.raises(SrjtError, match="method_options takes settings by name"):
-        _settings(file, [], given={}, method_options={})
+        layered(file, [], given={}, method_options={})

@@ -22,6 +22,11 @@ StepMode = Literal["auto", "eager", "graph", "compiled"]
 PAPER_EPOCHS = 150
 PAPER_MILESTONES = (90, 120, 140)
 
+# network and learning rate where the configuration leaves them to the data
+FOR_IMAGES = ("resnet18", 1e-4)  # the paper's
+# measured: 1e-3 memorises wrong labels of embeddings, 1e-4 is slow on few columns
+FOR_FEATURES = ("mlp", 3e-4)
+
 
 # Settings of *how* to compute: they may change speed, but not what is being computed.
 HOW = frozenset(
@@ -35,13 +40,16 @@ class TrainConfig:
 
     # what is learnt
     method: str = "co-teaching+ours"
-    noise_rate: float | None = None  # ε, for methods that select or prune by it
+    # ε, for methods that select or prune by it; "auto": estimated from the labels beforehand, see audit/auto.py
+    noise_rate: float | Literal["auto"] | None = None
     transition: tuple[tuple[float, ...], ...] | None = None  # P, for methods that correct by it
+    # paper: Eq. 3; estimated: p(true grade | label) from the estimated noise, for methods that learn from soft labels
+    soft_labels: Literal["paper", "estimated"] = "paper"
     method_options: Mapping[str, Any] = field(default_factory=dict)  # temperature, per_class, …
     convention: Literal["paper", "published-code"] = "paper"
 
     # the network
-    network: str = "resnet18"
+    network: str | None = None  # None: decided by the data, see for_data
     pretrained: bool = True
     weights: str | None = None  # a local file instead of the official one
 
@@ -54,10 +62,13 @@ class TrainConfig:
     # the optimisation
     epochs: int = PAPER_EPOCHS
     batch_size: int = 64
-    learning_rate: float = 1e-4
+    learning_rate: float | None = None  # None: decided by the data, see for_data
     weight_decay: float = 1e-4
     milestones: tuple[int, ...] | None = None  # None: 90/120/140 of 150, scaled to the epochs
     gamma: float = 0.1
+    balance: float = (
+        0.0  # grade c is drawn ∝ n_c^(1 − balance): 0 as often as it occurs, 1 all grades equally
+    )
     seed: int = 0
 
     # how it is computed
@@ -78,14 +89,24 @@ class TrainConfig:
                 raise suggest(name, str(getattr(self, name)), choices)
         positive = ("epochs", "batch_size", "learning_rate", "image_size", "crop", "gamma", "eval_batch_size")
         for name in positive:
-            if not 0 < getattr(self, name) < math.inf:
-                raise SrjtError(f"{name} must be positive; got {getattr(self, name)}.")
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise SrjtError(f"{name} must be positive; got {value}.")
         if not 0.0 <= self.weight_decay < math.inf:
             raise SrjtError(f"weight_decay cannot be negative; got {self.weight_decay:g}.")
         if self.crop > self.image_size:
             raise SrjtError(f"crop ({self.crop}) cannot be larger than image_size ({self.image_size}).")
-        if self.noise_rate is not None and not 0.0 <= self.noise_rate < 1.0:
+        if isinstance(self.noise_rate, float) and not 0.0 <= self.noise_rate < 1.0:
             raise SrjtError(f"noise_rate lies in [0, 1); got {self.noise_rate:g}.")
+        told = (
+            self.noise_rate == "auto" or "label_matrix" in self.method_options
+        )  # the latter once it is settled
+        if self.soft_labels == "estimated" and not told:
+            raise SrjtError(
+                "soft_labels 'estimated' follow the noise that is estimated with noise_rate 'auto': say so, too."
+            )
+        if not 0.0 <= self.balance <= 1.0:
+            raise SrjtError(f"balance lies in [0, 1]; got {self.balance:g}.")
         if not 0.0 < self.memory_share <= 1.0:
             raise SrjtError(f"memory_share lies in (0, 1]; got {self.memory_share:g}.")
 
@@ -98,8 +119,26 @@ class TrainConfig:
 
     def learning_rate_at(self, epoch: int) -> float:
         """The learning rate during epoch T = 1, 2, …: γ for each milestone that lies behind."""
+        assert self.learning_rate is not None, "decided by for_data before training begins"
         passed = sum(epoch > milestone for milestone in self.effective_milestones)
         return self.learning_rate * self.gamma**passed
+
+    @property
+    def settled_rate(self) -> float | None:
+        """The noise rate as a number; an error while it is still to be estimated."""
+        if self.noise_rate == "auto":
+            raise SrjtError(
+                "noise_rate 'auto' has not been settled: srjt.train and srjt.audit.settle_noise estimate it first."
+            )
+        return self.noise_rate
+
+    def for_data(self, *, features: bool) -> TrainConfig:
+        """What was left open, decided: images get the paper's network and rate, features a head and its rate."""
+        network, rate = FOR_FEATURES if features else FOR_IMAGES
+        return self.replace(
+            network=network if self.network is None else self.network,
+            learning_rate=rate if self.learning_rate is None else self.learning_rate,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON and YAML keep them."""
@@ -175,6 +214,7 @@ _KINDS = {
     int: "a whole number",
     bool: "true or false",
     str: "a text",
+    "noise_rate": "a number, or auto",
     "milestones": "a list of epochs such as [90, 120, 140]",
     "transition": "a matrix, one list of numbers per row",
     "method_options": "settings by name, such as method_options.per_class=true",
@@ -185,7 +225,7 @@ def _typed(name: str, value: Any) -> Any:
     """A value of the declared type, or an error that names the setting (YAML reads 1e-4 as a string)."""
     hint = _HINTS[name]
     optional = type(None) in get_args(hint)
-    if (value is None and optional) or name in _CHOICES:
+    if (value is None and optional) or name in _CHOICES or (name, value) == ("noise_rate", "auto"):
         return value
     wanted = get_args(hint)[0] if optional else hint
     with contextlib.suppress(TypeError, ValueError, OverflowError):
@@ -203,7 +243,7 @@ def _typed(name: str, value: Any) -> Any:
             return tuple(tuple(float(p) for p in row) for row in value)
         if name == "method_options":
             return {str(option): _plain(setting) for option, setting in dict(value).items()}
-    raise SrjtError(f"{name} takes {_KINDS.get(wanted) or _KINDS[name]}; got {value!r}.")
+    raise SrjtError(f"{name} takes {_KINDS.get(name) or _KINDS[wanted]}; got {value!r}.")
 
 
 def _whole(value: Any) -> int:

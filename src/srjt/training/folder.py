@@ -5,6 +5,7 @@
     checkpoints/         the latest two states, to go on from
     weights.safetensors  the networks after the last epoch
     history.csv          per training sample: how often seen, how often selected by whom, running loss
+    noise.json           the estimated noise, if the run was told to find it out (audit/auto.py)
     summary.json         averages over the last ten epochs; written last, so its presence means finished
 
 Opening a folder executes nothing from it: JSON, CSV and safetensors only.
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 FORMAT = 1
+AHEAD = ("noise.json", "warmup")  # what settling the noise leaves before the run itself begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +151,8 @@ def is_finished(folder: Path) -> bool:
 def settle_folder(folder: Path, wanted: RunFacts) -> RunFacts:
     """Prepare a folder for a run, or take up the one that is there if it is the same; else say what differs."""
     if not (folder / "run.json").exists():
-        if folder.is_dir() and set(folder.iterdir()) - set(folder.glob(LEFTOVERS)):
+        expected = {*folder.glob(LEFTOVERS), *(folder / name for name in AHEAD)}
+        if folder.is_dir() and set(folder.iterdir()) - expected:
             raise SrjtError(f"{folder} holds something else already: choose another --out.")
         write_facts(folder, wanted)
         return wanted

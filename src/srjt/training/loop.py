@@ -23,7 +23,7 @@ from srjt.training.distributed import Process
 from srjt.training.evaluation import confusions, metric_rows
 from srjt.training.inputs import Preprocess, TrainingSet
 from srjt.training.metrics_log import MetricRow, MetricsLog
-from srjt.training.randomness import Plan, draw_plan, generator, subseed
+from srjt.training.randomness import Plan, balancing_weights, draw_plan, generator, subseed
 from srjt.training.recorder import EpochRecord, Recorder
 from srjt.training.runner import make_runner
 from srjt.training.state import initialise, restore, state_tensors
@@ -87,7 +87,7 @@ def fit(
 
     optimizer = make_optimizer(
         committee.parameters(),
-        learning_rate=config.learning_rate,
+        learning_rate=config.learning_rate_at(1),
         weight_decay=config.weight_decay,
         device=device,
     )
@@ -111,6 +111,8 @@ def fit(
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.leads else None
     watch = StarvationWatch(grades)
 
+    drawn_by = balancing_weights(data.labels, balance=config.balance)
+
     def plan_of(epoch: int) -> Plan:
         return draw_plan(
             samples,
@@ -120,6 +122,7 @@ def fit(
             margin=image_size - config.crop,
             augment=preprocess.train_transform is None,
             flip=config.flip,
+            weights=drawn_by,
         )
 
     # ---- where we left off

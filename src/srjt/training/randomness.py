@@ -13,7 +13,7 @@ from torch import Tensor
 
 from srjt.data.augment import centre_crops, draw_crops
 
-__all__ = ["Plan", "draw_plan", "generator", "subseed"]
+__all__ = ["Plan", "balancing_weights", "draw_plan", "generator", "subseed"]
 
 
 def subseed(seed: int, *purpose: object) -> int:
@@ -48,11 +48,19 @@ def draw_plan(
     margin: int,
     augment: bool = True,
     flip: bool = True,
+    weights: Tensor | None = None,
 ) -> Plan:
-    """Shuffle, cut into whole batches (a smaller last one is dropped), draw a crop and a flip for each."""
+    """Shuffle, cut into whole batches (a smaller last one is dropped), draw a crop and a flip for each.
+
+    weights: (samples,) how often each is drawn, relative to the others; None: each once.
+    """
     draws = generator(seed, "plan", epoch)
     steps = samples // batch_size
-    rows = torch.randperm(samples, generator=draws)[: steps * batch_size].reshape(steps, batch_size)
+    rows = torch.randperm(samples, generator=draws)
+    if weights is not None:
+        rows = rows[_resample(weights[rows], generator=draws)]
+        rows = rows[torch.randperm(samples, generator=draws)]
+    rows = rows[: steps * batch_size].reshape(steps, batch_size)
     if not augment:
         crops = centre_crops(steps * batch_size, margin=margin)
         return Plan(
@@ -62,3 +70,22 @@ def draw_plan(
     return Plan(
         rows=rows, offsets=crops.offsets, flips=crops.flips if flip else torch.zeros_like(crops.flips)
     )
+
+
+def balancing_weights(labels: Tensor, *, balance: float) -> Tensor | None:
+    """(N,) grades → (N,) weights n_c^(−balance) that make rare grades more frequent, on the CPU; None for 0."""
+    if balance == 0.0:
+        return None
+    grades = labels.cpu()
+    return torch.bincount(grades).double().clamp(min=1).pow(-balance)[grades]
+
+
+def _resample(weights: Tensor, *, generator: torch.Generator) -> Tensor:
+    """N positions in proportion to ``weights`` (N,), each as often as expected, rounded up or down.
+
+    One comb with N teeth instead of N independent draws: with those, an epoch would miss a third of the samples
+    even where all weights are equal.
+    """
+    edges = weights.cumsum(0) / weights.sum() * len(weights)
+    teeth = torch.arange(len(weights)) + torch.rand((), generator=generator, dtype=torch.float64)
+    return torch.searchsorted(edges, teeth, right=True).clamp(max=len(weights) - 1)
