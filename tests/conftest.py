@@ -1,8 +1,24 @@
-"""Shared by all tests: property tests draw the same examples in every run."""
+"""Shared by all tests: property tests draw the same examples in every run, and processes start at once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from processes import Launcher
 
 settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("srjt")
+
+
+@pytest.fixture(scope="session")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    launcher = Launcher(tmp_path_factory.mktemp("cache"))
+    yield launcher
+    assert launcher.process.stdin is not None
+    launcher.process.stdin.close()
+    launcher.process.wait(timeout=20)
+    assert launcher.process.stdout is not None
+    launcher.process.stdout.close()

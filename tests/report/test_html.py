@@ -328,5 +328,5 @@ def test_the_command_says_where_it_wrote(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"neither a study nor a run"):
+    with pytest.raises(SrjtError, match=r"neither a study, a run nor an audit"):
         report(tmp_path)

@@ -209,3 +209,11 @@ def test_noisy_already_and_nothing_told(small: Small, method: str) -> None:
 def test_folds_that_do_not_exist(small: Small) -> None:
     with pytest.raises(SrjtError, match=r"There is no fold 3: folds are numbered 0 … 2\."):
         list(open_data(small(only_folds=(0, 3))).cells())
+
+
+def test_a_variant_trains_with_its_own_settings(small: Small) -> None:
+    config = small(methods=("sord", "sord:balance=0.5,epochs=3"))
+    plain, other = (cell.config for cell in open_data(config).cells() if cell.fold == 0)
+    assert (plain.balance, other.balance, other.epochs) == (0.0, 0.5, 3)
+    assert plain.epochs != 3
+    assert other.network == plain.network

@@ -135,3 +135,14 @@ def test_through_json_and_back(small: Callable[..., StudyConfig]) -> None:
     assert StudyConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
     one = StudyConfig(methods="standard", noises="none", seeds=3)  # type: ignore[arg-type]
     assert (one.methods, one.noises, one.seeds) == (("standard",), ("none",), (3,))
+
+
+def test_a_variant_may_have_training_settings_of_its_own() -> None:
+    spec = parse_method("co-teaching+ours:ramp_epochs=3,balance=0.5")
+    assert spec.options == {"ramp_epochs": 3}
+    assert spec.settings == {"balance": 0.5}
+    assert spec.variant == "balance=0.5,ramp_epochs=3"
+    with pytest.raises(SrjtError, match=r"balance lies in"):
+        parse_method("sord:balance=2")
+    with pytest.raises(SrjtError, match="option of sord"):
+        parse_method("sord:seed=1")

@@ -158,6 +158,26 @@ def _epochs(folder: Path, cell: Cell) -> int:
     return int(read_metrics(path)["epoch"].max()) if path.exists() and path.stat().st_size > 100 else 0
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_methods_are_told_an_estimate_that_a_node_makes_once(
+    cluster: Any, tmp_path: Path, shared: bool
+) -> None:
+    folder = tmp_path / "study"
+    asked = study(methods=("standard", "co-teaching", "f-correction"), only_folds=(0,), noise_rate="auto")
+    cells = settled(folder, asked)
+    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(), shared=shared)
+    assert outcome == {cell.key: "done" for cell in cells}
+    estimates = {
+        cell.method.name: (run_folder(folder, cell.key) / "noise.json").read_bytes()
+        for cell in cells
+        if cell.method.name != "standard"
+    }
+    assert len(set(estimates.values())) == 1
+    assert not (run_folder(folder, cells[0].key) / "noise.json").exists()
+    assert (folder / "estimates").is_dir() is shared
+    assert gather(folder).noise["estimated_rate"].notna().all()
+
+
 def test_a_failing_run_is_told_and_the_others_go_on(cluster: Any, tmp_path: Path) -> None:
     """One run raises an exception on its node; the process of another is killed, and must not be tried again."""
     folder = tmp_path / "study"

@@ -8,9 +8,12 @@ import sys
 import typer
 
 from srjt._version import __version__
-from srjt.cli import data, study
+from srjt.cli import data, review, study
+from srjt.cli.audit import audit
 from srjt.cli.demo import demo
 from srjt.cli.evaluate import evaluate
+from srjt.cli.export import export
+from srjt.cli.features import features
 from srjt.cli.methods import methods
 from srjt.cli.predict import predict
 from srjt.cli.report import report
@@ -44,7 +47,8 @@ def _options(
 
 app.add_typer(data.app, name="data")
 app.add_typer(study.app, name="study")
-for command in (train, predict, evaluate, report, methods, demo):
+app.add_typer(review.app, name="review")
+for command in (train, predict, evaluate, features, audit, export, report, methods, demo):
     app.command()(command)
 
 

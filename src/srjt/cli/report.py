@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of a study or of a single run, finished or not.")],
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a study, of a single run (finished or not) or of an audit.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="The HTML file. [dim]default: report.html in the folder[/]")
     ] = None,
@@ -48,9 +50,14 @@ def report(
         from srjt.report.run_page import run_page
 
         page = run_page(folder)
+    elif (folder / "audit.json").exists():
+        from srjt.report.audit_page import audit_page
+
+        page = audit_page(folder)
     else:
         raise SrjtError(
-            f"{folder} is the folder of neither a study nor a run: there is no study.json and no run.json in it."
+            f"{folder} is the folder of neither a study, a run nor an audit: there is no study.json, run.json or "
+            "audit.json in it."
         )
     path = out or folder / "report.html"
     write_page(page, path)
@@ -60,7 +67,7 @@ def report(
         typer.echo(f"{len(files)} figure files are in {figures}.")
     if tables is not None:
         if results is None:
-            raise SrjtError(f"Tables compare methods: {folder} is a single run, not a study.")
+            raise SrjtError(f"Tables compare methods: {folder} is a single run or an audit, not a study.")
         typer.echo(f"{_write_tables(results, chosen, tables)} table files are in {tables}.")
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from srjt.cli.data import options
+from srjt.cli.groups import RunByDefault
 from srjt.errors import SrjtError, suggest
 
 if TYPE_CHECKING:
@@ -22,18 +22,8 @@ if TYPE_CHECKING:
     Execute = Callable[[Path, Sequence[Cell], "_Watcher"], dict[str, str]]
 
 
-class _RunByDefault(TyperGroup):
-    """``srjt study labels.csv …`` is ``srjt study run labels.csv …``."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        helped = {"-h", "--help"} & set(args[:1])
-        if args and not helped and args[0] not in self.commands:
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=_RunByDefault,
+    cls=RunByDefault,
     no_args_is_help=True,
     help="Compare methods over noises and folds, as the paper does: "
     "[bold]srjt study labels.csv --noise quasi:0.2 --out DIR[/]; its options: srjt study run --help.",
@@ -57,7 +47,11 @@ def run(
         typer.Option(help="quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4, none. Repeatable."),
     ] = None,
     noise_rate: Annotated[
-        float | None, typer.Option(help="ε of data that are noisy already (--noise none).")
+        str | None,
+        typer.Option(
+            metavar="RATE|auto",
+            help="ε of data that are noisy already (--noise none); auto: estimated from the labels.",
+        ),
     ] = None,
     transition: Annotated[
         Path | None, typer.Option(help="CSV of the matrix for them; else quasi, solved.")
@@ -98,6 +92,8 @@ def run(
     patient_column: options.PatientColumn = None,
     true_grade_column: options.TrueGradeColumn = None,
     grades: options.Grades = None,
+    labels: options.Labels = None,
+    feature_columns: options.FeatureColumns = None,
     kind: options.Kind = None,
 ) -> None:
     """Run methods × noises × folds. Give the same command again to go on; add a method, and only it runs."""
@@ -108,6 +104,8 @@ def run(
         "patient_column": patient_column,
         "true_grade_column": true_grade_column,
         "grades": options.listed(grades),
+        "labels": None if labels is None else str(labels),
+        "feature_columns": feature_columns,
         "kind": kind,
     }
     asked = _asked(
@@ -117,7 +115,7 @@ def run(
             "source": source,
             "methods": None if methods is None else _names(methods),
             "noises": noise,
-            "noise_rate": noise_rate,
+            "noise_rate": _rate(noise_rate),
             "transition": None if transition is None else _matrix(transition),
             "folds": folds,
             "only_folds": fold,
@@ -233,8 +231,13 @@ def _run(asked: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> N
         typer.secho(
             "Warning: no patient ids; leakage between the sides cannot be excluded.", fg=typer.colors.YELLOW
         )
+    if asked.noise_rate == "auto":
+        typer.echo(
+            "Methods that need to know the noise are told an estimate from the training labels, made once for each "
+            "noise, fold and seed."
+        )
     for spec in data.noises:
-        if spec.kind == "none" and asked.transition is None and asked.noise_rate is not None:
+        if spec.kind == "none" and asked.transition is None and isinstance(asked.noise_rate, float):
             typer.echo(
                 f"Nothing is injected. Methods that need a matrix get the quasi one solved for "
                 f"ε = {asked.noise_rate:g} on the observed class mix."
@@ -268,7 +271,8 @@ def _say_plan(out: Path, data: StudyData, cells: Sequence[Cell]) -> list[str]:
     states = [cell_status(out, cell.key) for cell in cells]
     typer.echo(
         f"{len(cells)} runs: {states.count('done')} done, {len(cells) - states.count('done')} to do. "
-        f"{len(data.manifest):,} images, {len(data.fold_numbers)} folds."
+        f"{len(data.manifest):,} {'rows of features' if data.manifest.are_features else 'images'}, "
+        f"{len(data.fold_numbers)} folds."
     )
     return states
 
@@ -333,6 +337,12 @@ def _epochs_done(folder: Path, cell: Cell) -> int:
             return int(file.read().splitlines()[-1].split(b",")[0])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _rate(text: str | None) -> float | str | None:
+    from srjt.cli.train import rate_or_auto
+
+    return rate_or_auto(text)
 
 
 def _matrix(path: Path) -> tuple[tuple[float, ...], ...]:

@@ -34,9 +34,16 @@ def train(
     method: Annotated[
         str | None, _option("See srjt methods. [dim]default: co-teaching+ours[/]", METHOD)
     ] = None,
-    noise_rate: Annotated[float | None, _option("ε, the share of wrong labels: 0.2.", METHOD)] = None,
+    noise_rate: Annotated[
+        str | None,
+        _option("ε, the share of wrong labels: 0.2; or auto: estimated first.", METHOD, metavar="RATE|auto"),
+    ] = None,
     transition: Annotated[
         Path | None, _option("CSV file of the C×C matrix Pr(label | true), for methods that need it.", METHOD)
+    ] = None,
+    soft_labels: Annotated[
+        str | None,
+        _option("paper, or estimated with --noise-rate auto. [dim]default: paper[/]", METHOD),
     ] = None,
     convention: Annotated[
         str | None, _option("paper or published-code. [dim]default: paper[/]", METHOD)
@@ -62,7 +69,9 @@ def train(
     crop: Annotated[int | None, _option("Random crop from it. [dim]default: 224[/]", IMAGES)] = None,
     epochs: Annotated[int | None, _option("[dim]default: 150[/]", OPTIMISER)] = None,
     batch_size: Annotated[int | None, _option("[dim]default: 64[/]", OPTIMISER)] = None,
-    learning_rate: Annotated[float | None, _option("Of Adam. [dim]default: 1e-4[/]", OPTIMISER)] = None,
+    learning_rate: Annotated[
+        float | None, _option("Of Adam. [dim]default: 1e-4; 3e-4 for features[/]", OPTIMISER)
+    ] = None,
     seed: Annotated[int | None, _option("[dim]default: 0[/]", OPTIMISER)] = None,
     fold: Annotated[int | None, _option("Train on fold k of --folds, evaluate on the rest.", SPLIT)] = None,
     folds: Annotated[int, _option("Number of folds. [dim]default: 5[/]", SPLIT)] = 5,
@@ -105,6 +114,8 @@ def train(
     true_grade_column: options.TrueGradeColumn = None,
     split_column: options.SplitColumn = None,
     grades: options.Grades = None,
+    labels: options.Labels = None,
+    feature_columns: options.FeatureColumns = None,
     kind: options.Kind = None,
 ) -> None:
     """Train a classifier on images with ordinal labels that are partly wrong.
@@ -113,16 +124,18 @@ def train(
     other sides are evaluated every epoch; without, all samples are trained on.
     Run the same command again to go on after an interruption.
     """
+    from srjt.audit.auto import settle_noise, warm_up_epochs
     from srjt.data import read, settle
     from srjt.training.reporters import reporter_for
     from srjt.training.train import train as train_run
 
-    settings = _settings(
+    settings = layered(
         config,
         set_ or [],
         given={
             "method": method,
-            "noise_rate": noise_rate,
+            "noise_rate": rate_or_auto(noise_rate),
+            "soft_labels": soft_labels,
             "transition": None if transition is None else read_matrix(transition),
             "convention": convention,
             "network": network,
@@ -140,7 +153,7 @@ def train(
         },
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
     )
-    _check_early(settings, fold=fold, folds=None if splits else folds)
+    check_early(settings, fold=fold, folds=None if splits else folds)
     reading = read(
         source,
         images=images,
@@ -150,6 +163,8 @@ def train(
         true_grade_column=true_grade_column,
         split_column=split_column,
         grades=options.listed(grades),
+        labels=labels,
+        feature_columns=feature_columns,
         kind=kind,
     )
     with options.writing(skipped):
@@ -165,7 +180,19 @@ def train(
     quiet = quiet or os.environ.get("RANK", "0") != "0"  # of several processes one speaks
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to go on with: leave --resume out to begin one.")
-    with _warnings_as_sentences(), reporter_for(settings.epochs, settings.method, quiet=quiet) as reporter:
+    with warnings_as_sentences():
+        if settings.noise_rate == "auto":
+            with reporter_for(warm_up_epochs(settings), "warm-up", quiet=quiet) as reporter:
+                settings, _ = settle_noise(
+                    manifest,
+                    config=settings,
+                    split=split,
+                    out=out,
+                    device=device,
+                    reporter=reporter,
+                    on_bad_image=on_bad_image,  # type: ignore[arg-type]
+                )
+    with warnings_as_sentences(), reporter_for(settings.epochs, settings.method, quiet=quiet) as reporter:
         watching: Reporter = reporter
         if tensorboard and os.environ.get("RANK", "0") == "0":
             from srjt.training.tensorboard import TensorBoardReporter
@@ -190,14 +217,20 @@ def train(
         _closing(run.metrics, out, pooled=settings.convention == "published-code")
 
 
-def _settings(
-    file: Path | None, assignments: list[str], *, given: dict[str, Any], method_options: dict[str, Any]
+def layered(
+    file: Path | None,
+    assignments: list[str],
+    *,
+    given: dict[str, Any],
+    method_options: dict[str, Any] | None = None,
+    defaults: dict[str, Any] | None = None,
 ) -> TrainConfig:
-    """Defaults, then the file, then the options, then ``--set``."""
+    """The defaults, then the file, then the options, then ``--set``."""
     from srjt.training.config import TrainConfig, load_config, parse_overrides
 
-    layers = [load_config(file) if file else {}, {k: v for k, v in given.items() if v is not None}]
-    if chosen := {k: v for k, v in method_options.items() if v is not None}:
+    layers = [defaults or {}, load_config(file) if file else {}]
+    layers.append({k: v for k, v in given.items() if v is not None})
+    if chosen := {k: v for k, v in (method_options or {}).items() if v is not None}:
         layers.append({"method_options": chosen})
     layers.append(parse_overrides(assignments))
     merged: dict[str, Any] = {}
@@ -210,24 +243,28 @@ def _settings(
     return TrainConfig.from_dict(merged)
 
 
-def _check_early(settings: TrainConfig, *, fold: int | None, folds: int | None) -> None:
+def check_early(settings: TrainConfig, *, fold: int | None = None, folds: int | None = None) -> None:
     """What is known to be wrong before an hour is spent on reading images, in the words of this command."""
     from srjt import networks
+    from srjt.audit.auto import needs_estimate
     from srjt.errors import suggest
     from srjt.methods import entry
 
     needs = entry(settings.method).method.needs
     if "noise_rate" in needs and settings.noise_rate is None:
         raise SrjtError(
-            f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong."
+            f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, or "
+            "--noise-rate auto to have it estimated."
         )
-    if "transition" in needs and settings.transition is None:
+    if "transition" in needs and settings.transition is None and settings.noise_rate != "auto":
         raise SrjtError(
             f"{settings.method} needs the matrix of label errors: --transition FILE, with a row of numbers "
-            "separated by commas for each true grade."
+            "separated by commas for each true grade, or --noise-rate auto to have it estimated."
         )
-    if settings.network not in networks.names() and not settings.network.startswith("timm:"):
-        raise suggest("network", settings.network, (*networks.names(), "timm:NAME"))
+    needs_estimate(settings)  # an error if the soft labels cannot follow it
+    name = settings.network
+    if name is not None and name not in networks.names() and not name.startswith("timm:"):
+        raise suggest("network", name, (*networks.names(), "timm:NAME"))
     if fold is not None and folds is not None and not 0 <= fold < folds:
         raise _no_such_fold(fold, folds)
 
@@ -277,8 +314,18 @@ def _own_split(manifest: Manifest) -> Split:
     return Split(train=np.arange(len(manifest)), validation=nobody, test=nobody)
 
 
+def rate_or_auto(text: str | None) -> float | str | None:
+    """``--noise-rate 0.2`` or ``--noise-rate auto``."""
+    if text is None or text == "auto":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise SrjtError(f"--noise-rate takes a number such as 0.2, or auto; got {text!r}.") from None
+
+
 @contextmanager
-def _warnings_as_sentences() -> Iterator[None]:
+def warnings_as_sentences() -> Iterator[None]:
     """Show a warning when it comes up (a training may take hours), as a sentence and not as a line of code."""
     told: set[str] = set()
 

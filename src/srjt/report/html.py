@@ -14,7 +14,7 @@ from srjt.errors import SrjtError
 from srjt.report.canvas import Drawing, inline_svg
 from srjt.report.typeset import Table
 
-__all__ = ["Note", "Page", "Section", "drawings", "render", "write_page"]
+__all__ = ["Note", "Page", "Section", "Tile", "drawings", "render", "write_page"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,18 @@ class Note:
 
     text: str
     details: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A small picture with what is said of it."""
+
+    picture: str  # a data URI; "" where there is none
+    title: str
+    number: str
+    share: float  # 0 … 1, drawn as a bar
+    text: str  # which sample it is
+    right: bool = False  # drawn quietly: nothing is in doubt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +48,7 @@ class Section:
     facts: Sequence[tuple[str, str]] = ()  # term, what it is
     counts: Sequence[tuple[str, int]] = ()  # grade, images: a table with bars
     hint: str = ""  # for the screen, not for paper
+    tiles: Sequence[Tile] = ()
     tables: Sequence[Table] = ()
     closed: bool = False  # whether the tables are folded away at first
     drawings: Sequence[Drawing] = ()

@@ -171,9 +171,13 @@ def _figures(results: StudyResults) -> Section | None:
 
 
 def _noise(results: StudyResults) -> Section:
-    shown = {"rho": "ρ", "told_rate": "told to methods", "nominal_rate": "nominal", "realised_rate": "realised",
-             "condition_number": "condition number"}  # fmt: skip
+    shown = {"rho": "ρ", "told_rate": "told to methods", "estimated_rate": "estimated", "nominal_rate": "nominal",
+             "realised_rate": "realised", "condition_number": "condition number"}  # fmt: skip
     shown = {name: label for name, label in shown.items() if name in results.noise}
+    estimated = "estimated_rate" in shown and bool(results.noise["estimated_rate"].notna().any())
+    shown.pop(
+        "told_rate" if estimated else "estimated_rate", None
+    )  # what was estimated is what methods were told
     rows = []
     for noise in noises(results):
         mine = results.noise[results.noise["noise"] == noise]
@@ -199,6 +203,10 @@ def _noise(results: StudyResults) -> Section:
     )
     given = [parse_noise(noise).kind == "none" for noise in noises(results)]
     text = ["All methods saw the same labels."]
+    if estimated:
+        text.append(
+            "Those that need to know the noise were told what was estimated from the training labels."
+        )
     if not all(given):
         text.insert(0, "Training and validation labels were corrupted, test labels never.")
     if any(given):

@@ -11,21 +11,25 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from srjt.audit.auto import warm_up
 from srjt.data import Manifest, Split
 from srjt.data.corruption import corrupt_sides
 from srjt.errors import SrjtError
 from srjt.methods import entry
 from srjt.ordinal import noise
-from srjt.study.config import MethodSpec, StudyConfig
+from srjt.study.config import ESTIMATED, MethodSpec, StudyConfig
 from srjt.study.noise_spec import NoiseSpec, parse_noise
 from srjt.training.config import HOW, TrainConfig
 from srjt.training.train import fingerprint
 
 __all__ = ["Cell", "StudyData"]
+
+# Settings that came after the first studies; at these values a run is the one it was before, with the same key.
+ADDED_LATER = (("soft_labels", "paper"), ("balance", 0.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +84,16 @@ class StudyData:
             return self.manifest, None
         return corrupt_sides(self.manifest, self.splits[fold], matrix, seed=_draw(spec.label, fold, seed))
 
-    def told(self, spec: NoiseSpec) -> tuple[float | None, Any]:
-        """ε and P as the methods are told them.
+    def told(self, spec: NoiseSpec) -> tuple[float | Literal["auto"] | None, Any]:
+        """ε and P as the methods are told them; ε is "auto" where both are estimated from the training labels.
 
         Where nothing is injected, ε is the study's ``noise_rate`` and P the study's ``transition``, or else the
         quasi matrix solved for ε on the observed class mix.
         """
         counts = self.manifest.class_counts
+        if self.config.noise_rate == "auto":
+            given = self.config.transition if spec.kind == "none" else None
+            return "auto", given and noise.check_matrix(given, num_classes=self.manifest.num_classes)
         if spec.kind != "none":
             return spec.told_rate(counts), spec.matrix(counts)
         rate, matrix = self.config.noise_rate, self.config.transition
@@ -114,27 +121,57 @@ class StudyData:
         return self._cell(method, spec, int(facts["fold"]), int(facts["seed"]), *self.told(spec))
 
     def _cell(
-        self, method: MethodSpec, spec: NoiseSpec, fold: int, seed: int, rate: float | None, matrix: Any
+        self,
+        method: MethodSpec,
+        spec: NoiseSpec,
+        fold: int,
+        seed: int,
+        rate: float | Literal["auto"] | None,
+        matrix: Any,
     ) -> Cell:
         given = {"noise_rate": rate, "transition": None if matrix is None else np.asarray(matrix).tolist()}
         needs = entry(method.name).method.needs
         for need in needs:
-            if given[need] is None:
+            if given[need] is None and rate != "auto":
                 raise SrjtError(
                     f"{method.name} must be told how noisy the labels are: give --noise-rate for data that are noisy "
-                    "already, or inject noise with --noise quasi:0.2."
+                    "already (a number, or auto), or inject noise with --noise quasi:0.2."
                 )
         # What a method does not need is not part of its run: a better guess of P must not repeat co-teaching.
         told = {need: given[need] for need in needs}
+        options = dict(method.options)
+        if options.get("label_matrix") == ESTIMATED:
+            del options["label_matrix"]
+            told |= {"soft_labels": "estimated", "noise_rate": rate}
+        if rate == "auto" and any(told.get(need) is None for need in needs):
+            told["noise_rate"] = rate  # the matrix is estimated as well
         config = TrainConfig().replace(
-            **self.config.train, method=method.name, method_options=dict(method.options), seed=seed, **told
+            **{**self.config.train, **method.settings},
+            method=method.name,
+            method_options=options,
+            seed=seed,
+            **told,
         )
-        determining = {name: value for name, value in config.to_dict().items() if name not in HOW}
+        config = config.for_data(features=self.manifest.are_features)
+        determining = {
+            name: value
+            for name, value in config.to_dict().items()
+            if name not in HOW and (name, value) not in ADDED_LATER
+        }
         text = json.dumps([determining, self._fingerprint(spec, fold, seed), self._images], sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
         parts = [method.name, method.variant, spec.label, f"fold{fold}", f"seed{seed}", digest]
         key = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
         return Cell(method=method, noise=spec, fold=fold, seed=seed, config=config, key=key)
+
+    def estimate_name(self, cell: Cell) -> str:
+        """Names the folder of the estimate that a cell is told: the same for all methods that see the same labels
+        and share the settings of the warm-up."""
+        wanted = {name: v for name, v in warm_up(cell.config).to_dict().items() if name not in HOW}
+        facts = [wanted, self._fingerprint(cell.noise, cell.fold, cell.seed), self._images]
+        digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
+        label = re.sub(r"[^A-Za-z0-9.+-]+", "-", cell.noise.label)
+        return f"{label}_fold{cell.fold}_seed{cell.seed}_{digest}"
 
     @lru_cache(maxsize=1024)  # noqa: B019
     def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:

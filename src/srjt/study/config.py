@@ -9,7 +9,7 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -18,43 +18,56 @@ from srjt.errors import SrjtError, suggest
 from srjt.study.noise_spec import parse_noise
 from srjt.training.config import TrainConfig, load_config
 
-__all__ = ["PRESETS", "MethodSpec", "StudyConfig", "load_preset", "parse_method"]
+__all__ = ["ESTIMATED", "PRESETS", "MethodSpec", "StudyConfig", "load_preset", "parse_method"]
 
 PRESETS = ("limuc", "dr", "demo")
+# settings of a run that are not for its configuration to say
+RESERVED = {"method", "method_options", "noise_rate", "transition", "seed", "soft_labels"}
+ESTIMATED = "estimated"  # label_matrix of a method whose soft labels follow the estimated noise
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSpec:
-    """A method, perhaps with options: a cell of an ablation."""
+    """A method, perhaps with options and settings of its own: a cell of an ablation."""
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the method
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of its training, over the study's
 
     @property
     def variant(self) -> str:
-        return ",".join(f"{name}={value}" for name, value in sorted(self.options.items()))
+        said = {**self.options, **self.settings}
+        return ",".join(f"{name}={value}" for name, value in sorted(said.items()))
 
 
 def parse_method(text: str) -> MethodSpec:
-    """``co-teaching`` or ``co-teaching:select=soft,update=soft``."""
+    """``co-teaching`` or ``co-teaching:select=soft,update=soft``; ``co-teaching+ours:label_matrix=estimated`` learns
+    from soft labels that follow the estimated noise, ``jocor+ours:balance=0.5`` with a training setting of its own."""
     import yaml
 
     name, _, rest = str(text).strip().partition(":")
     known = methods.options(name)
+    trainable = {f.name for f in dataclasses.fields(TrainConfig)} - RESERVED
     options: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
         option, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise SrjtError(f"Options of a method are written name=value; {part!r} of {text!r} is not.")
-        if option not in known:
-            raise suggest(f"option of {name}", option, known)
+        if option not in known and option not in trainable:
+            raise suggest(f"option of {name}", option, {*known, *trainable})
         try:
-            options[option] = yaml.safe_load(value)
+            (options if option in known else settings)[option] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
     if options:  # a misspelt value is better known now than from every run
-        methods.create(name, num_classes=4, noise_rate=0.2, transition=np.eye(4), **options)
-    return MethodSpec(name=name, options=options)
+        tried = {
+            **options,
+            **({"label_matrix": np.eye(4)} if options.get("label_matrix") == ESTIMATED else {}),
+        }
+        methods.create(name, num_classes=4, noise_rate=0.2, transition=np.eye(4), **tried)
+    TrainConfig().replace(**settings)
+    return MethodSpec(name=name, options=options, settings=settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +79,8 @@ class StudyConfig:
     reading: Mapping[str, Any] = field(default_factory=dict)
     methods: tuple[str, ...] = ("all",)
     noises: tuple[str, ...] = ("none",)
-    noise_rate: float | None = None  # ε for data that are noisy already (noise none)
+    # ε for data that are noisy already (noise none); "auto": estimated, also where noise is injected
+    noise_rate: float | Literal["auto"] | None = None
     transition: tuple[tuple[float, ...], ...] | None = None  # P likewise
     folds: int = 5
     only_folds: tuple[int, ...] | None = None  # run these alone, of ``folds``
@@ -80,10 +94,13 @@ class StudyConfig:
     def __post_init__(self) -> None:
         for setting in dataclasses.fields(self):
             object.__setattr__(self, setting.name, _settled(setting.name, getattr(self, setting.name)))
-        reserved = {"method", "method_options", "noise_rate", "transition", "seed"} & set(self.train)
-        if reserved:
+        if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(
                 f"{sorted(reserved)[0]} is set by the study for each run; say it beside 'train', not inside."
+            )
+        if "soft_labels" in self.train:
+            raise SrjtError(
+                "In a study soft labels are said method by method, for example co-teaching+ours:label_matrix=estimated."
             )
         for text in self.noises:
             parse_noise(text)
@@ -114,7 +131,7 @@ _TAKES = {
     "reading": "settings by name",
     "methods": "methods, at least one",
     "noises": "noises such as quasi:0.2, at least one",
-    "noise_rate": "a number",
+    "noise_rate": "a number, or auto",
     "transition": "a matrix, one list of numbers per row",
     "folds": "a whole number",
     "only_folds": "numbers of folds, at least one",
@@ -138,7 +155,7 @@ def _settled(name: str, value: Any) -> Any:
         if name == "transition":
             return tuple(tuple(float(p) for p in row) for row in value)
         if name == "noise_rate":
-            return float(value)
+            return value if value == "auto" else float(value)
         if name in ("folds", "split_seed"):
             return operator.index(value)
         if name in ("methods", "noises", "seeds", "only_folds"):

@@ -3,6 +3,7 @@
 study.json                     what was asked, of which data, by which versions
 splits.csv                     id, fold, split
 noise/<noise>_fold<k>_seed<s>.json   what was injected there
+estimates/<name>/noise.json    the noise as it was estimated, where the methods are told "auto"
 runs/<key>/                    one run each
 errors/<key>.txt               the traceback of a run that failed
 """
@@ -32,6 +33,7 @@ from srjt.training.folder import held, is_held, write_json
 __all__ = [
     "cell_status",
     "error_file",
+    "estimates_folder",
     "held_study",
     "read_study",
     "run_folder",
@@ -106,6 +108,8 @@ def _write_noises(folder: Path, data: StudyData) -> None:
             for fold in data.fold_numbers:
                 _, found = data.labelled(spec, fold, seed)
                 rate, matrix = data.told(spec)
+                if rate == "auto":  # each run's own noise.json says what it was told
+                    rate, matrix = None, spec.matrix(data.manifest.class_counts)
                 name = re.sub(r"[^A-Za-z0-9.+-]+", "-", spec.label)
                 write_json(
                     folder / f"{name}_fold{fold}_seed{seed}.json",
@@ -144,6 +148,10 @@ def study_config(facts: dict[str, Any]) -> StudyConfig:
 
 def run_folder(folder: Path, key: str) -> Path:
     return folder / "runs" / key
+
+
+def estimates_folder(folder: Path) -> Path:
+    return folder / "estimates"
 
 
 def error_file(folder: Path, key: str) -> Path:

@@ -20,7 +20,7 @@ from srjt.errors import Interrupted, SrjtError, missing_extra
 from srjt.study.cells import Cell
 from srjt.study.folder import cell_status, error_file, read_study, run_folder
 from srjt.study.local import StudyWatcher
-from srjt.study.ray_task import FILES, Order, Report, execute, place_token
+from srjt.study.ray_task import ALSO, FILES, Order, Report, execute, place_token
 from srjt.study.worker import leave_word
 from srjt.training.checkpoint import write_atomically
 from srjt.training.folder import held, is_finished
@@ -194,8 +194,9 @@ def _deliver(run: Path, files: Mapping[str, bytes]) -> None:
     run.mkdir(parents=True, exist_ok=True)
     with held(run):
         if not is_finished(run):
-            for name in FILES:
-                write_atomically(run / name, files[name])
+            for name in (*ALSO, *FILES):
+                if name in files:
+                    write_atomically(run / name, files[name])
 
 
 def _given_up(problem: Exception) -> str:

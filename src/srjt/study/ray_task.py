@@ -21,7 +21,7 @@ from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError
 from srjt.training.folder import is_held
 
-__all__ = ["FILES", "Order", "Report", "execute", "place_token"]
+__all__ = ["ALSO", "FILES", "Order", "Report", "execute", "place_token"]
 
 FILES = (
     "run.json",
@@ -30,6 +30,7 @@ FILES = (
     "weights.safetensors",
     "summary.json",
 )  # the last says: done
+ALSO = ("noise.json",)  # where the run was told an estimate
 PATIENCE = 120.0  # seconds that a process whose node was given up may take to notice it
 
 
@@ -89,7 +90,8 @@ def execute(order: Order, splits: bytes | None, *, process: str) -> Iterator[Rep
     try:
         yield begun
         try:
-            _run(order, splits, folder)
+            # beside the runs, so that those on the same node share an estimate
+            _run(order, splits, folder, estimates=None if shared else scratch.parent / "estimates")
             files = None if shared else _collected(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
         except Interrupted as stopped:
@@ -109,10 +111,11 @@ def execute(order: Order, splits: bytes | None, *, process: str) -> Iterator[Rep
         if not shared:
             shutil.rmtree(scratch, ignore_errors=True)
             with contextlib.suppress(OSError):
-                scratch.parent.rmdir()  # the last run of the study on this node
+                if {path.name for path in scratch.parent.iterdir()} <= {"estimates"}:
+                    shutil.rmtree(scratch.parent)  # the last run of the study on this node
 
 
-def _run(order: Order, splits: bytes | None, folder: Path) -> None:
+def _run(order: Order, splits: bytes | None, folder: Path, *, estimates: Path | None) -> None:
     import torch
 
     from srjt.study.config import StudyConfig
@@ -155,6 +158,7 @@ def _run(order: Order, splits: bytes | None, folder: Path) -> None:
         cell,
         device="cuda" if order.gpu else "cpu",
         cache=None if order.cache is None else Path(order.cache),
+        estimates=estimates,
     )
 
 
@@ -166,4 +170,5 @@ def _wait_until_free(run: Path) -> None:
 
 
 def _collected(run: Path) -> dict[str, bytes]:
-    return {name: (run / name).read_bytes() for name in FILES}
+    also = [name for name in ALSO if (run / name).exists()]
+    return {name: (run / name).read_bytes() for name in (*also, *FILES)}

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from srjt.audit.auto import read_estimate
+from srjt.ordinal.estimation import NoiseEstimate
 from srjt.study.folder import cell_status, error_file, read_study, run_folder
 from srjt.training.metrics_log import last_epochs, read_metrics
 
@@ -31,7 +33,8 @@ class StudyResults:
         pd.DataFrame
     )  # WHO, split, metric, value: mean over the last ten epochs and networks, of done runs
     confusions: dict[str, np.ndarray]  # key → (C, C) counts on the test side, the networks pooled, rows true
-    noise: pd.DataFrame  # noise, kind, fold, seed, rho, nominal_rate, realised_rate, condition_number, matrix
+    # noise, kind, fold, seed, rho, told_rate, estimated_rate, nominal_rate, realised_rate, condition_number, matrix
+    noise: pd.DataFrame
 
 
 def gather(folder: Path) -> StudyResults:
@@ -70,14 +73,31 @@ def gather(folder: Path) -> StudyResults:
     )
 
 
+def _estimates(folder: Path, cells: list[dict[str, Any]]) -> dict[tuple[str, int, int], NoiseEstimate]:
+    """(noise, fold, seed) → the noise that the methods were told, where it was estimated."""
+    found: dict[tuple[str, int, int], NoiseEstimate] = {}
+    for cell in cells:
+        where = (cell["noise"], cell["fold"], cell["seed"])
+        estimate = None if where in found else read_estimate(run_folder(folder, cell["key"]))
+        if estimate is not None:
+            found[where] = estimate
+    return found
+
+
 def _joined(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 
 def _noises(folder: Path) -> pd.DataFrame:
-    planned = read_study(folder)["noises"]
+    facts = read_study(folder)
+    planned, estimates = facts["noises"], _estimates(folder, facts["cells"])
     found = [json.loads(path.read_text()) for path in (folder / "noise").glob("*.json")]
-    rows = [{**one, "matrix": one["told_matrix"]} for one in found if one["noise"] in planned]
+    rows = []
+    for one in found:
+        if one["noise"] in planned:
+            estimate = estimates.get((one["noise"], one["fold"], one["seed"]))
+            rate, matrix = (None, None) if estimate is None else (estimate.rate, estimate.transition.tolist())
+            rows.append({**one, "matrix": one["told_matrix"] or matrix, "estimated_rate": rate})
     rows.sort(key=lambda row: (planned.index(row["noise"]), row["seed"], row["fold"]))
     columns = [
         "noise",
@@ -86,6 +106,7 @@ def _noises(folder: Path) -> pd.DataFrame:
         "seed",
         "rho",
         "told_rate",
+        "estimated_rate",
         "nominal_rate",
         "realised_rate",
         "condition_number",

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 
+from srjt.audit.auto import settle_noise
 from srjt.errors import Interrupted, SrjtError
 from srjt.study.cells import Cell, StudyData
-from srjt.study.folder import error_file, read_study, run_folder, study_config
+from srjt.study.folder import error_file, estimates_folder, read_study, run_folder, study_config
 from srjt.study.source import open_data
 from srjt.training.checkpoint import write_atomically
 from srjt.training.folder import is_held
@@ -29,20 +30,30 @@ __all__ = ["leave_word", "run_by_key", "run_cell"]
 
 
 def run_cell(
-    folder: Path, data: StudyData, cell: Cell, *, device: str | None, cache: Path | None = None
+    folder: Path,
+    data: StudyData,
+    cell: Cell,
+    *,
+    device: str | None,
+    cache: Path | None = None,
+    estimates: Path | None = None,
 ) -> None:
-    """Train one cell into its folder, going on where an earlier try stopped."""
+    """Train one cell into its folder, going on where an earlier try stopped.
+
+    estimates: where the noise that cells are told is estimated, once for all methods; in the study by default.
+    """
     manifest, _ = data.labelled(cell.noise, cell.fold, cell.seed)
-    train(
-        manifest,
-        out=run_folder(folder, cell.key),
-        split=data.splits[cell.fold],
-        config=cell.config,
-        device=device,
-        cache=cache,
-    )
+    run = run_folder(folder, cell.key)
+    how: dict[str, Any] = {"split": data.splits[cell.fold], "device": device, "cache": cache}
+    config = cell.config
+    if config.noise_rate == "auto":
+        shared = (estimates or estimates_folder(folder)) / data.estimate_name(cell)
+        config, _ = settle_noise(manifest, config=config, out=shared, **how)
+        run.mkdir(parents=True, exist_ok=True)
+        write_atomically(run / "noise.json", (shared / "noise.json").read_bytes())
+    train(manifest, out=run, config=config, **how)
     # Nobody goes on from a finished run, and its checkpoints are three quarters of what a study takes on disk.
-    shutil.rmtree(run_folder(folder, cell.key) / "checkpoints", ignore_errors=True)
+    shutil.rmtree(run / "checkpoints", ignore_errors=True)
     error_file(folder, cell.key).unlink(missing_ok=True)
 
 

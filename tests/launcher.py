@@ -15,8 +15,10 @@ from typing import Any, NoReturn
 import torch._dynamo  # the first optimiser imports it
 import torch.distributed
 
+import srjt.audit.auditing
 import srjt.cli
 import srjt.data
+import srjt.report.audit_page
 import srjt.report.curves
 import srjt.training.assess
 import srjt.training.predict

@@ -1,0 +1,219 @@
+"""``srjt audit``: how noisy the labels are, and which of them are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from srjt.cli.data import options
+
+if TYPE_CHECKING:
+    from srjt.audit import Audit
+    from srjt.data import Reading
+
+TRAINING, HOW = "Training", "How it is computed"
+SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # of each, on the screen
+
+
+def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
+
+
+def audit(
+    source: options.Source,
+    out: Annotated[Path, typer.Option(help="Folder of the audit; what is done there is not repeated.")],
+    folds: Annotated[int, typer.Option(help="Trainings; each judges the patients it has not seen.")] = 5,
+    reader_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Who gave the label; else a column named reader.", show_default=False
+        ),
+    ] = None,
+    method: Annotated[str | None, _option("See srjt methods. [dim]default: sord[/]", TRAINING)] = None,
+    noise_rate: Annotated[
+        str | None,
+        _option("For a method that needs it. [dim]default: auto[/]", TRAINING, metavar="RATE|auto"),
+    ] = None,
+    network: Annotated[
+        str | None, _option("As for srjt train. [dim]default: resnet18; mlp for features[/]", TRAINING)
+    ] = None,
+    pretrained: Annotated[
+        bool | None,
+        _option(
+            "Start from ImageNet weights. [dim]default: yes[/]", TRAINING, "--pretrained/--no-pretrained"
+        ),
+    ] = None,
+    weights: Annotated[Path | None, _option("Local weights file instead.", TRAINING)] = None,
+    image_size: Annotated[int | None, _option("Stored size. [dim]default: 256[/]", TRAINING)] = None,
+    crop: Annotated[int | None, _option("Random crop from it. [dim]default: 224[/]", TRAINING)] = None,
+    epochs: Annotated[int | None, _option("Of each training. [dim]default: 30[/]", TRAINING)] = None,
+    batch_size: Annotated[int | None, _option("[dim]default: 64[/]", TRAINING)] = None,
+    learning_rate: Annotated[
+        float | None, _option("Of Adam. [dim]default: 1e-4; 3e-4 for features[/]", TRAINING)
+    ] = None,
+    seed: Annotated[int | None, _option("Of folds and networks. [dim]default: 0[/]", TRAINING)] = None,
+    device: Annotated[
+        str | None, _option("cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]", HOW)
+    ] = None,
+    precision: Annotated[str | None, _option("fp32, tf32, bf16. [dim]default: bf16 on a GPU[/]", HOW)] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file of settings, as for srjt train; options win over it.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. weight_decay=0."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but problems.")] = False,
+    on_bad_image: options.OnBadImage = "error",
+    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable samples.")] = Path("skipped.csv"),
+    images: options.Images = None,
+    image_column: options.ImageColumn = None,
+    grade_column: options.GradeColumn = None,
+    patient_column: options.PatientColumn = None,
+    true_grade_column: options.TrueGradeColumn = None,
+    grades: options.Grades = None,
+    labels: options.Labels = None,
+    feature_columns: options.FeatureColumns = None,
+    kind: options.Kind = None,
+) -> None:
+    """Estimate how noisy labels are, and rank them by how likely they are wrong.
+
+    Trains on all patients but a fold, judges that fold, and goes round. Writes
+    audit.csv (every label, the most doubtful first), summary.json (rates by
+    grade, patient and reader), audit.html (to read) and what srjt review needs.
+    All samples are audited, whatever side of a split they are on, and no
+    label is changed. Run the same command again to go on after an interruption.
+    """
+    from srjt.audit import audit as run_audit
+    from srjt.audit.auditing import DEFAULTS, with_noise
+    from srjt.audit.auto import warm_up_epochs
+    from srjt.cli.train import check_early, layered, rate_or_auto, warnings_as_sentences
+    from srjt.data import Problem, read, settle, write_problems
+    from srjt.training.reporters import reporter_for
+
+    settings = with_noise(
+        layered(
+            config,
+            set_ or [],
+            defaults=DEFAULTS,
+            given={
+                "method": method,
+                "noise_rate": rate_or_auto(noise_rate),
+                "network": network,
+                "pretrained": pretrained,
+                "weights": None if weights is None else str(weights),
+                "image_size": image_size,
+                "crop": crop,
+                "epochs": epochs,
+                "batch_size": batch_size,
+                "learning_rate": learning_rate,
+                "seed": seed,
+                "precision": precision,
+            },
+        )
+    )
+    check_early(settings)
+    columns = {
+        "image": image_column,
+        "grade": grade_column,
+        "patient": patient_column,
+        "true_grade": true_grade_column,
+    }
+    reading = read(
+        source,
+        images=images,
+        **{f"{role}_column": column for role, column in columns.items()},
+        grades=options.listed(grades),
+        labels=labels,
+        feature_columns=feature_columns,
+        kind=kind,
+    )
+    if reader_column is None and "reader" in reading.manifest.table:
+        reader_column = "reader"
+    with options.writing(skipped):
+        manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+    table, label_column = _table(reading, labels or source, columns)
+    total = warm_up_epochs(settings) + folds * settings.epochs
+    with warnings_as_sentences(), reporter_for(total, settings.method, quiet=quiet) as reporter:
+        done = run_audit(
+            manifest,
+            out=out,
+            folds=folds,
+            reader=reader_column,
+            config=settings,
+            device=device,
+            reporter=reporter,
+            on_bad_image=on_bad_image,  # type: ignore[arg-type]
+            source=str(source),
+            table=table,
+            label_column=label_column,
+        )
+    if done.fitted.skipped:
+        with options.writing(skipped):
+            unreadable = [Problem("unreadable-image", who, why) for who, why in done.fitted.skipped]
+            write_problems([*reading.problems, *unreadable], skipped)
+    if not quiet:
+        _say(done, out)
+
+
+def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tuple[Path | None, str]:
+    """The file that holds the labels, if there is one, and its column of grades."""
+    from srjt.data.sources.columns import choose_columns
+    from srjt.data.sources.dr import find_labels
+    from srjt.data.sources.table import TABLE_SUFFIXES, load
+
+    if reading.kind == "dr" and (labels := find_labels(source)) is not None:
+        return labels, "level"
+    file = source / "labels.csv" if source.is_dir() else source
+    if reading.kind not in ("table", "features") or file.suffix.lower() not in TABLE_SUFFIXES:
+        return None, columns["grade"] or "grade"
+    found = list(load(file).frame.columns)
+    chosen, _ = choose_columns(found, columns, source=file.name, required=("grade",))
+    return file, chosen["grade"]
+
+
+def _say(done: Audit, out: Path) -> None:
+    """What a person wants to know first."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console, estimate, summary = Console(), done.estimate, done.summary
+    names = done.fitted.manifest.grades
+
+    def say(text: str, style: str = "") -> None:
+        console.print(text, highlight=False, markup=False, style=style)
+
+    low, high = estimate.rate_interval
+    if estimate.identifiable:
+        say(
+            f"About {estimate.rate:.0%} of {len(done.scores):,} labels are wrong (95 %: {low:.0%} to {high:.0%}).",
+            "bold",
+        )
+    else:
+        say(
+            f"How many of {len(done.scores):,} labels are wrong is not settled: {estimate.reason.rstrip('.')} "
+            f"(a guess: {estimate.rate:.0%}).",
+            "yellow",
+        )
+    say(f"For {summary['another_likelier']:,} labels another grade is likelier than the one given.")
+    matrix = Table(
+        "true ╲ label", *names, title=f"How grades are labelled ({estimate.form} form)", title_justify="left"
+    )
+    for name, row in zip(names, estimate.transition, strict=True):
+        matrix.add_row(name, *(f"{p:.2f}" for p in row))
+    console.print(matrix)
+    for who in ("grade", "reader", "patient"):
+        if found := summary[f"{who}s"]:
+            shown = [f"{row[who]}: {row['rate']:.0%} of {row['samples']:,}" for row in found[: SHOWN[who]]]
+            more = f"; and {len(found) - len(shown):,} more" if len(found) > len(shown) else ""
+            say(f"Expected errors by {who}: {'; '.join(shown)}{more}")
+    if "average_precision" in summary.get("known", {}):
+        known = summary["known"]
+        say(
+            f"{known['wrong']:,} labels are known to be wrong; of the {known['wrong']:,} worst, "
+            f"{known['precision_at_wrong']:.0%} are (average precision {known['average_precision']:.2f})."
+        )
+    typer.echo(f"The report: {out / 'audit.html'}")
+    typer.echo(f"Next: srjt review {out}")

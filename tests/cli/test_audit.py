@@ -1,0 +1,115 @@
+"""``srjt audit``, and ``--noise-rate auto``, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from srjt.ordinal.estimation import estimate_noise
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+SMALL = [
+    "--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "2", "--batch-size",
+    "16", "--learning-rate", "1e-3", "--set", "tune_cpu=false",
+]  # fmt: skip
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few resamples: the intervals are not what is tested here."""
+    for module in ("auto", "auditing"):
+        monkeypatch.setattr(f"srjt.audit.{module}.estimate_noise", partial(estimate_noise, bootstrap=3))
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: Path, tmp_path: Path) -> None:
+    table = pd.read_csv(labelled, dtype=str)
+    table["reader"] = ["Ann", "Bob"] * (len(table) // 2)
+    table = table.rename(columns={"grade": "mayo"})
+    mine = labelled.parent / "read.csv"
+    table.to_csv(mine, index=False)
+    code, said, wrong = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL)
+    assert (code, wrong) == (0, "")
+    assert "of 120 labels" in said
+    assert "labels another grade is likelier" in said
+    assert "true ╲ label" in said
+    assert "Expected errors by grade: 0: " in said
+    assert "Expected errors by reader: " in said
+    assert "Ann" in said
+    assert f"Next: srjt review {tmp_path / 'audit'}" in said
+    facts = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    assert (facts["label_column"], facts["table"]) == ("mayo", str(mine))
+    scores = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype=str)
+    assert all(Path(image).is_file() for image in scores["image"])
+    assert set(scores["reader"]) == {"Ann", "Bob"}
+    code, said, _ = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--quiet")
+    assert (code, said) == (0, "")
+    code, _, wrong = command(
+        "audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--seed", "1"
+    )
+    assert code == 2
+    assert "made with other settings (seed was 0 and is now 1" in wrong
+    assert wrong.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--method", "sordd"], "Unknown method 'sordd': did you mean 'sord'?"),
+        (["--network", "resnet19"], "Unknown network 'resnet19': did you mean 'resnet18'?"),
+        (["--reader-column", "who"], "Unknown column (for the reader) 'who'"),
+        (["--folds", "1"], "Cross-fitting needs at least 2 folds, not 1."),
+        (["--noise-rate", "lots"], "--noise-rate takes a number such as 0.2, or auto; got 'lots'."),
+        (["--set", "epoch=3"], "Unknown setting 'epoch': did you mean 'epochs'?"),
+    ],
+)
+def test_bad_options_are_one_sentence(
+    command: Srjt, labelled: Path, tmp_path: Path, options: list[str], said: str
+) -> None:
+    code, _, wrong = command("audit", labelled, "--out", tmp_path / "audit", *options)
+    assert code == 2
+    assert said in wrong
+    assert wrong.count("\n") == 1
+    assert not (tmp_path / "audit" / "fits").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_path: Path) -> None:
+    order = ["train", labelled, "--official-split", "--out", tmp_path / "run", *SMALL]
+    code, said, wrong = command(*order, "--noise-rate", "auto", "--soft-labels", "estimated")
+    assert code == 0, wrong
+    assert "Estimated noise rate 0." in said
+    assert said.index("Estimated noise rate") < said.index("co-teaching+ours: epoch 1/2")
+    told = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    known = json.loads((tmp_path / "run" / "noise.json").read_text())
+    assert (
+        told["noise_rate"] == pytest.approx(known["estimate"]["rate"])
+        or not known["estimate"]["identifiable"]
+    )
+    assert len(told["method_options"]["label_matrix"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, or "
+             "--noise-rate auto to have it estimated."),
+        (["--method", "garg"], "or --noise-rate auto to have it estimated."),
+        (["--noise-rate", "0.2", "--soft-labels", "estimated"], "soft_labels 'estimated' follow the noise"),
+        (["--method", "mixup", "--noise-rate", "auto", "--soft-labels", "estimated"],
+         "mixup does not learn from soft labels"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_for_training_is_said(
+    command: Srjt, labelled: Path, tmp_path: Path, options: list[str], said: str
+) -> None:
+    code, _, wrong = command("train", labelled, "--out", tmp_path / "run", *options)
+    assert code == 2
+    assert said in wrong
+    assert not (tmp_path / "run").exists()
