@@ -1,0 +1,235 @@
+"""Every decision as a line of a log that only grows; what holds now is what the log says.
+
+SQLite in WAL mode with synchronous=FULL: a decision that was acknowledged survives kill -9 and a power cut.
+Several servers may write to one log; each reads what the others added before it decides anything.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal, get_args
+
+from srjt.errors import SrjtError
+
+__all__ = ["ACTIONS", "Action", "ConflictError", "Decisions", "Entry", "Present", "replay"]
+
+Action = Literal["set", "accept", "keep", "skip", "undo"]
+ACTIONS = get_args(Action)
+
+_VERSION = 1
+_SCHEMA = f"""
+CREATE TABLE log (
+    revision   INTEGER PRIMARY KEY AUTOINCREMENT,
+    id         TEXT NOT NULL,
+    reviewer   TEXT NOT NULL,
+    at         TEXT NOT NULL,
+    action     TEXT NOT NULL CHECK (action IN ({", ".join(repr(a) for a in ACTIONS)})),
+    from_grade TEXT NOT NULL,
+    to_grade   TEXT NOT NULL,
+    undoes     INTEGER REFERENCES log (revision)
+);
+CREATE TRIGGER log_is_not_changed BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER log_is_not_cut BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+PRAGMA user_version = {_VERSION};
+"""
+_COLUMNS = "revision, id, reviewer, at, action, from_grade, to_grade, undoes"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the log. ``from_grade`` and ``to_grade`` are the names of what held before and holds after."""
+
+    revision: int
+    id: str
+    reviewer: str
+    at: str  # UTC, ISO 8601
+    action: Action
+    from_grade: str
+    to_grade: str
+    undoes: int | None = None
+
+
+class ConflictError(Exception):
+    """Something was decided that the decider had not seen. ``present`` is what holds now, if anything."""
+
+    def __init__(self, present: Entry | None, revision: int) -> None:
+        super().__init__("decided meanwhile")
+        self.present = present
+        self.revision = revision
+
+
+@dataclass
+class Present:
+    """What holds, as the log tells it line by line. ``only``: as if the others had never decided."""
+
+    only: str | None = None
+    revision: int = 0  # of the last line read
+    standing: dict[str, list[Entry]] = field(default_factory=dict)  # per id, not undone, oldest first
+    touched: dict[str, int] = field(default_factory=dict)  # per id, the last line about it
+
+    def apply(self, entry: Entry) -> None:
+        self.revision = entry.revision
+        if self.only not in (None, entry.reviewer):
+            return
+        self.touched[entry.id] = entry.revision
+        decisions = self.standing.setdefault(entry.id, [])
+        if entry.action == "undo":
+            decisions[:] = [decision for decision in decisions if decision.revision != entry.undoes]
+        else:
+            decisions.append(entry)
+
+    def of(self, sample: str) -> Entry | None:
+        """The decision that holds: the last one, by whomever."""
+        decisions = self.standing.get(sample)
+        return decisions[-1] if decisions else None
+
+    def decided(self) -> Iterator[Entry]:
+        """Every decision that holds, one per sample."""
+        return (decisions[-1] for decisions in self.standing.values() if decisions)
+
+    def by(self, reviewer: str) -> list[Entry]:
+        """What this reviewer could undo, oldest first."""
+        mine = (e for decisions in self.standing.values() for e in decisions if e.reviewer == reviewer)
+        return sorted(mine, key=lambda entry: entry.revision)
+
+
+def replay(log: Iterable[Entry], *, only: str | None = None) -> Present:
+    """What holds after the whole log."""
+    present = Present(only=only)
+    for entry in log:
+        present.apply(entry)
+    return present
+
+
+class Decisions:
+    """The log of one audit folder. ``only``: see and contradict nobody but this reviewer (a second reading)."""
+
+    def __init__(self, path: Path, *, only: str | None = None) -> None:
+        self.path = path
+        self.present = Present(only=only)
+        self.lock = threading.RLock()  # hold it to read several things of one moment
+        with self._plainly("opened"):
+            self._file = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
+            self._file.execute("PRAGMA journal_mode = WAL")  # stays a rollback journal where there is no WAL
+            self._file.execute("PRAGMA synchronous = FULL")
+            self._file.execute("PRAGMA foreign_keys = ON")
+            self._create()
+        self.catch_up()
+
+    def catch_up(self) -> list[Entry]:
+        """Read what was added, here or by another process; the new lines."""
+        with self.lock, self._plainly("read"):
+            return self._read_on()
+
+    def log(self) -> list[Entry]:
+        with self.lock, self._plainly("read"):
+            return self._lines(after=0)
+
+    def decide(
+        self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int
+    ) -> Entry:
+        """Note that ``sample`` has ``grade``; on disk when this returns.
+
+        ``label`` is the grade as given, ``seen`` the revision of the sample that the reviewer looked at
+        (0: undecided). Raises ``ConflictError`` if it is not the present one.
+        """
+        with self._writing():
+            if self.present.touched.get(sample, 0) != seen:
+                raise ConflictError(self.present.of(sample), self.present.touched.get(sample, 0))
+            return self._append(sample, reviewer, action, grade, label)
+
+    def undo(self, revision: int, *, reviewer: str, label: str) -> Entry:
+        """Take one's own decision back; what held before it holds again.
+
+        Raises ``ConflictError`` if it does not hold any more: undone already, or decided anew since.
+        """
+        with self._writing():
+            mine = next((e for e in self.present.by(reviewer) if e.revision == revision), None)
+            if mine is None or self.present.of(mine.id) != mine:
+                raise ConflictError(None if mine is None else self.present.of(mine.id), revision)
+            before = self.present.standing[mine.id][:-1]
+            return self._append(
+                mine.id, reviewer, "undo", before[-1].to_grade if before else label, label, revision
+            )
+
+    def close(self) -> None:
+        with self.lock:
+            self._file.close()
+
+    def _append(
+        self, sample: str, reviewer: str, action: Action, grade: str, label: str, undoes: int | None = None
+    ) -> Entry:
+        held = self.present.of(sample)
+        at = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        values = (sample, reviewer, at, action, label if held is None else held.to_grade, grade, undoes)
+        added = self._file.execute(
+            "INSERT INTO log (id, reviewer, at, action, from_grade, to_grade, undoes) VALUES (?,?,?,?,?,?,?)",
+            values,
+        )
+        return Entry(int(added.lastrowid or 0), *values)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Nobody else writes, everything so far is known, and it is all on disk at the end."""
+        with self.lock, self._plainly("written"):
+            self._file.execute("BEGIN IMMEDIATE")
+            try:
+                self._read_on()
+                yield
+                self._file.execute("COMMIT")
+            except BaseException:
+                if self._file.in_transaction:
+                    self._file.execute("ROLLBACK")
+                raise
+            self._read_on()  # what was just written counts only now that it is safe
+
+    def _read_on(self) -> list[Entry]:
+        new = self._lines(after=self.present.revision)
+        for entry in new:
+            self.present.apply(entry)
+        return new
+
+    def _lines(self, *, after: int) -> list[Entry]:
+        rows = self._file.execute(
+            f"SELECT {_COLUMNS} FROM log WHERE revision > ? ORDER BY revision", (after,)
+        )
+        return [Entry(*row) for row in rows]
+
+    def _create(self) -> None:
+        self._file.execute("BEGIN IMMEDIATE")
+        try:
+            version = self._file.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                for statement in _statements(_SCHEMA):
+                    self._file.execute(statement)
+            elif version != _VERSION:
+                raise SrjtError(
+                    f"{self.path} was written by a newer srjt (format {version}): use that one to go on."
+                )
+            self._file.execute("COMMIT")
+        except BaseException:
+            self._file.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _plainly(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as problem:
+            raise SrjtError(f"The decisions in {self.path} cannot be {verb}: {problem}.") from problem
+
+
+def _statements(script: str) -> Iterator[str]:
+    """One by one, because executescript would commit before it begins."""
+    statement = ""
+    for line in script.splitlines():
+        statement += line + "\n"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

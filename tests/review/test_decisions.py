@@ -1,0 +1,213 @@
+"""The log of decisions: nothing acknowledged is lost, nothing is overwritten unseen, and it is the truth."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srjt.errors import SrjtError
+from srjt.review.decisions import ConflictError, Decisions, Entry, Present, replay
+from srjt.review.folder import read_audit
+from srjt.review.progress import measure
+
+STEP = st.tuples(
+    st.sampled_from(["decide", "undo", "stale"]),
+    st.sampled_from(["anna", "ben"]),
+    st.sampled_from("xyz"),
+    st.sampled_from(["set", "keep", "skip", "accept"]),
+    st.sampled_from(["0", "1", "2"]),
+)
+
+
+def by_definition(log: list[Entry], only: str | None) -> dict[str, Entry]:
+    """The last decision about each sample that no line undoes."""
+    seen = [entry for entry in log if only in (None, entry.reviewer)]
+    undone = {entry.undoes for entry in seen}
+    return {e.id: e for e in seen if e.action != "undo" and e.revision not in undone}
+
+
+def decided(present: Present) -> dict[str, Entry]:
+    return {entry.id: entry for entry in present.decided()}
+
+
+@settings(max_examples=15)  # every step waits for the disk
+@given(st.lists(STEP, min_size=5, max_size=15))
+def test_what_holds_is_what_the_log_says(steps: list[tuple[str, ...]]) -> None:
+    """Two servers on one log: after any steps both, a third and a replay agree with the definition."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "decisions.sqlite"
+        desks = {"anna": Decisions(path), "ben": Decisions(path)}
+        for what, who, sample, action, grade in steps:
+            desk = desks[who]
+            desk.catch_up()
+            before = desk.log()
+            seen = desk.present.touched.get(sample, 0)
+            try:
+                if what == "undo":
+                    mine = desk.present.by(who)
+                    if not mine:
+                        continue
+                    last = mine[-1]
+                    held = desk.present.of(last.id) == last
+                    desk.undo(last.revision, reviewer=who, label="1")
+                    assert held
+                else:
+                    stale = seen + 1 if what == "stale" else seen
+                    desk.decide(sample, reviewer=who, action=action, grade=grade, label="1", seen=stale)  # type: ignore[arg-type]
+                    assert what != "stale"
+            except ConflictError:
+                assert desk.log() == before  # refused means nothing written
+        log = desks["anna"].log()
+        assert [entry.revision for entry in log] == list(range(1, len(log) + 1))
+        for desk in desks.values():
+            desk.catch_up()
+            assert decided(desk.present) == by_definition(log, None)
+            desk.close()
+        for only in (None, "anna", "ben"):
+            fresh = Decisions(path, only=only)
+            assert fresh.present == replay(log, only=only)
+            assert decided(fresh.present) == by_definition(log, only)
+            fresh.close()
+
+
+def test_a_line_says_who_when_what(tmp_path: Path) -> None:
+    store = Decisions(tmp_path / "d.sqlite")
+    first = store.decide("x", reviewer="anna", action="accept", grade="2", label="1", seen=0)
+    second = store.decide("x", reviewer="ben", action="set", grade="3", label="1", seen=first.revision)
+    third = store.undo(second.revision, reviewer="ben", label="1")
+    assert [(e.action, e.from_grade, e.to_grade, e.undoes) for e in store.log()] == [
+        ("accept", "1", "2", None),
+        ("set", "2", "3", None),
+        ("undo", "3", "2", second.revision),
+    ]
+    assert third.at.endswith("Z")
+    assert first.at <= second.at <= third.at
+    assert store.present.of("x") == first
+    fourth = store.undo(first.revision, reviewer="anna", label="1")
+    assert (fourth.from_grade, fourth.to_grade) == ("2", "1")
+    assert store.present.of("x") is None
+
+
+def test_what_was_decided_unseen_is_not_overwritten(tmp_path: Path) -> None:
+    here, there = Decisions(tmp_path / "d.sqlite"), Decisions(tmp_path / "d.sqlite")
+    theirs = there.decide("x", reviewer="ben", action="set", grade="3", label="1", seen=0)
+    with pytest.raises(ConflictError) as refused:
+        here.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
+    assert refused.value.present == theirs
+    # an undo is news too: who saw the decision has not seen that it is gone
+    there.undo(theirs.revision, reviewer="ben", label="1")
+    with pytest.raises(ConflictError):
+        here.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=theirs.revision)
+
+
+def test_one_undoes_only_what_is_ones_own_and_still_holds(tmp_path: Path) -> None:
+    store = Decisions(tmp_path / "d.sqlite")
+    mine = store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
+    with pytest.raises(ConflictError):
+        store.undo(mine.revision, reviewer="ben", label="1")
+    theirs = store.decide("x", reviewer="ben", action="set", grade="2", label="1", seen=mine.revision)
+    with pytest.raises(ConflictError) as refused:
+        store.undo(mine.revision, reviewer="anna", label="1")
+    assert refused.value.present == theirs
+
+
+def test_a_second_reading_does_not_see_the_first(tmp_path: Path) -> None:
+    first = Decisions(tmp_path / "d.sqlite")
+    first.decide("x", reviewer="anna", action="set", grade="3", label="1", seen=0)
+    second = Decisions(tmp_path / "d.sqlite", only="ben")
+    assert second.present.of("x") is None
+    second.decide("x", reviewer="ben", action="keep", grade="1", label="1", seen=0)
+    assert len(second.log()) == 2
+
+
+def test_the_log_only_grows(tmp_path: Path) -> None:
+    store = Decisions(tmp_path / "d.sqlite")
+    store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
+    with sqlite3.connect(tmp_path / "d.sqlite") as other:
+        for statement in ("UPDATE log SET to_grade = '9'", "DELETE FROM log"):
+            with pytest.raises(sqlite3.IntegrityError, match="only grows"):
+                other.execute(statement)
+    other.close()
+
+
+def test_it_waits_for_the_disk(tmp_path: Path) -> None:
+    store = Decisions(tmp_path / "d.sqlite")
+    assert store._file.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._file.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from srjt.review.decisions import Decisions
+store = Decisions(Path(sys.argv[1]))
+n = 0
+while True:
+    store.decide(f"s{n}", reviewer="anna", action="keep", grade="1", label="1", seen=0)
+    print(f"s{n}", flush=True)
+    n += 1
+"""
+
+
+def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "d.sqlite"
+    for round_ in range(2):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER.replace('f"s{n}"', f'f"{round_}-{{n}}"'), str(path)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert writer.stdout is not None
+        acknowledged = [writer.stdout.readline().strip() for _ in range(20)]
+        writer.send_signal(signal.SIGKILL)
+        acknowledged += writer.stdout.read().split()
+        writer.wait()
+        writer.stdout.close()
+        store = Decisions(path)
+        assert {entry.id for entry in store.present.decided()} >= set(acknowledged)
+        store.close()
+
+
+def test_a_damaged_or_newer_log_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.sqlite").write_bytes(b"this is not a database, not at all" * 100)
+    with pytest.raises(SrjtError, match=r"bad\.sqlite cannot be opened"):
+        Decisions(tmp_path / "bad.sqlite")
+    Decisions(tmp_path / "new.sqlite").close()
+    with sqlite3.connect(tmp_path / "new.sqlite") as file:
+        file.execute("PRAGMA user_version = 9")
+    file.close()
+    with pytest.raises(SrjtError, match="newer srjt"):
+        Decisions(tmp_path / "new.sqlite")
+    with pytest.raises(SrjtError, match="cannot be opened"):
+        Decisions(tmp_path / "no such folder" / "d.sqlite")
+
+
+def test_progress_by_hand(audit_folder: Path) -> None:
+    audit = read_audit(audit_folder)
+    store = Decisions(audit_folder / "decisions.sqlite")
+
+    def decide(line: int, action: str, grade: int) -> None:
+        store.decide(audit.ids[line], reviewer="anna", action=action, grade=audit.grades[grade],  # type: ignore[arg-type]
+                     label=audit.grades[audit.labels[line]], seen=0)  # fmt: skip
+
+    label = audit.labels
+    decide(0, "set", int(label[0]) ^ 1)  # changed
+    decide(1, "keep", int(label[1]))
+    decide(2, "skip", int(label[2]))
+    decide(9, "set", int(label[9]) ^ 1)  # beyond a queue of five
+    store.decide("of another audit", reviewer="anna", action="set", grade="?", label="!", seen=0)
+    told = measure(audit, store.present, queue=5)
+    assert (told.reviewed, told.changed, told.skipped, told.beyond) == (2, 2, 1, 1)
+    left = [1 - q for line, q in enumerate(audit.quality) if line not in (0, 1, 9)]
+    assert told.remaining_noise == pytest.approx(sum(left) / 16)
+    assert str(told).startswith(
+        "2 of 5 reviewed and 1 beyond, 2 changed, 1 skipped, estimated remaining noise "
+    )

@@ -1,0 +1,380 @@
+"""The review page in a real browser: fifty images by keyboard, undo, reload, kill -9, a second tab."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from browser import Browser, Tab, needs_browser
+from srjt.review.decisions import Decisions, Entry
+from srjt.review.folder import Audit, read_audit
+
+pytestmark = [pytest.mark.slow, needs_browser]
+
+READY = "document.body.classList.contains('ready')"
+SHOWN = "document.querySelector('#view > img')?.complete"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
+
+
+def visit(tab: Tab, address: str) -> Tab:
+    tab.open(address)
+    tab.wait(f"{READY} && ({SHOWN} || !document.querySelector('#finished').hidden)")
+    return tab
+
+
+def text(tab: Tab, selector: str) -> str:
+    return str(tab.js(f"document.querySelector({json.dumps(selector)}).textContent"))
+
+
+def shown_id(tab: Tab) -> str:
+    """Of the image on the stage."""
+    facts = tab.js(
+        "[...document.querySelectorAll('#facts div')].map((d) => [...d.children].map((e) => e.textContent))"
+    )
+    return str(dict(facts)["Image"])
+
+
+def press(tab: Tab, key: str) -> None:
+    """A key that decides, until the page says that it is done."""
+    tab.js("document.querySelector('#toast').textContent = ''")
+    tab.wait(f"{SHOWN} || !document.querySelector('#placeholder').hidden")
+    tab.press(key)
+    tab.wait("document.querySelector('#toast').textContent")
+
+
+def log(folder: Path) -> list[Entry]:
+    store = Decisions(folder / "decisions.sqlite")
+    found = store.log()
+    store.close()
+    return found
+
+
+def present(folder: Path) -> dict[str, Entry]:
+    store = Decisions(folder / "decisions.sqlite")
+    found = {entry.id: entry for entry in store.present.decided()}
+    store.close()
+    return found
+
+
+def serious(tab: Tab) -> list[Any]:
+    """Complaints, but for the one line that a browser writes about an answer 409."""
+    return [c for c in tab.complaints() if "409" not in json.dumps(c)]
+
+
+def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
+    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "audit", images=56)
+    audit: Audit = read_audit(folder)
+    served = serve(folder, "--reviewer", "anna", "--limit", 50)
+    tab = visit(browser.tab(), served.address)
+    assert tab.js("location.search").find("token") < 0
+    assert text(tab, "#progress").startswith("0 of 50 reviewed, 0 changed, estimated remaining noise ")
+    wanted: dict[str, tuple[str, int]] = {}
+
+    def decide(line: int) -> None:
+        assert shown_id(tab) == audit.ids[line]
+        key = ("Enter", "k", str((line + 1) % 4), "s")[line % 4 if line != 3 else 0]
+        press(tab, key)
+        action = {"Enter": "accept", "k": "keep", "s": "skip"}.get(key, "set")
+        label = int(audit.labels[line])
+        grade = {"accept": int(audit.suggested[line]), "set": (line + 1) % 4}.get(action, label)
+        wanted[audit.ids[line]] = (action, grade)
+        assert len(log(folder)) >= len(wanted)  # on disk before it was shown
+
+    for line in range(20):
+        decide(line)
+    for line in (19, 18, 17):  # three steps back
+        press(tab, "z")
+        assert shown_id(tab) == audit.ids[line]
+        wanted.pop(audit.ids[line])
+    for line in range(17, 25):
+        decide(line)
+    tab.press("ArrowLeft")
+    assert shown_id(tab) == audit.ids[24]  # what was decided can be looked at
+    assert tab.js("document.querySelector('#doubt').className") == "decided"
+    tab.press("ArrowRight")
+
+    visit(tab, f"http://127.0.0.1:{served.port}/")  # a reload goes on where it was
+    decide(25)
+    press(tab, "z")  # and can still undo
+    wanted.pop(audit.ids[25])
+
+    served.kill()
+    tab.press("k")
+    tab.wait("!document.querySelector('#trouble').hidden")
+    assert "does not answer" in text(tab, "#trouble")
+    assert shown_id(tab) == audit.ids[25]  # not shown as done
+    served = serve(folder, "--reviewer", "anna", "--limit", 50, "--port", served.port)
+    assert {sample: e.action for sample, e in present(folder).items()} == {
+        s: a for s, (a, _) in wanted.items()
+    }
+    tab.js("document.querySelector('#toast').textContent = ''")
+    tab.press("k")
+    tab.wait("document.querySelector('#trouble').textContent.includes('started anew')")
+    visit(tab, served.address)
+    for line in range(25, 50):
+        decide(line)
+
+    tab.wait("!document.querySelector('#finished').hidden")
+    found = present(folder)
+    assert {s: (e.action, audit.grades.index(e.to_grade)) for s, e in found.items()} == wanted
+    assert all(entry.reviewer == "anna" for entry in found.values())
+    skipped = sum(action == "skip" for action, _ in wanted.values())
+    changed = sum(grade != audit.labels[audit.line_of[s]] for s, (_, grade) in wanted.items())
+    assert text(tab, "#progress").startswith(
+        f"{50 - skipped} of 50 reviewed, {changed} changed, {skipped} skipped"
+    )
+    assert text(tab, "#finished-title") == "All reviewed"
+    assert str(folder) in text(tab, "#export")
+    tab.press("ArrowLeft")  # the way back from the end
+    assert shown_id(tab) == audit.ids[49]
+    assert serious(tab) == []
+    assert {url.partition("?")[0].rsplit("/", 2)[0] for url in tab.asked()} <= {
+        f"http://127.0.0.1:{served.port}", f"http://127.0.0.1:{served.port}/api", "http:/"}  # fmt: skip
+
+
+@pytest.fixture
+def folder(make: Callable[..., Path], tmp_path: Path) -> Path:
+    return make(tmp_path / "audit", images=24)
+
+
+def test_a_second_tab_and_a_second_reviewer_are_asked_about(
+    browser: Browser, folder: Path, serve: Callable[..., Any]
+) -> None:
+    audit = read_audit(folder)
+    mine, theirs = serve(folder, "--reviewer", "anna"), serve(folder, "--reviewer", "ben")
+    one, two, other = (visit(browser.tab(), where.address) for where in (mine, mine, theirs))
+    asked = "document.querySelector('#conflict').open"
+
+    press(one, "1")
+    two.press("2")  # the same image, which this tab believes undecided
+    two.wait(asked)
+    assert "in another tab" in text(two, "#conflict-text")
+    assert (text(two, "#conflict-theirs"), text(two, "#conflict-mine")) == ("Mayo 1", "Mayo 2")
+    two.press("Escape")
+    two.wait(f"!{asked}")
+    assert present(folder)[audit.ids[0]].to_grade == "Mayo 1"
+
+    other.press("3")
+    other.wait(asked)
+    assert "by anna" in text(other, "#conflict-text")
+    other.js("document.querySelector('#toast').textContent = ''")
+    other.press("m")
+    other.wait("document.querySelector('#toast').textContent")
+    final = present(folder)[audit.ids[0]]
+    assert (final.reviewer, final.to_grade) == ("ben", "Mayo 3")
+    assert [entry.action for entry in log(folder)] == ["set", "set"]
+
+    one.press("z")  # what anna did does not hold any more
+    one.wait("document.querySelector('#toast').textContent.includes('Not undone: ben set Mayo 3')")
+    assert len(log(folder)) == 2
+    for tab in (one, two, other):
+        assert serious(tab) == []
+
+
+def test_filters_live_in_the_address(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+    audit = read_audit(folder)
+    served = serve(folder)
+    home = f"http://127.0.0.1:{served.port}/"
+    tab = visit(browser.tab(), served.address)
+    tab.press("/")
+    tab.js("(() => { const f = document.querySelector('#filters').elements;"
+           "f.grade.value = '1'; f.scope.value = 'all'; f.reader.value = 'A'; f.max.value = '60';"
+           "f.max.dispatchEvent(new Event('input', {bubbles: true})); })()")  # fmt: skip
+    assert audit.readers is not None
+    fitting = [
+        n for n in range(24) if audit.labels[n] == 1 and audit.readers[n] == "A" and audit.quality[n] <= 0.6
+    ]
+    tab.wait("location.search.includes('reader=A')")
+    assert tab.js("[...document.querySelectorAll('.chip')].map((e) => e.textContent)") == [
+        "all labels", "labelled Mayo 1", "reader A", "right ≤ 60 %"]  # fmt: skip
+    assert text(tab, "#found").startswith(f"{len(fitting)} image")
+    where = tab.js("location.search")
+    tab.call("Page.reload")
+    tab.wait(f"{READY} && location.search === {json.dumps(where)}")
+    assert text(tab, "#found").startswith(f"{len(fitting)} image")
+    assert shown_id(tab) == audit.ids[fitting[0]]
+
+    visit(tab, f"{home}?q={audit.ids[23][-13:]}")  # found wherever it is
+    assert shown_id(tab) == audit.ids[23]
+    visit(tab, f"{home}?show=done")
+    assert text(tab, "#finished-title") == "Nothing fits this filter"
+    tab.click("#finished-actions button")
+    assert shown_id(tab) == audit.ids[0]
+    visit(tab, f"{home}?grade=99&scope=nonsense&at=%3Cb%3E&min=x")  # as if nothing had been said
+    assert shown_id(tab) == audit.ids[0]
+    assert serious(tab) == []
+
+
+def test_mouse_zoom_neighbours_and_help(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+    tab = browser.tab()
+    tab.resize(1280, 800)
+    visit(tab, serve(folder).address)
+    width = "document.querySelector('#view > img').getBoundingClientRect().width"
+    fitted = tab.js(width)
+    tab.press("+")
+    assert tab.js(width) > 1.3 * fitted
+    tab.press("f")
+    assert tab.js(width) == fitted
+    tab.click("#view", times=2)
+    assert tab.js(width) > 2 * fitted
+    top = "document.querySelector('#view > img').getBoundingClientRect().top"
+    before = tab.js(top)
+    for kind, y in (("mousePressed", 360), ("mouseMoved", 300), ("mouseReleased", 300)):
+        tab.call("Input.dispatchMouseEvent", type=kind, x=200, y=y, button="left", buttons=1, clickCount=1)
+    assert tab.js(top) == pytest.approx(before - 60, abs=1)
+    tab.press("f")
+
+    tab.press("n")
+    tab.wait("document.querySelectorAll('.similar img').length >= 8")
+    assert tab.js(width) < fitted  # side by side
+    assert tab.js("document.querySelectorAll('#neighbours .row').length") == 4
+    tab.click(".similar")
+    tab.wait("document.querySelector('.enlarged img')?.complete")
+    tab.press("Escape")
+    tab.press("Escape")
+    assert tab.js("document.querySelector('#neighbours').hidden")
+
+    tab.press("?")
+    assert "accept the suggestion" in text(tab, "#help")
+    tab.press("k")  # no decision behind a dialogue
+    tab.press("Escape")
+    assert log(folder) == []
+    tab.click("#skip")
+    tab.wait("document.querySelector('#toast').textContent")
+    press(tab, "Enter")  # accepts: the button that was clicked does not keep the focus
+    assert [entry.action for entry in log(folder)] == ["skip", "accept"]
+    assert serious(tab) == []
+
+
+def test_a_key_held_down_grades_one_image(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+    tab = visit(browser.tab(), serve(folder).address)
+    for again in (False, True, True, True):
+        tab.call(
+            "Input.dispatchKeyEvent", type="keyDown", key="k", windowsVirtualKeyCode=75, autoRepeat=again
+        )
+        tab.wait("document.querySelector('#toast').textContent")
+    assert len(log(folder)) == 1
+
+
+def test_images_that_cannot_be_shown_do_not_stop_anyone(
+    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "audit", images=24, table=False)
+    audit = read_audit(folder)
+    (folder / audit.images[0]).unlink()
+    (folder / audit.images[1]).write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
+    with Image.open(folder / audit.images[2]) as image:
+        image.save(folder / audit.images[2], "TIFF")
+    tab = browser.tab()
+    tab.open(serve(folder).address)
+    for reason in ("there is no such file", "Cannot read the image"):
+        tab.wait(f"document.querySelector('#reason')?.textContent.includes({json.dumps(reason)})")
+        press(tab, "s")
+    tab.wait(f"{SHOWN} && document.querySelector('#view > img').naturalWidth === 32")  # a TIFF
+    assert shown_id(tab) == audit.ids[2]
+
+
+HOSTILE = "<img src=x onerror=evil()>"
+
+
+def test_hostile_names_stay_text_and_the_policy_holds(
+    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = make(tmp_path / "audit", images=24, grades=(HOSTILE, "'\"><script>evil()</script>", "c", "d"))
+    table = (
+        (folder / "audit.csv")
+        .read_text()
+        .replace("images/p", f"{HOSTILE}/p")
+        .replace(",A\n", f",{HOSTILE}\n")
+    )
+    (folder / "audit.csv").write_text(table)
+    tab = browser.tab()
+    tab.open(serve(folder, "--reviewer", HOSTILE).address)
+    tab.wait(READY)
+    tab.press("s")
+    tab.press("n")
+    tab.press("?")
+    assert HOSTILE in text(tab, "#facts")
+    assert tab.js("document.querySelectorAll('img[src=x]').length") == 0
+    assert tab.js("document.querySelectorAll('body script').length") == 0
+    for attack in (
+        "{ const s = document.createElement('script'); s.textContent = 'window.evil = 1'; document.body.append(s); }",
+        "document.body.insertAdjacentHTML('beforeend', '<b id=b onclick=\"window.evil = 1\">x</b>'); b.click();",
+        "fetch('http://127.0.0.1:9/').catch(() => 0)",
+    ):
+        tab.js(attack)
+    tab.wait("true")
+    assert tab.js("window.evil === undefined")
+    refused = [c for c in tab.complaints() if "Content Security Policy" in json.dumps(c)]
+    assert len(refused) >= 3
+
+
+@pytest.fixture(scope="module")
+def unspoilt(template: Path, serve: Callable[..., Any]) -> str:
+    """The address of a review in which nothing is decided."""
+    return str(serve(template).address)
+
+
+@pytest.mark.parametrize("width", [375, 820, 1280])
+def test_it_fits_small_screens(browser: Browser, unspoilt: str, width: int) -> None:
+    tab = browser.tab()
+    tab.resize(width, 800, mobile=width < 1000)
+    visit(tab, unspoilt)
+    for key in ("", "n", "/"):
+        if key:
+            tab.press(key)
+        assert tab.js("document.documentElement.scrollWidth") == width
+    buttons = "[...document.querySelectorAll('#grades button, .actions button')]"
+    assert min(tab.js(f"{buttons}.map((b) => b.getBoundingClientRect().height)")) >= 40  # fingers
+    tab.press("Escape")
+    tab.press("Escape")
+    inside = "document.querySelector('#accept').getBoundingClientRect().bottom <= innerHeight"
+    assert tab.js(inside)  # without scrolling
+
+
+CONTRAST = """(() => {
+  const linear = (c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (e) => {
+    for (; e; e = e.parentElement) {
+      const colour = parse(getComputedStyle(e).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return light(colour);
+    }
+  };
+  const found = [];
+  for (const e of document.querySelectorAll('p, dt, dd, span, strong, small, h2, button, label, a, kbd')) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    if (!own || !e.checkVisibility() || e.closest(':disabled, #zoom-tools, #toast')) continue;
+    const [a, b] = [light(parse(getComputedStyle(e).color)), ground(e)];
+    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent]);
+  }
+  return found;
+})()"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_is_legible_by_day_and_by_night(browser: Browser, unspoilt: str, scheme: str) -> None:
+    tab = browser.tab()
+    tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    visit(tab, unspoilt)
+    tab.press("/")
+    tab.press("Escape")
+    tab.press("n")
+    tab.wait("document.querySelectorAll('.similar img').length >= 8")
+    found = tab.js(CONTRAST)
+    assert len(found) > 40
+    assert [(ratio, said) for ratio, said in found if ratio < 4.5] == []  # WCAG AA

@@ -1,0 +1,383 @@
+"""The server over a real socket: who is let in, what is handed out, what is refused."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import uvicorn
+from PIL import Image
+
+from srjt.errors import SrjtError
+from srjt.review.decisions import Decisions
+from srjt.review.folder import Audit, read_audit
+from srjt.review.guard import Door
+from srjt.review.server import Desk, create_app
+from srjt.review.serving import Listening, listen
+
+
+@dataclass
+class Client:
+    """What a browser would send; ``headers`` replace its own, None leaves one out."""
+
+    at: Listening
+    desk: Desk
+    cookie: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cookie = f"{self.at.door.cookie}={self.at.door.token}"
+
+    def ask(
+        self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None
+    ) -> tuple[int, dict[str, str], bytes]:
+        host = f"127.0.0.1:{self.at.port}"
+        sent = {"host": host, "cookie": self.cookie}
+        if method == "POST":
+            sent |= {"origin": f"http://{host}", "content-type": "application/json"}
+        sent |= {k.replace("_", "-"): v for k, v in headers.items()}  # type: ignore[misc]
+        connection = http.client.HTTPConnection("127.0.0.1", self.at.port, timeout=20)
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
+        if method == "POST":
+            sent.setdefault("content-length", str(len(content)))
+        for name, value in sent.items():
+            if value is not None:
+                connection.putheader(name, value)
+        connection.endheaders(content)
+        answer = connection.getresponse()
+        found = answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+        connection.close()
+        return found
+
+    def get(self, path: str) -> Any:
+        status, _, body = self.ask(path)
+        assert status == 200, body
+        return json.loads(body)
+
+    def post(self, path: str, body: Any, **headers: str | None) -> tuple[int, Any]:
+        status, _, answer = self.ask(path, method="POST", body=body, **headers)
+        try:
+            return status, json.loads(answer)
+        except ValueError:
+            return status, answer.decode()
+
+    def decide(self, line: int, action: str = "keep", *, seen: int = 0, **more: Any) -> tuple[int, Any]:
+        sample = self.desk.audit.ids[line]
+        given = {"line": line, "id": sample, "action": action, "seen": seen, "since": 0, **more}
+        return self.post("/api/decide", given)
+
+
+@contextmanager
+def running(audit: Audit, path: Path, reviewer: str = "anna") -> Iterator[Client]:
+    at = listen()
+    desk = Desk(audit=audit, decisions=Decisions(path), reviewer=reviewer, queue=audit.expected_wrong)
+    config = uvicorn.Config(
+        create_app(desk, at.door),
+        log_level="error",
+        lifespan="off",
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [at.socket]}, daemon=True)
+    thread.start()
+    try:
+        yield Client(at, desk)
+    finally:
+        server.should_exit = True
+        thread.join()
+        at.socket.close()
+        desk.decisions.close()
+
+
+@pytest.fixture
+def client(audit_folder: Path) -> Iterator[Client]:
+    with running(read_audit(audit_folder), audit_folder / "decisions.sqlite") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def unspoilt(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """For tests that decide nothing."""
+    with running(read_audit(template), tmp_path_factory.mktemp("log") / "decisions.sqlite") as made:
+        yield made
+
+
+EVERYTHING = ["/", "/page/review.js", "/image/0", "/thumb/0", "/api/audit", "/api/news", "/api/neighbours/0",
+              "/api/problem/0", "/nothing"]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", EVERYTHING)
+def test_nothing_without_the_token(unspoilt: Client, path: str) -> None:
+    for cookie in (None, "", "x=y", f"{unspoilt.at.door.cookie}=wrong", f"{unspoilt.at.door.cookie}=é",
+                   f"other={unspoilt.at.door.token}"):  # fmt: skip
+        status, _, body = unspoilt.ask(path, cookie=cookie)
+        assert status == 403
+        assert b"srjt review has printed" in body
+    assert unspoilt.ask(f"{path}?token=wrong", cookie=None)[0] == 403
+
+
+@pytest.mark.parametrize("path", EVERYTHING)
+def test_every_answer_carries_the_headers(unspoilt: Client, path: str) -> None:
+    for cookie in (unspoilt.cookie, None):
+        _, headers, _ = unspoilt.ask(path, cookie=cookie)
+        policy = headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';")
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cache-control"] == "no-store"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "server" not in headers
+
+
+def test_the_address_becomes_a_strict_cookie_and_a_clean_address(unspoilt: Client) -> None:
+    token = unspoilt.at.door.token
+    status, headers, body = unspoilt.ask(f"/?token={token}&show=all&q=%22%3E%3Cb%3E", cookie=None)
+    assert status == 200
+    cookie = headers["set-cookie"]
+    assert cookie.startswith(f"srjt-review-{unspoilt.at.port}={token};")
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    page = body.decode()
+    assert 'content="0; url=/?show=all&amp;q=%22%3E%3Cb%3E"' in page
+    assert token not in page
+    assert unspoilt.ask(f"/image/0?token={token}", cookie=None)[0] == 403  # only the page takes it
+
+
+def test_a_ticket_is_good_for_one_visit(unspoilt: Client) -> None:
+    ticket = unspoilt.at.door.ticket()
+    status, headers, _ = unspoilt.ask(f"/?token={ticket}", cookie=None)
+    assert (status, ticket in headers["set-cookie"]) == (200, False)
+    assert unspoilt.ask(f"/?token={ticket}", cookie=None)[0] == 403
+    assert unspoilt.ask("/", cookie=f"{unspoilt.at.door.cookie}={ticket}")[0] == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "192.168.0.9"]
+)
+def test_a_rebound_name_is_refused(unspoilt: Client, host: str) -> None:
+    assert unspoilt.ask("/", host=host)[0] in (400, 421)
+    assert unspoilt.ask(f"/?token={unspoilt.at.door.token}", host=host)[0] in (400, 421)
+
+
+@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:9", "LOCALHOST"])
+def test_this_machine_goes_by_several_names(unspoilt: Client, host: str) -> None:
+    assert unspoilt.ask("/", host=host)[0] == 200  # through a tunnel the port is another
+
+
+def test_beyond_this_machine_addresses_are_names_too() -> None:
+    door = Door(names=frozenset({"lab"}), any_address=True)
+    assert [door.knows(host) for host in ("lab:80", "10.0.0.7", "[fe80::1]:9", "evil.example")] == [
+        True
+    ] * 3 + [False]
+
+
+@pytest.mark.parametrize(
+    "origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"]
+)
+def test_only_the_page_itself_may_decide(unspoilt: Client, origin: str | None) -> None:
+    given = {"line": 0, "id": unspoilt.desk.audit.ids[0], "action": "keep", "seen": 0, "since": 0}
+    assert unspoilt.post("/api/decide", given, origin=origin)[0] == 403
+    assert unspoilt.post("/api/undo", {"revision": 1, "since": 0}, origin=origin)[0] == 403
+    assert unspoilt.desk.decisions.log() == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/image/../audit.json", "/image/..%2f..%2fetc%2fpasswd", "/image//etc/passwd", "/image/%2Fetc%2Fpasswd",
+     "/image/-1", "/image/16", "/image/1e1", "/image/0/../../audit.csv", "/thumb/99999999999999999999",
+     "/page/../server.py", "/page/..%2fserver.py", "/page/%2e%2e/server.py", "/audit.csv",
+     "/decisions.sqlite", "/api/neighbours/16"],
+)  # fmt: skip
+def test_no_way_to_other_files(unspoilt: Client, path: str) -> None:
+    status, _, body = unspoilt.ask(path)
+    assert status == 404
+    assert b"root:" not in body
+
+
+def with_images(folder: Path, images: list[str]) -> Audit:
+    audit = read_audit(folder)
+    return replace(audit, images=images + audit.images[len(images) :])
+
+
+def test_a_folder_from_elsewhere_does_not_reach_out(audit_folder: Path, tmp_path: Path) -> None:
+    """Relative names stay inside, links are followed first, and what is no image is never sent."""
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "outside.png")
+    (audit_folder / "images").mkdir()
+    (audit_folder / "images" / "link.png").symlink_to(tmp_path / "outside.png")
+    (audit_folder / "images" / "folder").symlink_to(tmp_path)
+    os.mkfifo(audit_folder / "images" / "pipe.png")
+    Image.new("RGB", (8, 8), "blue").save(audit_folder / "images" / "inside.png")
+    audit = with_images(
+        audit_folder,
+        ["images/inside.png", "../outside.png", "images/link.png", "images/folder/outside.png", "images/pipe.png",
+         "/etc/passwd", "audit.json", ""],
+    )  # fmt: skip
+    with running(audit, tmp_path / "d.sqlite") as client:
+        statuses = [client.ask(f"/image/{line}")[0] for line in range(8)]
+        assert statuses == [200] + [404] * 7
+        reasons = [client.get(f"/api/problem/{line}")["problem"] for line in range(1, 8)]
+        said = ["leads out of", "leads out of", "leads out of", "regular file", "known format", "known format",
+                "has no image"]  # fmt: skip
+        assert [word in reason for word, reason in zip(said, reasons, strict=True)] == [True] * 7
+        assert client.ask("/thumb/1")[0] == 404
+
+
+def test_images_are_shown_as_the_networks_saw_them(audit_folder: Path, tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65535, 64 * 64).reshape(64, 64).astype(np.uint16)
+    Image.fromarray(ramp).save(tmp_path / "deep.png")
+    Image.fromarray((ramp >> 8).astype(np.uint8)).save(tmp_path / "scan.tif")
+    Image.new("RGB", (9, 5), "green").save(tmp_path / "photo.jpg")
+    np.save(tmp_path / "array.npy", np.zeros((5, 4, 3), np.uint8))
+    (tmp_path / "cut.png").write_bytes((tmp_path / "deep.png").read_bytes()[:100])
+    names = ["deep.png", "scan.tif", "photo.jpg", "array.npy", "cut.png", "gone.png"]
+    audit = with_images(audit_folder, [str(tmp_path / name) for name in names])
+    with running(audit, tmp_path / "d.sqlite") as client:
+        answers = [client.ask(f"/image/{line}") for line in range(6)]
+        assert [status for status, _, _ in answers] == [200, 200, 200, 200, 404, 404]
+        kinds = [headers["content-type"] for _, headers, _ in answers[:4]]
+        assert kinds == ["image/png", "image/png", "image/jpeg", "image/png"]
+        assert answers[2][2] == (tmp_path / "photo.jpg").read_bytes()  # untouched
+        for number in (0, 1):
+            (tmp_path / "got.png").write_bytes(answers[number][2])
+            with Image.open(tmp_path / "got.png") as shown:
+                assert (shown.mode, shown.size) == ("RGB", (64, 64))
+                assert shown.getpixel((63, 63)) == (255, 255, 255)
+        assert "no such file" in client.get("/api/problem/5")["problem"]
+
+
+def test_a_thumbnail_keeps_the_shape(audit_folder: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (1200, 600), "red").save(tmp_path / "wide.png")
+    audit = with_images(audit_folder, [str(tmp_path / "wide.png")])
+    with running(audit, tmp_path / "d.sqlite") as client:
+        _, headers, body = client.ask("/thumb/0")
+        (tmp_path / "got.jpg").write_bytes(body)
+        with Image.open(tmp_path / "got.jpg") as small:
+            assert (headers["content-type"], small.size) == ("image/jpeg", (320, 160))
+
+
+def test_what_the_page_is_told(unspoilt: Client) -> None:
+    audit, told = unspoilt.desk.audit, unspoilt.get("/api/audit")
+    assert told["ids"] == audit.ids
+    assert told["keys"] == ["0", "1", "2", "3"]
+    assert told["queue"] == audit.expected_wrong
+    assert np.abs(np.reshape(told["probabilities"], (16, 4)) / 1000 - audit.probabilities).max() <= 0.0005
+    assert [told["patients"]["names"][k] for k in told["patients"]["of"]] == audit.patients
+    assert audit.neighbours is not None
+    assert unspoilt.get("/api/neighbours/3") == [
+        [n for n in row if n >= 0] for row in audit.neighbours[3].tolist()
+    ]
+
+
+def test_decide_look_and_undo(client: Client) -> None:
+    audit = client.desk.audit
+    other = (int(audit.labels[0]) + 1) % 4
+    status, answer = client.decide(0, "set", grade=other)
+    assert status == 200
+    assert answer["marks"][0]["decision"]["grade"] == other
+    assert answer["progress"]["changed"] == 1
+    (entry,) = Decisions(client.desk.decisions.path).log()  # on disk, seen by another connection
+    assert (entry.id, entry.action, entry.to_grade) == (audit.ids[0], "set", audit.grades[other])
+    assert client.decide(1, "accept")[1]["marks"][0]["decision"]["grade"] in range(4)
+    news = client.get("/api/news?since=0")
+    assert news["undoable"] == [[1, 0], [2, 1]]
+    assert client.get("/api/news?since=2")["marks"] == []
+    status, answer = client.post("/api/undo", {"revision": 2, "since": 2})
+    assert (status, answer["line"]) == (200, 1)
+    assert answer["marks"] == [{"line": 1, "seen": 3, "decision": None}]
+    assert client.post("/api/undo", {"revision": 2, "since": 3})[0] == 409  # once
+
+
+def test_a_stale_page_is_told_what_happened(client: Client) -> None:
+    elsewhere = Decisions(client.desk.decisions.path)  # another server on the same folder
+    label = client.desk.audit.grades[client.desk.audit.labels[0]]
+    elsewhere.decide(
+        client.desk.audit.ids[0], reviewer="ben", action="skip", grade=label, label=label, seen=0
+    )
+    status, answer = client.decide(0, "keep")
+    assert status == 409
+    assert answer["present"]["reviewer"] == "ben"
+    assert answer["present"]["action"] == "skip"
+    assert len(client.desk.decisions.log()) == 1
+    assert client.decide(0, "keep", seen=answer["marks"][0]["seen"])[0] == 200  # knowingly
+    elsewhere.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"line": -1}, 400), ({"line": 16}, 410), ({"line": "0"}, 400), ({"line": True}, 400), ({"id": "x"}, 410),
+        ({"action": "undo"}, 400), ({"action": None}, 400), ({"action": "set"}, 400),
+        ({"action": "set", "grade": 4}, 400),
+        ({"action": "set", "grade": -1}, 400), ({"seen": None}, 400), ({"since": 1e400}, 400), ({"seen": 7}, 409),
+    ],
+)  # fmt: skip
+def test_nonsense_decides_nothing(unspoilt: Client, change: dict[str, Any], status: int) -> None:
+    given = {"line": 0, "id": unspoilt.desk.audit.ids[0], "action": "keep", "seen": 0, "since": 0, **change}
+    assert unspoilt.post("/api/decide", given)[0] == status
+    assert unspoilt.desk.decisions.log() == []
+
+
+def test_other_bodies_and_methods(unspoilt: Client) -> None:
+    assert unspoilt.post("/api/decide", b"{")[0] == 400
+    assert unspoilt.post("/api/decide", b"[]")[0] == 400
+    assert unspoilt.post("/api/decide", b"x" * 20_000)[0] == 413
+    assert unspoilt.post("/api/decide", b"", content_length=None)[0] == 411
+    assert unspoilt.ask("/api/decide")[0] == 405
+    assert unspoilt.ask("/image/0", method="DELETE")[0] == 403
+    assert unspoilt.ask("/api/news?since=x")[0] == 400
+
+
+def test_a_log_that_cannot_be_written_is_said_and_nothing_is_decided(client: Client) -> None:
+    client.desk.decisions._file.execute("PRAGMA query_only = ON")
+    status, said = client.decide(0)
+    assert (status, "Nothing was decided" in said) == (503, True)
+    assert client.get("/api/news?since=0")["marks"] == []
+    client.desk.decisions._file.execute("PRAGMA query_only = OFF")
+    assert client.decide(0)[0] == 200
+
+
+def test_many_at_once_are_all_noted_once(client: Client) -> None:
+    """Eight threads on the same sixteen images: one wins each, the others are told."""
+    answers: list[int] = []
+
+    def review() -> None:
+        for line in range(16):
+            answers.append(client.decide(line)[0])
+
+    threads = [threading.Thread(target=review) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [200] * 16 + [409] * 48
+    assert len(client.desk.decisions.log()) == 16
+
+
+def test_listening_beyond_this_machine_must_be_meant() -> None:
+    with pytest.raises(SrjtError, match="--allow-remote"):
+        listen(host="0.0.0.0")
+    at = listen(host="0.0.0.0", remote=True)
+    assert at.door.any_address
+    at.socket.close()
+    assert not listen().door.any_address
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SrjtError, match=f"Port {port} of 127.0.0.1 cannot be used"):
+            listen(port=port)
+    with pytest.raises(SrjtError, match="no address"):
+        listen(host="no.such.host.invalid", remote=True)
