@@ -1,0 +1,73 @@
+"""``srjt export``: a finished run as one file for deployment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from srjt.cli.data import options
+from srjt.errors import SrjtError
+
+if TYPE_CHECKING:
+    from srjt.data.feed import Samples
+    from srjt.training.trained import Trained
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("model.onnx"),
+    format: Annotated[
+        str | None,
+        typer.Option(metavar="onnx|torch.export|torchscript", help="Else by the file's suffix."),
+    ] = None,
+    check: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="IMAGES",
+            help="Images, folders or a CSV to check the file with; else a few embedded images.",
+        ),
+    ] = None,
+) -> None:
+    """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
+
+    The file takes uint8 images (N, H, W, 3), RGB, resized to the run's image size,
+    or features (N, F), and gives probabilities, grade and severity. It is written
+    only if it answers as the run does.
+    """
+    from srjt.training.export import export as export_run
+    from srjt.training.export import settle_format
+    from srjt.training.folder import read_facts
+    from srjt.training.trained import load_run
+
+    chosen = settle_format(out, format)
+    if read_facts(run).own_network:
+        raise SrjtError(
+            f"{run} was trained with a network of your own, which only Python knows: "
+            f'srjt.export(srjt.load_run("{run}", network=…), "{out}").'
+        )
+    trained = load_run(run, device="cpu")
+    samples = None if check is None else _samples(trained, check)
+    written = export_run(trained, out, format=chosen, samples=samples)
+    runner = "onnxruntime" if chosen == "onnx" else "torch"
+    typer.echo(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
+    typer.echo(
+        f"Checked in {runner} on {written.checked} samples: probabilities differ from the run's by at most "
+        f"{written.difference:.1e}."
+    )
+
+
+def _samples(trained: Trained, sources: list[Path]) -> Samples:
+    """Images as prediction reads them, resized; or the rows of a file of features."""
+    from srjt.data import read
+    from srjt.data.sources.unlabelled import read_images
+    from srjt.data.store import open_store
+
+    features = len(trained.in_shape) == 1
+    manifest = read(sources[0]).manifest if features else read_images(sources, grades=trained.grades)
+    with options.decoding_bar() as decoded:
+        store = open_store(
+            manifest, size=trained.config.image_size, resize=trained.config.resize, progress=decoded
+        )
+    return store.pixels
