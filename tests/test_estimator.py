@@ -1,0 +1,405 @@
+"""The scikit-learn face: scikit-learn's own checks, its tools around it, and what a fit says about the labels."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import tempfile
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.metrics import mean_absolute_error, roc_auc_score
+from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+from processes import Launcher
+from srjt import OrdinalNoiseClassifier, estimator, methods, noise
+from srjt.data.synthetic import generate
+from srjt.errors import SrjtError
+from srjt.estimator import grade_codes
+
+pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise rate")
+few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
+
+
+@parametrize_with_checks([OrdinalNoiseClassifier()])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_scikit_learn_finds_nothing_to_object_to(estimator, check):  # type: ignore[no-untyped-def]
+    check(estimator)
+
+
+class Rows(NamedTuple):
+    X: np.ndarray  # (N, 6)
+    y: np.ndarray  # (N,) 0 … 3, some of them wrong
+    true: np.ndarray
+    groups: np.ndarray  # patients of four rows each
+
+
+def rows(count: int, *, wrong: float = 0.3, seed: int = 0) -> Rows:
+    """Severity along one direction of six; the share ``wrong`` of the labels is off by one."""
+    rng = np.random.default_rng(seed)
+    severity = rng.uniform(0, 4, size=count)
+    true = severity.astype(np.int64)
+    X = rng.normal(scale=0.5, size=(count, 6)) + severity[:, None] * np.array([2, -1, 1, 0.5, 0, 0])
+    matrix = noise.transition_matrix(
+        "truncated", num_classes=4, rho=wrong / 1.5
+    )  # the ends have one neighbour
+    return Rows(X, noise.corrupt(true, matrix, seed=seed), true, np.arange(count) // 4)
+
+
+def quick(**parameters: object) -> OrdinalNoiseClassifier:
+    return OrdinalNoiseClassifier(**{"noise_rate": 0.3, "epochs": 8, "random_state": 0, **parameters})
+
+
+@pytest.fixture(scope="module")
+def noisy() -> Rows:
+    return rows(600)
+
+
+@pytest.fixture(scope="module")
+def fitted(noisy: Rows) -> OrdinalNoiseClassifier:
+    """With everything left to itself, the noise rate included."""
+    return OrdinalNoiseClassifier(random_state=0).fit(noisy.X, noisy.y, groups=noisy.groups)
+
+
+# ------------------------------------------------------------------ what a fit says about the labels
+
+
+def test_it_finds_out_how_noisy_the_labels_are_and_which_are_wrong(
+    noisy: Rows, fitted: OrdinalNoiseClassifier
+) -> None:
+    wrong = noisy.y != noisy.true
+    assert fitted.noise_rate_ == pytest.approx(wrong.mean(), abs=0.12)
+    assert fitted.transition_.shape == (4, 4)
+    assert fitted.transition_.sum(axis=1) == pytest.approx(1)
+    assert fitted.noise_estimate_.samples == 600
+    assert roc_auc_score(~wrong, fitted.selected_) > 0.7
+    assert fitted.selected_.min() >= 0
+    assert fitted.selected_.max() <= 1
+
+
+def test_it_says_how_it_learnt(fitted: OrdinalNoiseClassifier) -> None:
+    loss = fitted.history_.query("metric == 'loss' and network == '1'").set_index("epoch")["value"]
+    assert list(loss.index) == list(range(1, fitted.n_iter_ + 1))
+    assert loss[fitted.n_iter_] < loss[1]
+    assert fitted.trained_.config.noise_rate == fitted.noise_rate_
+    assert fitted.n_features_in_ == 6
+
+
+def test_the_expected_grade_is_near_the_true_one(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:
+    severity = fitted.predict_severity(noisy.X)
+    assert ((severity >= 0) & (severity <= 3)).all()
+    assert mean_absolute_error(noisy.true, severity) < 0.6
+    assert severity == pytest.approx(fitted.predict_proba(noisy.X) @ [0, 1, 2, 3])
+
+
+@pytest.mark.parametrize("method", methods.names())
+@few_rows
+def test_every_method_works_also_on_rows_too_few_for_an_estimate(method: str) -> None:
+    data = rows(40)
+    model = quick(method=method, noise_rate="auto", epochs=2).fit(data.X, data.y)
+    p = model.predict_proba(data.X)
+    assert p.shape == (40, 4)
+    assert p.sum(axis=1) == pytest.approx(1, abs=1e-12)
+    assert (model.selected_ == 1).all()  # every label is believed
+    assert model.noise_rate_ in (0, None)
+
+
+def test_too_few_rows_or_groups_are_said_to_be_too_few() -> None:
+    data = rows(240)
+    with pytest.warns(UserWarning, match="^199 rows are too few to estimate the noise of 4 grades"):
+        quick(noise_rate="auto", epochs=1).fit(data.X[:199], data.y[:199])
+    with pytest.warns(UserWarning, match="^240 rows of 5 groups are too few"):
+        model = quick(noise_rate="auto", epochs=1).fit(data.X, data.y, groups=np.arange(240) % 5)
+    assert model.noise_rate_ == 0
+    assert (model.transition_ == np.eye(4)).all()
+
+
+def test_groups_are_patients_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    settle = estimator.settle_noise
+    monkeypatch.setattr(
+        estimator, "settle_noise", lambda manifest, **how: seen.append(manifest) or settle(manifest, **how)
+    )
+    data = rows(240)
+    quick(noise_rate="auto", epochs=1).fit(data.X, data.y, groups=pd.Series(data.groups))
+    assert seen[0].patients == [str(g) for g in data.groups]
+
+
+def test_a_given_matrix_is_what_the_method_is_told() -> None:
+    data, matrix = rows(60), noise.transition_matrix("quasi", num_classes=4, rho=0.1)
+    model = quick(method="f-correction", noise_rate=None, transition=matrix, epochs=1).fit(data.X, data.y)
+    assert (model.transition_ == matrix).all()
+    assert model.noise_rate_ is None
+
+
+def test_rows_are_left_out_of_an_epoch_only_where_they_do_not_divide() -> None:
+    data = rows(101)
+    model = quick(epochs=1).fit(data.X, data.y)  # two batches of fifty
+    assert np.isnan(model.selected_).sum() == 1
+
+
+# ------------------------------------------------------------------ invariances
+
+
+def test_units_do_not_matter() -> None:
+    data = rows(80)
+    units = 2.0 ** np.array([-8, 0, 3, 10, 1, -1])  # powers of two: nothing is rounded
+    plain, scaled = quick().fit(data.X, data.y), quick().fit(data.X * units, data.y)
+    assert (plain.predict_proba(data.X) == scaled.predict_proba(data.X * units)).all()
+
+
+def test_names_of_grades_do_not_matter() -> None:
+    data = rows(80)
+    names = np.array(["none", "mild", "moderate", "severe"])
+    plain = quick().fit(data.X, data.y)
+    named = quick(grades=names.tolist()).fit(data.X, names[data.y])
+    assert (plain.predict_proba(data.X) == named.predict_proba(data.X)).all()
+    assert (names[plain.predict(data.X)] == named.predict(data.X)).all()
+    assert (plain.predict_severity(data.X) == named.predict_severity(data.X)).all()
+
+
+def test_the_seed_decides_and_nothing_outside_is_touched() -> None:
+    data = rows(80)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()
+    a, b, c = (quick(random_state=s).fit(data.X, data.y).predict_proba(data.X) for s in (0, 0, 1))
+    assert (a == b).all()
+    assert (a != c).any()
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert (before[1] == np.random.get_state()[1]).all()
+
+
+# ------------------------------------------------------------------ labels of all kinds
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([3, 1, 2], [1, 2, 3]),
+        ([0.0, 2.0, 10.0], [0.0, 2.0, 10.0]),
+        ([True, False], [False, True]),
+        (["Mayo 10", "Mayo 9", "Mayo 0"], ["Mayo 0", "Mayo 9", "Mayo 10"]),
+        (["10", "9", "1"], ["1", "9", "10"]),
+        (["grade_2", "grade_1"], ["grade_1", "grade_2"]),
+    ],
+)
+def test_numbers_order_the_grades(labels: list[object], expected: list[object]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classes, codes = grade_codes(np.array(labels))
+    assert classes.tolist() == expected
+    assert classes[codes].tolist() == labels
+
+
+def test_words_are_sorted_with_a_warning_unless_they_are_listed() -> None:
+    words = np.array(["severe", "mild", "none"])
+    with pytest.warns(UserWarning, match=r"the alphabet's: mild, none, severe.*grades="):
+        assert grade_codes(words)[0].tolist() == ["mild", "none", "severe"]
+    classes, codes = grade_codes(words, grades=["none", "mild", "moderate", "severe"])
+    assert classes.tolist() == ["none", "mild", "moderate", "severe"]
+    assert codes.tolist() == [3, 1, 0]
+
+
+@given(
+    st.lists(st.one_of(st.integers(-5, 5), st.integers(90, 120)), min_size=2).filter(
+        lambda v: len(set(v)) > 1
+    )
+)
+def test_whatever_the_numbers_codes_keep_their_order(numbers: list[int]) -> None:
+    for labels in (np.array(numbers), np.array([f"stage {n + 5}" for n in numbers])):
+        classes, codes = grade_codes(labels)
+        assert (classes[codes] == labels).all()
+        assert (
+            np.sign(np.subtract.outer(codes, codes)) == np.sign(np.subtract.outer(numbers, numbers))
+        ).all()
+
+
+def test_an_ordered_categorical_brings_its_order_and_its_empty_grades() -> None:
+    data = rows(60)
+    names = ["none", "mild", "moderate", "severe", "fatal"]
+    y = pd.Series(pd.Categorical.from_codes(data.y, names, ordered=True))
+    model = quick(epochs=1).fit(pd.DataFrame(data.X, columns=list("abcdef")), y)
+    assert model.classes_.tolist() == names
+    assert model.feature_names_in_.tolist() == list("abcdef")
+    assert model.predict_proba(pd.DataFrame(data.X, columns=list("abcdef"))).shape == (60, 5)
+
+
+@pytest.mark.parametrize(("first", "low", "high"), [(1, 1, 4), (0, 0, 3)])
+def test_severity_is_on_the_scale_of_numeric_labels(first: int, low: float, high: float) -> None:
+    data = rows(80)
+    severity = quick().fit(data.X, data.y + first).predict_severity(data.X)
+    assert severity.min() >= low
+    assert severity.max() <= high
+    assert mean_absolute_error(data.y + first, severity) < 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "y", "sentence"),
+    [
+        ({"grades": [0, 1, 2]}, [0, 1, 3], r"The label 3 is not among the grades \[0, 1, 2\]"),
+        ({"grades": ["a", "b"]}, [0, 1, 0], "cross_val_predict replaces texts by numbers"),
+        ({"grades": ["a", "a"]}, ["a", "b", "a"], "at least two grades, each once"),
+        ({"method": "co-teeching"}, [0, 1, 0], "did you mean 'co-teaching'"),
+        ({"settings": {"wait_decay": 1}}, [0, 1, 0], "did you mean 'weight_decay'"),
+        ({"settings": {"seed": 1}}, [0, 1, 0], "the estimator's own parameter random_state"),
+        ({"settings": {"epochs": 1}}, [0, 1, 0], "the estimator's own parameter epochs"),
+        ({"epochs": "many"}, [0, 1, 0], "epochs takes a whole number; got 'many'"),
+        ({"noise_rate": 1.5}, [0, 1, 0], r"noise_rate lies in \[0, 1\)"),
+        ({"network": "tiny"}, [0, 1, 0], "reads images"),
+        ({}, [2, 2, 2], "one class"),
+    ],
+)
+def test_bad_input_gets_one_sentence(parameters: dict[str, object], y: list[object], sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        quick(**parameters).fit([[0.0], [1.0], [2.0]], y)
+
+
+def test_groups_must_be_as_many_as_rows() -> None:
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        quick().fit([[0.0], [1.0]], [0, 1], groups=["anna"])
+
+
+# ------------------------------------------------------------------ scikit-learn's tools around it
+
+
+def test_a_search_over_rates_and_methods_in_a_pipeline() -> None:
+    data = rows(90)
+    pipe = make_pipeline(StandardScaler(), quick(epochs=2))
+    grid = {
+        "ordinalnoiseclassifier__noise_rate": [0.1, 0.3],
+        "ordinalnoiseclassifier__method": ["sord", "co-teaching"],
+    }
+    search = GridSearchCV(pipe, grid, cv=3, error_score="raise").fit(data.X, data.y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.predict(data.X).shape == (90,)
+    own = pipe.fit(data.X, data.y, ordinalnoiseclassifier__groups=data.groups)
+    assert own.score(data.X, data.y) > 0.25
+
+
+def test_probabilities_across_folds_of_patients() -> None:
+    data = rows(120, wrong=0.1)
+    how = {"cv": StratifiedGroupKFold(3), "groups": data.groups, "method": "predict_proba"}
+    p = cross_val_predict(quick(), data.X, data.y, params={"groups": data.groups}, **how)
+    assert p.sum(axis=1) == pytest.approx(1)
+    assert (p.argmax(axis=1) == data.true).mean() > 0.5
+
+
+def test_groups_can_be_routed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, told = rows(60), []
+    fit = OrdinalNoiseClassifier.fit
+
+    def listening(self: OrdinalNoiseClassifier, X: object, y: object, groups: object = None) -> object:
+        told.append(groups)
+        return fit(self, X, y, groups=groups)
+
+    monkeypatch.setattr(OrdinalNoiseClassifier, "fit", listening)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = quick(epochs=1).set_fit_request(groups=True)
+        cv = StratifiedGroupKFold(2)
+        cross_val_predict(model, data.X, data.y, cv=cv, params={"groups": data.groups})
+    assert len(told) == 2
+    assert set(told[0]).isdisjoint(told[1])
+
+
+def test_a_clone_is_unfitted_and_fits_alike(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:
+    again = clone(fitted)
+    assert not hasattr(again, "classes_")
+    assert again.get_params() == fitted.get_params()
+
+
+def test_a_pickle_predicts_the_same_in_another_process(
+    tmp_path: Path, launcher: Launcher, noisy: Rows, fitted: OrdinalNoiseClassifier
+) -> None:
+    (tmp_path / "model.pickle").write_bytes(pickle.dumps((fitted, noisy.X[:20])))
+    opens_it = (
+        "import pickle, numpy; model, X = pickle.load(open('model.pickle', 'rb'));"
+        "numpy.save('p.npy', model.predict_proba(X))"
+    )
+    assert launcher.wait(launcher.start("methods", says=tmp_path / "says.txt", setup=[opens_it])) == 0
+    assert np.load(tmp_path / "p.npy") == pytest.approx(fitted.predict_proba(noisy.X[:20]), abs=1e-12)
+
+
+# ------------------------------------------------------------------ images
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images(channels: int) -> None:
+    data = generate(images=48, patients=12, size=48)
+    images, y = data.arrays[:, ::2, ::2, :channels], data.labels
+    model = quick(epochs=3, settings={"flip": False}).fit(images, y, groups=data.patients)
+    assert model.trained_.config.network == "tiny"
+    assert (model.trained_.config.image_size, model.trained_.config.crop) == (32, 28)
+    assert model.n_features_in_ == 24 * 24 * channels
+    p = model.predict_proba(images)
+    assert p.shape == (48, 4)
+    assert p.sum(axis=1) == pytest.approx(1)
+    assert pickle.loads(pickle.dumps(model)).predict_proba(images) == pytest.approx(p)
+    with pytest.raises(SrjtError, match="was fitted to images"):
+        model.predict(np.zeros((2, 5)))
+
+
+def test_images_must_be_uint8() -> None:
+    with pytest.raises(SrjtError, match="Images must be uint8"):
+        quick().fit(np.zeros((4, 16, 16, 3)), [0, 1, 0, 1])
+
+
+# ------------------------------------------------------------------ good manners
+
+
+def test_nothing_is_printed_or_left_behind(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    data = generate(images=24, patients=6, size=48)
+    quick(epochs=1).fit(data.arrays, data.labels).predict(data.arrays)
+    few = rows(240)
+    quick(noise_rate="auto", epochs=1).fit(few.X, few.y)
+    assert list(tmp_path.iterdir()) == []
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_verbose_shows_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    data = rows(240)
+    quick(noise_rate="auto", epochs=2, verbose=1).fit(data.X, data.y)
+    said = capsys.readouterr().out
+    assert "The noise is estimated first" in said
+    assert [line.split("  ")[0] for line in said.splitlines() if "epoch" in line][-2:] == [
+        "epoch 1/2",
+        "epoch 2/2",
+    ]
+    assert said.count("epoch ") == 2  # the training's own, not the warm-up's
+
+
+class Impatient(nn.Module):
+    """Presses Ctrl-C in its first training step."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            signal.raise_signal(signal.SIGINT)
+        return x
+
+
+def test_a_network_of_ones_own() -> None:
+    data = rows(60)
+    model = quick(network=nn.Identity, epochs=2).fit(data.X.astype(np.float32), data.y)
+    assert model.predict_proba(data.X).sum(axis=1) == pytest.approx(1)
+
+
+def test_ctrl_c_is_a_keyboard_interrupt() -> None:
+    data = rows(200)
+    with pytest.raises(KeyboardInterrupt):
+        quick(network=Impatient, batch_size=16).fit(data.X, data.y)
