@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all lint typecheck format clean help
+.PHONY: demo test test-all docs lint typecheck format clean help
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -29,6 +29,10 @@ test: $(VENV)/.dev lint typecheck  ## style, types and the test suite
 
 test-all: $(VENV)/.dev  ## what needs more time or other programs: wheel, browser, cluster, documentation
 	$(BIN)/python -m pytest -m slow
+
+docs: $(VENV)/.dev  ## the documentation as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "To read it: $(BIN)/python -m http.server --directory build/site"
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -26,6 +27,12 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 OPTION = re.compile(r"--?[a-z][a-z-]*")
 
 
+@functools.cache
+def whole() -> Any:
+    """The command line as click sees it; making it takes a while."""
+    return get_command(app)
+
+
 def options_of(command: Any) -> set[str]:
     return {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {
         "--help",
@@ -40,7 +47,7 @@ def all_options(command: Any) -> set[str]:
 
 def mistakes(words: list[str]) -> list[str]:
     """What is wrong with a command line that begins behind ``srjt``."""
-    command: Any = get_command(app)
+    command: Any = whole()
     words = list(words)
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
@@ -77,7 +84,7 @@ def command_lines(text: str) -> list[list[str]]:
 def test_every_command_and_option_exists(page: Path) -> None:
     text = page.read_text()
     wrong = [f"srjt {shlex.join(words)}: {said}" for words in command_lines(text) for said in mistakes(words)]
-    known = all_options(get_command(app))
+    known = all_options(whole())
     for code in INLINE.findall(BLOCK.sub("", text)):
         if code.startswith("-"):  # options in running text, of whichever command
             wrong += [name for name in re.findall(r"(?<!\S)--[a-z-]+", code) if name not in known]

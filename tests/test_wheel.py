@@ -1,33 +1,40 @@
-"""The wheel holds everything that the package reads at run time, not only its code."""
+"""What a user installs: built from the sdist, whole, and at work with nothing but its declared requirements."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
 import subprocess
 import sys
+import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
 
 
-@pytest.mark.slow
-def test_the_wheel_holds_the_data_files(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--wheel-dir",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    built = subprocess.run(command, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    (wheel,) = tmp_path.glob("srjt-*.whl")
+def done(*command: object, cwd: Path | None = None) -> str:
+    ran = subprocess.run([str(c) for c in command], cwd=cwd, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel that was built from that sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    done(sys.executable, "-m", "build", "--outdir", folder, ROOT)
+    return folder
+
+
+def test_the_wheel_holds_the_data_files(built: Path) -> None:
+    (wheel,) = built.glob("srjt-*.whl")
     held = set(zipfile.ZipFile(wheel).namelist())
     package = ROOT / "src"
     needed = {
@@ -37,4 +44,117 @@ def test_the_wheel_holds_the_data_files(tmp_path: Path) -> None:
     }
     assert {"srjt/py.typed", "srjt/study/presets/limuc.yaml", "srjt/study/paper_results.csv"} <= needed
     assert needed <= held
-    assert not [name for name in held if name.startswith("tests")]
+    assert not [name for name in held if name.startswith(("tests", "docs"))]
+
+
+def test_the_sdist_holds_what_is_needed_to_test_and_document_it(built: Path) -> None:
+    (sdist,) = built.glob("srjt-*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "Makefile", "mkdocs.yml", "CITATION.cff", "LICENSE"} <= held
+    assert {"docs/index.md", "tests/test_wheel.py", "examples/own_loop.py"} <= held
+
+
+def test_the_index_would_take_them(built: Path) -> None:
+    assert "PASSED" in done(sys.executable, "-m", "twine", "check", "--strict", *built.iterdir())
+
+
+def requirements(texts: list[str], extras: frozenset[str] = frozenset()) -> set[str]:
+    """The distributions that lines such as ``pandas>=2.1; extra == "x"`` ask for, and what these ask for in turn."""
+    found: set[str] = set()
+    waiting = [(text, extras) for text in texts]
+    while waiting:
+        text, asked = waiting.pop()
+        wanted = Requirement(text)
+        applies = wanted.marker is None or any(wanted.marker.evaluate({"extra": e}) for e in asked | {""})
+        if applies and (name := canonicalize_name(wanted.name)) not in found:
+            found.add(name)
+            further = importlib.metadata.requires(name) or []
+            waiting += [(line, frozenset(wanted.extras)) for line in further]
+    return found
+
+
+def installed(clean: Path) -> importlib.metadata.Distribution:
+    return importlib.metadata.Distribution.at(next(clean.glob("lib/python*/site-packages/srjt-*.dist-info")))
+
+
+@pytest.fixture(scope="module")
+def clean(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel and the requirements it declares, and nothing else of this one.
+
+    The requirements are linked and not downloaded again, so that it takes no network and no time.
+    """
+    folder = tmp_path_factory.mktemp("clean")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (wheel,) = built.glob("srjt-*.whl")
+    python = folder / "bin" / "python"
+    done(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        wheel,
+    )
+    site = next(folder.glob("lib/python*/site-packages"))
+    for name in requirements(installed(folder).requires or []):
+        for file in importlib.metadata.distribution(name).files or []:
+            top = file.parts[0]
+            if top not in ("..", "__pycache__") and not (site / top).exists():
+                (site / top).symlink_to(Path(str(file.locate())).parents[len(file.parts) - 1] / top)
+    return folder
+
+
+def run(clean: Path, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    environment |= {"SRJT_CACHE": str(cwd / "cache"), "COLUMNS": "100"}
+    return subprocess.run(
+        [str(clean / "bin" / "srjt"), *map(str, arguments)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_demo_works_without_any_extra(clean: Path, tmp_path: Path) -> None:
+    where = done(clean / "bin" / "python", "-c", "import srjt; print(srjt.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(clean)
+    ran = run(clean, "demo", "--epochs", "1", "--images", "200", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert list((tmp_path / "srjt-demo").glob("*.png"))
+
+
+def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
+    """Each of the optional things is asked for where it is not installed: one sentence with the pip line."""
+    made = run(
+        clean, "data", "synthetic", "set", "--images", "40", "--patients", "8", "--size", "32", cwd=tmp_path
+    )
+    assert made.returncode == 0, made.stderr
+    small = ["--image-size", 32, "--crop", 28, "--epochs", 1, "--noise-rate", "0.2", "--device", "cpu"]
+    train = ["train", "set/labels.csv", *small]
+    ran = run(clean, *train, "--network", "tiny", "--out", "run", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    (tmp_path / "table.parquet").write_bytes(b"PAR1")
+    dicom = tmp_path / "dicom"
+    dicom.mkdir()
+    (dicom / "a.dcm").write_bytes(b"\0" * 128 + b"DICM")
+    asked = {
+        "onnx": ["export", "run", "--out", "model.onnx"],
+        "timm": [*train, "--network", "timm:resnet18", "--out", "t"],
+        "tensorboard": [*train, "--network", "tiny", "--out", "b", "--tensorboard"],
+        "parquet": ["data", "inspect", "table.parquet"],
+        "dicom": ["predict", "run", "dicom"],
+        "ray": ["study", "set/labels.csv", "--noise", "quasi:0.2", "--out", "s", "--executor", "ray"],
+    }
+    for extra, command in asked.items():
+        ran = run(clean, *command, cwd=tmp_path)
+        assert ran.returncode == 2, (extra, ran.stdout, ran.stderr)
+        assert f'pip install "srjt[{extra}]"' in ran.stderr, (extra, ran.stderr)
+        assert "Traceback" not in ran.stderr
+    optional = set(installed(clean).metadata.get_all("Provides-Extra") or []) - {"dev", "docs"}
+    assert optional == set(asked)
