@@ -31,7 +31,7 @@ embeddings = np.concatenate(
 data = srjt.data.from_arrays(embeddings, labels, patients=patients, true_grades=true).manifest
 split = srjt.data.folds(data)[0]
 for method in ("standard", "co-teaching+ours"):
-    run = srjt.train(data, split=split, method=method, noise_rate=0.3, epochs=20, device="cpu")
+    run = srjt.train(data, split=split, method=method, noise_rate=0.3, epochs=50, learning_rate=1e-3)
     probabilities, _ = run.probabilities(data.arrays[split.test])
     answers = probabilities.mean(axis=0).argmax(axis=1)
     print(f"{method}: accuracy {np.mean(answers == true[split.test]):.3f} on true grades")

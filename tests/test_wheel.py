@@ -156,5 +156,5 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
         assert ran.returncode == 2, (extra, ran.stdout, ran.stderr)
         assert f'pip install "srjt[{extra}]"' in ran.stderr, (extra, ran.stderr)
         assert "Traceback" not in ran.stderr
-    optional = set(installed(clean).metadata.get_all("Provides-Extra") or []) - {"dev", "docs"}
+    optional = set(installed(clean).metadata.get_all("Provides-Extra") or []) - {"dev", "docs", "benchmarks"}
     assert optional == set(asked)

@@ -240,12 +240,23 @@ def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, data: Any, setti
         predict(images, rows.manifest)
 
 
-def test_the_paper_s_settings_stay_those_of_images() -> None:
-    config = TrainConfig().for_data(features=False)
-    assert (config.network, config.learning_rate) == ("resnet18", 1e-4)
-    assert TrainConfig(network="tiny", learning_rate=0.1).for_data(features=True) == TrainConfig(
-        network="tiny", learning_rate=0.1
-    )
+@pytest.mark.parametrize(
+    ("given", "features", "network", "rate"),
+    [
+        ({}, False, "resnet18", 1e-4),  # the paper's
+        ({"network": "tiny"}, False, "tiny", 1e-4),
+        ({}, True, "mlp", 3e-4),
+        ({"network": "linear"}, True, "linear", 1e-3),
+        ({"network": "linear", "learning_rate": 0.1}, True, "linear", 0.1),
+        ({"learning_rate": 0.1}, True, "mlp", 0.1),
+    ],
+)
+def test_what_is_left_open_is_decided_by_the_data(
+    given: dict[str, Any], features: bool, network: str, rate: float
+) -> None:
+    config = TrainConfig(**given).for_data(features=features)
+    assert (config.network, config.learning_rate) == (network, rate)
+    assert config.for_data(features=not features) == config  # once decided, it stays
 
 
 def test_history_names_the_rows(rows: Rows) -> None:

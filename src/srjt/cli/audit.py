@@ -51,7 +51,7 @@ def audit(
     epochs: Annotated[int | None, _option("Of each training. [dim]default: 30[/]", TRAINING)] = None,
     batch_size: Annotated[int | None, _option("[dim]default: 64[/]", TRAINING)] = None,
     learning_rate: Annotated[
-        float | None, _option("Of Adam. [dim]default: 1e-4; 3e-4 for features[/]", TRAINING)
+        float | None, _option("Of Adam. [dim]default: 1e-4; mlp 3e-4, linear 1e-3[/]", TRAINING)
     ] = None,
     seed: Annotated[int | None, _option("Of folds and networks. [dim]default: 0[/]", TRAINING)] = None,
     device: Annotated[

@@ -70,7 +70,7 @@ def train(
     epochs: Annotated[int | None, _option("[dim]default: 150[/]", OPTIMISER)] = None,
     batch_size: Annotated[int | None, _option("[dim]default: 64[/]", OPTIMISER)] = None,
     learning_rate: Annotated[
-        float | None, _option("Of Adam. [dim]default: 1e-4; 3e-4 for features[/]", OPTIMISER)
+        float | None, _option("Of Adam. [dim]default: 1e-4; mlp 3e-4, linear 1e-3[/]", OPTIMISER)
     ] = None,
     seed: Annotated[int | None, _option("[dim]default: 0[/]", OPTIMISER)] = None,
     fold: Annotated[int | None, _option("Train on fold k of --folds, evaluate on the rest.", SPLIT)] = None,
