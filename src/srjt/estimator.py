@@ -248,7 +248,7 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | None = None) -> tuple[Array
     except TypeError:
         raise SrjtError("The labels are of different types, which cannot be sorted: use one type.") from None
     if len(present) < 2:
-        raise SrjtError(f"All labels are of one class, {present[0]!r}: there is nothing to learn.")
+        raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
     if grades is None:
         classes = _ordered(present)
     else:

@@ -167,6 +167,15 @@ def test_images_that_cannot_be_read_are_left_out(tmp_path: Path, monkeypatch: py
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
+def test_a_start_that_trained_nothing_binds_nobody(
+    noisy: Manifest, fits: TrainConfig, tmp_path: Path
+) -> None:
+    with pytest.raises(SrjtError, match="Unknown device"):
+        cross_fit(noisy, config=fits.replace(seed=5, epochs=9), folds=3, out=tmp_path, device="abacus")
+    found = cross_fit(noisy, config=fits.replace(epochs=1), folds=2, out=tmp_path, device="cpu")
+    assert set(found.fold) == {0, 1}
+
+
 def test_other_settings_do_not_go_into_the_same_folder(
     noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path], tmp_path: Path
 ) -> None:

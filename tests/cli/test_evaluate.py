@@ -68,3 +68,21 @@ def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list
     code, _, err = command("evaluate", finished, labelled, *arguments)
     assert (code, len(err.splitlines())) == (2, 1)
     assert said in err
+
+
+def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> None:
+    table = pd.read_csv(labelled)
+    code, out, _ = command("evaluate", finished, labelled, "--side", "test")
+    assert code == 0
+    assert f"{int((table['split'] == 'test').sum())} images, judged" in out
+    assert "trained on" not in out
+    assert command("data", "split", labelled, "--out", "folds.csv")[0] == 0
+    folds = pd.read_csv("folds.csv")
+    tested = int(((folds["fold"] == 1) & (folds["split"] == "test")).sum())
+    for how in (["--fold", "1"], ["--splits", "folds.csv", "--fold", "1"]):
+        code, out, _ = command("evaluate", finished, labelled, *how)
+        assert code == 0
+        assert f"{tested} images, judged" in out
+    code, _, err = command("evaluate", finished, labelled, "--side", "tset")
+    assert code == 2
+    assert "test" in err

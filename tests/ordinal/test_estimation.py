@@ -127,6 +127,22 @@ def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> 
     assert "grade 3" in rare.reason
 
 
+def test_noise_that_may_as_well_be_unclear_images_is_not_called_settled(quasi) -> None:
+    """Networks that have hardly learnt anything say a little of the labels, and the fit calls the rest ambiguity."""
+    label, _ = quasi
+    rng = np.random.default_rng(0)
+    hint = 0.5 * label[:, None] + rng.normal(
+        size=(len(label), 1)
+    )  # of the label itself: no noise is to be seen
+    vague = np.exp(-0.3 * (hint - np.arange(4)) ** 2)
+    found = estimate_noise(label, vague / vague.sum(axis=1, keepdims=True), bootstrap=20)
+    assert (
+        found.rate_interval[1] - found.rate_interval[0] < 0.3
+    )  # which alone would have passed for knowledge
+    assert not found.identifiable
+    assert "unclear images" in found.reason
+
+
 def _without_the_worst(p: np.ndarray, kept: np.ndarray) -> np.ndarray:
     rest = np.vstack([p[kept] * [1, 1, 1, 1e-9] + [0, 0, 1e-9, 0], [0, 0, 0, 1]])
     return rest / rest.sum(axis=1, keepdims=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from srjt.cli import main
 from srjt.review.decisions import Decisions, Entry
+from srjt.review.export import training_command
 from srjt.review.folder import read_audit
 
 PROVENANCE = ["original_grade", "reviewed_by", "reviewed_at", "decision"]
@@ -99,6 +101,43 @@ def test_images_in_memory_give_a_table_of_their_own(make: Callable[..., Path], t
     assert list(clean.columns) == ["id", "image", "grade", "patient", "reader", *PROVENANCE]
     assert clean["id"].tolist() == sorted(clean["id"])
     assert clean.set_index("id").loc[read_audit(folder).ids[5], "grade"] == "Mayo 0"
+
+
+def test_the_printed_command_reads_the_corrected_table(
+    make: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    """Its image names are still relative to where the audited table lies."""
+    folder = make(tmp_path / "audit", images=16)
+    Reviewer(folder, "anna")(0, "keep")
+    audit = read_audit(folder)
+    assert audit.table is not None
+    facts = json.loads((folder / "audit.json").read_text())
+    read_with = ["--images", str(audit.table.parent), "--grades", ",".join(audit.grades)]
+    (folder / "audit.json").write_text(json.dumps({**facts, "read_with": read_with}))
+    code, said = srjt("review", "export", folder, "--out", "clean.csv")
+    command = shlex.split(said.split("Next: ")[1])
+    assert code == 0
+    assert command[:2] == ["srjt", "train"]
+    code, said = srjt("data", "inspect", *command[2 : command.index("--out")])
+    assert code == 0, said
+    beside = training_command(read_audit(folder), audit.table.parent / "clean.csv")
+    assert "--images" not in beside
+
+
+def test_without_a_table_the_printed_command_needs_none(
+    make: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    folder = make(tmp_path / "audit", images=16, table=False)
+    Reviewer(folder, "anna")(0, "keep")
+    said = srjt("review", "export", folder, "--out", "elsewhere/clean.csv")[1]
+    assert "Next: srjt train elsewhere/clean.csv --out run" in said
+    code, said = srjt("data", "inspect", "elsewhere/clean.csv")
+    assert code == 0, said
+    facts = json.loads((folder / "audit.json").read_text())
+    (folder / "audit.json").write_text(json.dumps({**facts, "features": True, "source": "embedded.npz"}))
+    assert training_command(read_audit(folder), Path("clean.csv")).startswith(
+        "srjt train embedded.npz --labels clean.csv --out"
+    )
 
 
 def test_the_table_keeps_its_own_spelling_and_delimiter_is_no_obstacle(

@@ -68,7 +68,7 @@ def edit_facts(folder: Path, **facts: object) -> None:
         (lambda f: edit_table(f, lambda t: t.assign(quality="1.2")), "between 0 and 1"),
         (lambda f: np.savez(f / "neighbours.npz", rows=np.zeros((3, 4, 4), np.int32)), "does not belong"),
         (lambda f: np.savez(f / "neighbours.npz", rows=np.full((16, 4, 4), 16)), "lines that audit.csv does not"),
-        (lambda f: (f / "neighbours.npz").write_bytes(b"PK\x03\x04"), "cannot be read"),
+        (lambda f: (f / "neighbours.npz").write_bytes(b"PK\x03\x04"), "is damaged"),
     ],
 )  # fmt: skip
 def test_a_spoilt_folder_is_refused_in_one_sentence(

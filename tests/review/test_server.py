@@ -332,11 +332,13 @@ def test_nonsense_decides_nothing(unspoilt: Client, change: dict[str, Any], stat
 def test_other_bodies_and_methods(unspoilt: Client) -> None:
     assert unspoilt.post("/api/decide", b"{")[0] == 400
     assert unspoilt.post("/api/decide", b"[]")[0] == 400
+    assert unspoilt.post("/api/decide", b"[" * 10_000)[0] == 400  # deeper than Python follows
     assert unspoilt.post("/api/decide", b"x" * 20_000)[0] == 413
     assert unspoilt.post("/api/decide", b"", content_length=None)[0] == 411
     assert unspoilt.ask("/api/decide")[0] == 405
     assert unspoilt.ask("/image/0", method="DELETE")[0] == 403
     assert unspoilt.ask("/api/news?since=x")[0] == 400
+    assert unspoilt.ask("/api/news?since=%C2%B2")[0] == 400  # "²" is a digit, but no number
 
 
 def test_a_log_that_cannot_be_written_is_said_and_nothing_is_decided(client: Client) -> None:

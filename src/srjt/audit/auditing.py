@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -79,14 +80,16 @@ def audit(
     source: str = "",
     table: Path | None = None,
     label_column: str = "grade",
+    read_with: Sequence[str] = (),
     **settings: Any,
 ) -> Audit:
     """Which labels are wrong? Trains ``folds`` times, each sample judged where it was not trained on.
 
     out: the folder; finished fits in it are not repeated. reader: the column of ``manifest.table`` that says
     who gave the label. settings: any field of TrainConfig, over ``config`` or ``DEFAULTS``; a method that
-    must be told the noise gets the estimate of a first, short cross-fit. source, table, label_column:
-    where the labels came from, for the corrected table that ``srjt review export`` writes.
+    must be told the noise gets the estimate of a first, short cross-fit. source, table, label_column,
+    read_with (options of the command line): where the labels came from, for the corrected table that
+    ``srjt review export`` writes.
     """
     if not isinstance(manifest, Manifest):
         raise SrjtError("audit takes a manifest: srjt.audit.audit(srjt.data.read(path).manifest, …).")
@@ -146,6 +149,8 @@ def audit(
                 "estimate": estimate.to_dict(),
                 "columns": {name: name in scores for name in ("patient", "reader", "true_grade")},
                 "label_column": label_column,
+                "read_with": list(read_with),
+                "features": samples.are_features,
                 "table": None if table is None else str(Path(table).absolute()),
             }
             _write(folder, done, facts, order=scores.index.to_numpy())

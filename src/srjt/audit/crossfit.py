@@ -251,8 +251,11 @@ def _settle(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, se
         "fingerprint": fingerprint(samples, everyone),
         "config": config.to_dict(),
     }
-    if not file.exists():
-        if out.is_dir() and set(out.iterdir()) - set(out.glob(LEFTOVERS)):
+    begun = any(
+        out.glob("fold*")
+    )  # else a device that is not there, say, ended it before anything was trained
+    if not file.exists() or not begun:
+        if out.is_dir() and set(out.iterdir()) - {file, *out.glob(LEFTOVERS)}:
             raise SrjtError(f"{out} holds something else already: choose another --out.")
         out.mkdir(parents=True, exist_ok=True)
         write_json(file, wanted)
@@ -268,7 +271,8 @@ def _settle(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, se
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(f"{file} is damaged or not from srjt ({problem}).") from None
     for name, (old, new) in was.difference(config).items():
-        differences.append(f"{name} was {old!r} and is now {new!r}")
+        if name not in wanted:  # the seed is in both
+            differences.append(f"{name} was {old!r} and is now {new!r}")
     if before != wanted["fingerprint"]:
         differences.append("the samples or their labels are not the same")
     if differences:

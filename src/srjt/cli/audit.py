@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from srjt.data import Reading
 
 TRAINING, HOW = "Training", "How it is computed"
+ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column")
 SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # of each, on the screen
 
 
@@ -21,6 +22,7 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
 
 
+@options.reads_a_source(without=("split_column",))
 def audit(
     source: options.Source,
     out: Annotated[Path, typer.Option(help="Folder of the audit; what is done there is not repeated.")],
@@ -67,16 +69,9 @@ def audit(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but problems.")] = False,
     on_bad_image: options.OnBadImage = "error",
-    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable samples.")] = Path("skipped.csv"),
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    grade_column: options.GradeColumn = None,
-    patient_column: options.PatientColumn = None,
-    true_grade_column: options.TrueGradeColumn = None,
-    grades: options.Grades = None,
-    labels: options.Labels = None,
-    feature_columns: options.FeatureColumns = None,
-    kind: options.Kind = None,
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Estimate how noisy labels are, and rank them by how likely they are wrong.
 
@@ -90,7 +85,7 @@ def audit(
     from srjt.audit.auditing import DEFAULTS, with_noise
     from srjt.audit.auto import warm_up_epochs
     from srjt.cli.train import check_early, layered, rate_or_auto, warnings_as_sentences
-    from srjt.data import Problem, read, settle, write_problems
+    from srjt.data import Problem, read, write_problems
     from srjt.training.reporters import reporter_for
 
     settings = with_noise(
@@ -115,26 +110,14 @@ def audit(
         )
     )
     check_early(settings)
-    columns = {
-        "image": image_column,
-        "grade": grade_column,
-        "patient": patient_column,
-        "true_grade": true_grade_column,
-    }
-    reading = read(
-        source,
-        images=images,
-        **{f"{role}_column": column for role, column in columns.items()},
-        grades=options.listed(grades),
-        labels=labels,
-        feature_columns=feature_columns,
-        kind=kind,
-    )
+    reading = read(source, **how)
     if reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
-    with options.writing(skipped):
-        manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
-    table, label_column = _table(reading, labels or source, columns)
+    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    columns = {name.removesuffix("_column"): said for name, said in how.items() if name in ROLES}
+    table, label_column = _table(reading, how["labels"] or source, columns)
+    root = manifest.root.absolute() if reading.kind == "table" else None
+    read_with = _as_options({**how, "images": root, "labels": None})
     total = warm_up_epochs(settings) + folds * settings.epochs
     with warnings_as_sentences(), reporter_for(total, settings.method, quiet=quiet) as reporter:
         done = run_audit(
@@ -149,6 +132,7 @@ def audit(
             source=str(source),
             table=table,
             label_column=label_column,
+            read_with=read_with,
         )
     if done.fitted.skipped:
         with options.writing(skipped):
@@ -156,6 +140,12 @@ def audit(
             write_problems([*reading.problems, *unreadable], skipped)
     if not quiet:
         _say(done, out)
+
+
+def _as_options(how: dict[str, Any]) -> list[str]:
+    """As they stand on a command line; what was not said is left out."""
+    said = {name: ",".join(v) if isinstance(v, list) else str(v) for name, v in how.items() if v is not None}
+    return [word for name, value in said.items() for word in (f"--{name.replace('_', '-')}", value)]
 
 
 def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tuple[Path | None, str]:
@@ -206,7 +196,10 @@ def _say(done: Audit, out: Path) -> None:
     console.print(matrix)
     for who in ("grade", "reader", "patient"):
         if found := summary[f"{who}s"]:
-            shown = [f"{row[who]}: {row['rate']:.0%} of {row['samples']:,}" for row in found[: SHOWN[who]]]
+            shown = [
+                f"{row[who] or '(none)'}: {row['rate']:.0%} of {row['samples']:,}"
+                for row in found[: SHOWN[who]]
+            ]
             more = f"; and {len(found) - len(shown):,} more" if len(found) > len(shown) else ""
             say(f"Expected errors by {who}: {'; '.join(shown)}{more}")
     if "average_precision" in summary.get("known", {}):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from srjt.cli.data import options
 
 
+@options.reads_a_source(without=("grades",))
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     source: options.Source,
@@ -22,27 +23,33 @@ def evaluate(
             metavar="argmax|median|expected", help="Most likely; least absolute error; rounded mean."
         ),
     ] = "argmax",
+    side: Annotated[
+        str | None,
+        typer.Option(metavar="train|validation|test", help="Judge this side only. With --fold: test."),
+    ] = None,
+    fold: Annotated[int | None, typer.Option(help="Of the fold that srjt train was given.")] = None,
+    folds: Annotated[int, typer.Option(help="Likewise.")] = 5,
+    split_seed: Annotated[int, typer.Option(help="Likewise.")] = 0,
+    splits: Annotated[Path | None, typer.Option(help="Folds from a file of srjt data split.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write everything to a JSON file as well.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
     on_bad_image: options.OnBadImage = "error",
-    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable samples.")] = Path("skipped.csv"),
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    grade_column: options.GradeColumn = None,
-    patient_column: options.PatientColumn = None,
-    true_grade_column: options.TrueGradeColumn = None,
-    labels: options.Labels = None,
-    feature_columns: options.FeatureColumns = None,
-    kind: options.Kind = None,
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
 ) -> None:
     """All metrics with 95 % intervals (by resampling patients), confusion matrix, calibration.
 
     Judged by the true grades where the data have them, else by the grades as given.
+    All samples of the source are judged; --fold or --splits as given to srjt train
+    judges that fold's test side, --side test alone the split column's.
     """
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.data import read, settle
+    from srjt.cli.train import chosen_split
+    from srjt.data import read
+    from srjt.errors import SrjtError, suggest
     from srjt.training.assess import assess
     from srjt.training.folder import write_json
     from srjt.training.predict import check_choices
@@ -50,20 +57,21 @@ def evaluate(
 
     check_choices(network, decode)
     trained = load_run(run, device=device)
-    reading = read(
-        source,
-        images=images,
-        image_column=image_column,
-        grade_column=grade_column,
-        patient_column=patient_column,
-        true_grade_column=true_grade_column,
-        grades=list(trained.grades),
-        labels=labels,
-        feature_columns=feature_columns,
-        kind=kind,
-    )
-    with options.writing(skipped):
-        manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+    reading = read(source, grades=list(trained.grades), **how)
+    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    if side is not None or fold is not None or splits is not None:
+        split = chosen_split(
+            fold=fold, folds=folds, seed=split_seed, file=splits,
+            official=None if fold is not None or splits is not None else True,
+            skipping=on_bad_image == "skip",
+        )  # fmt: skip
+        assert split is not None
+        sides = split(manifest).sides()
+        if (side := side or "test") not in sides:
+            raise suggest("side", side, sides)
+        manifest = manifest.select(sides[side])
+        if not len(manifest):
+            raise SrjtError(f"There is nobody on the {side} side.")
     with options.decoding_bar() as decoded:
         found = assess(
             trained, manifest, network=network, decoding=decode, on_bad_image=on_bad_image, progress=decoded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from srjt.cli.data import options
 from srjt.errors import SrjtError
 
 
+@options.reads_a_source(without=("labels", "feature_columns"))
 def features(
     source: options.Source,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write them.")] = Path("features.npz"),
@@ -36,41 +37,24 @@ def features(
     batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 64,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
     on_bad_image: options.OnBadImage = "error",
-    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable samples.")] = Path("skipped.csv"),
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    grade_column: options.GradeColumn = None,
-    patient_column: options.PatientColumn = None,
-    true_grade_column: options.TrueGradeColumn = None,
-    split_column: options.SplitColumn = None,
-    grades: options.Grades = None,
-    kind: options.Kind = None,
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Turn images into features by a network that stays as it is.
 
     The file holds them with grades, patients, split and whatever else the source had.
     srjt train, study, audit, evaluate and predict take it in place of images.
     """
-    from srjt.data import Problem, read, settle, write_problems
+    from srjt.data import Problem, read, write_problems
     from srjt.data.sources.features import pack_features
     from srjt.training.checkpoint import write_atomically
     from srjt.training.embed import embed
 
     if out.suffix != ".npz":
         raise SrjtError(f"Features are written as an .npz file; --out {out} ends in something else.")
-    reading = read(
-        source,
-        images=images,
-        image_column=image_column,
-        grade_column=grade_column,
-        patient_column=patient_column,
-        true_grade_column=true_grade_column,
-        split_column=split_column,
-        grades=options.listed(grades),
-        kind=kind,
-    )
-    with options.writing(skipped):
-        manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+    reading = read(source, **how)
+    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     with options.writing(out):
         pass  # a folder that cannot be made is better known now than after an hour
     with _bars() as (decoded, embedded):
@@ -99,7 +83,7 @@ def features(
     assert made.arrays is not None
     typer.echo(
         f"{len(made):,} images, {made.arrays.shape[1]:,} features each by {backbone}: {out}. "
-        f"Next: srjt train {out} --out run --noise-rate auto"
+        f"Next: srjt train {out} --noise-rate auto --fold 0 --out run"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from srjt.cli.data import options
 from srjt.errors import SrjtError
 
 
+@options.reads_a_source(only=("images", "image_column", "feature_columns"))
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     sources: Annotated[
@@ -29,9 +30,8 @@ def predict(
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
     on_bad_image: options.OnBadImage = "error",
     skipped: Annotated[Path, typer.Option(help="CSV list of the unreadable images.")] = Path("skipped.csv"),
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    feature_columns: options.FeatureColumns = None,
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.data.sources.features import read_ungraded_features
@@ -45,9 +45,13 @@ def predict(
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
             raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
-        manifest = read_ungraded_features(sources[0], feature_columns=feature_columns, grades=trained.grades)
+        manifest = read_ungraded_features(
+            sources[0], feature_columns=how["feature_columns"], grades=trained.grades
+        )
     else:
-        manifest = read_images(sources, images=images, image_column=image_column, grades=trained.grades)
+        manifest = read_images(
+            sources, images=how["images"], image_column=how["image_column"], grades=trained.grades
+        )
     with options.decoding_bar() as decoded:
         table = predict_run(
             trained,

@@ -137,6 +137,7 @@ def export(
         f"{made.skipped:,} skipped."
     )
     _tell_agreement(audit, log, conflicts, force)
+    typer.echo(f"Next: {corrections.training_command(audit, out)}")
 
 
 def _tell_agreement(audit: Audit, log: Sequence[Entry], path: Path | None, force: bool) -> None:

@@ -31,6 +31,7 @@ app = typer.Typer(
 
 
 @app.command()
+@options.reads_a_source(without=("split_column",))
 def run(
     source: Annotated[
         str | None, typer.Argument(help="As for srjt train, or 'synthetic' for embedded images.")
@@ -86,28 +87,11 @@ def run(
     ] = None,
     cpus_per_run: Annotated[float | None, typer.Option(help="CPU cores for each run on Ray (1).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    grade_column: options.GradeColumn = None,
-    patient_column: options.PatientColumn = None,
-    true_grade_column: options.TrueGradeColumn = None,
-    grades: options.Grades = None,
-    labels: options.Labels = None,
-    feature_columns: options.FeatureColumns = None,
-    kind: options.Kind = None,
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Run methods × noises × folds. Give the same command again to go on; add a method, and only it runs."""
-    reading = {
-        "images": None if images is None else str(images),
-        "image_column": image_column,
-        "grade_column": grade_column,
-        "patient_column": patient_column,
-        "true_grade_column": true_grade_column,
-        "grades": options.listed(grades),
-        "labels": None if labels is None else str(labels),
-        "feature_columns": feature_columns,
-        "kind": kind,
-    }
+    reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
     asked = _asked(
         preset,
         config,
@@ -121,7 +105,7 @@ def run(
             "only_folds": fold,
             "seeds": seed,
             "splits": None if splits is None else str(splits),
-            "reading": {k: v for k, v in reading.items() if v is not None} or None,
+            "reading": reading or None,
         },
         epochs=epochs,
         network=network,

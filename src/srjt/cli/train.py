@@ -28,6 +28,7 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
 
 
+@options.reads_a_source()
 def train(
     source: options.Source,
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is gone on with.")],
@@ -106,17 +107,9 @@ def train(
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but problems.")] = False,
     on_bad_image: options.OnBadImage = "error",
-    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable samples.")] = Path("skipped.csv"),
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    grade_column: options.GradeColumn = None,
-    patient_column: options.PatientColumn = None,
-    true_grade_column: options.TrueGradeColumn = None,
-    split_column: options.SplitColumn = None,
-    grades: options.Grades = None,
-    labels: options.Labels = None,
-    feature_columns: options.FeatureColumns = None,
-    kind: options.Kind = None,
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Train a classifier on images with ordinal labels that are partly wrong.
 
@@ -125,7 +118,7 @@ def train(
     Run the same command again to go on after an interruption.
     """
     from srjt.audit.auto import settle_noise, warm_up_epochs
-    from srjt.data import read, settle
+    from srjt.data import read
     from srjt.training.reporters import reporter_for
     from srjt.training.train import train as train_run
 
@@ -154,22 +147,9 @@ def train(
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
     )
     check_early(settings, fold=fold, folds=None if splits else folds)
-    reading = read(
-        source,
-        images=images,
-        image_column=image_column,
-        grade_column=grade_column,
-        patient_column=patient_column,
-        true_grade_column=true_grade_column,
-        split_column=split_column,
-        grades=options.listed(grades),
-        labels=labels,
-        feature_columns=feature_columns,
-        kind=kind,
-    )
-    with options.writing(skipped):
-        manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
-    split = _split(
+    reading = read(source, **how)
+    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    split = chosen_split(
         fold=fold,
         folds=folds,
         seed=split_seed,
@@ -214,7 +194,8 @@ def train(
             unreadable = [Problem("unreadable-image", who, why) for who, why in run.skipped]
             write_problems([*reading.problems, *unreadable], skipped)
     if not quiet:
-        _closing(run.metrics, out, pooled=settings.convention == "published-code")
+        new = "FEATURES" if manifest.are_features else "IMAGES"
+        _closing(run.metrics, out, new=new, pooled=settings.convention == "published-code")
 
 
 def layered(
@@ -273,7 +254,7 @@ def _no_such_fold(fold: int, folds: int) -> SrjtError:
     return SrjtError(f"There is no fold {fold}: folds are numbered 0 … {folds - 1}.")
 
 
-def _split(
+def chosen_split(
     *, fold: int | None, folds: int, seed: int, file: Path | None, official: bool | None, skipping: bool
 ) -> Callable[[Manifest], Split] | None:
     """How to split what is left after bad images were skipped; None trains on everything."""
@@ -354,7 +335,7 @@ def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(float(p) for p in row) for row in check_matrix(matrix))
 
 
-def _closing(metrics: Any, out: Path, *, pooled: bool) -> None:
+def _closing(metrics: Any, out: Path, *, new: str, pooled: bool) -> None:
     """The averages a paper would print, and what to do next."""
     from rich.console import Console
     from rich.table import Table
@@ -372,4 +353,4 @@ def _closing(metrics: Any, out: Path, *, pooled: bool) -> None:
             values = dict(zip(rows["metric"], rows["value"], strict=True))
             table.add_row(str(side), *(f"{values[name]:.3f}" for name in shown))
         Console().print(table)
-    typer.echo(f"The run is in {out}. Next: srjt predict {out} IMAGES --out predictions.csv")
+    typer.echo(f"The run is in {out}. Next: srjt predict {out} {new} --out predictions.csv")

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.ordinal.mixture import OWN_SHARPNESS, Fit, design, fit_mixture, fitness
+from srjt.ordinal.mixture import OWN_SHARPNESS, Fit, design, fit_mixture, fitness, recalibrated
 from srjt.ordinal.transitions import FORMS, Form
 
 __all__ = ["NoiseEstimate", "check_labels", "choose_form", "estimate_noise"]
@@ -27,6 +27,7 @@ Groups = Sequence[Hashable] | npt.NDArray[Any] | None
 _PARTS = 5  # of the patients, each held out once to choose the form
 _FEW = 10  # expected samples of a grade below which its row is guesswork
 _WIDE = 0.3  # an interval of the rate that means nothing
+_VAGUE = 0.4  # mean doubt about the true grade beyond which wrong labels look like vague images
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +107,7 @@ def estimate_noise(
     low, high = np.quantile([one.rate for one in again], tails)
     # The estimate belongs into its interval, also where resampling is biased (near no noise at all).
     interval = (float(min(low, fit.rate)), float(max(high, fit.rate)))
-    reason = _doubt(y, fit, interval=interval, gain=gain)
+    reason = _doubt(y, parts, fit, interval=interval, gain=gain)
     return NoiseEstimate(
         rate=fit.rate,
         rate_interval=interval,
@@ -214,7 +215,7 @@ def _adrift(fit: Fit) -> int | None:
     return int(lost[0]) if len(lost) else None
 
 
-def _doubt(labels: Ints, fit: Fit, *, interval: tuple[float, float], gain: Floats) -> str:
+def _doubt(labels: Ints, parts: Floats, fit: Fit, *, interval: tuple[float, float], gain: Floats) -> str:
     """Why the estimate should not be relied on, in one sentence; "" where nothing speaks against it."""
     if gain.sum() < 2.0 * gain.std() * len(gain) ** 0.5:
         return "the probabilities say nothing about the labels beyond how common each grade is."
@@ -227,6 +228,12 @@ def _doubt(labels: Ints, fit: Fit, *, interval: tuple[float, float], gain: Float
     grade = _adrift(fit)
     if grade is not None:
         return f"true grade {grade} would be labelled as another more often than as itself."
+    vague = 1.0 - float(recalibrated(parts, fit).max(axis=1).mean())
+    if vague > _VAGUE:  # however narrow the interval: the fit may have taken the noise for ambiguity
+        return (
+            f"the networks would mistake the grade of {vague:.0%} of the images even if all labels were right, and "
+            "so cannot tell wrong labels from unclear images."
+        )
     low, high = interval
     if high - low > _WIDE:
         return f"the rate may lie anywhere between {low:.2f} and {high:.2f}."

@@ -153,6 +153,10 @@ def _realised(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.flo
 
 
 @drawn
+def _probability(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.0005 else "< 0.001"
+
+
 def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     figure = blank(4.6, 2.5)
     axes = figure.add_axes((0.13, 0.19, 0.84, 0.75))
@@ -180,7 +184,7 @@ def _doubtful(folder: Path, summary: Mapping[str, Any], scores: pd.DataFrame) ->
             picture=picture,
             title=_verdict(str(row["grade"]), str(row["suggested"])),
             share=float(row["quality"]),
-            number=f"{row['quality']:.3f}",
+            number=_probability(row["quality"]),
             text=str(row["id"]),
             right=row["grade"] == row["suggested"],
         )
@@ -200,7 +204,7 @@ def _worst_table(worst: pd.DataFrame) -> Table:
                 Cell(text=str(row["id"])),
                 Cell(text=str(row["grade"])),
                 Cell(text=str(row["suggested"])),
-                Cell(text=f"{row['quality']:.3f}", value=float(row["quality"])),
+                Cell(text=_probability(row["quality"]), value=float(row["quality"])),
             )
         )
         for row in worst.to_dict("records")

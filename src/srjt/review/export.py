@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import posixpath
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,16 @@ from srjt.errors import SrjtError
 from srjt.review.decisions import Entry, Present, replay
 from srjt.review.folder import Audit
 
-__all__ = ["Agreement", "Corrected", "agreements", "corrected", "disagreements", "listed", "write"]
+__all__ = [
+    "Agreement",
+    "Corrected",
+    "agreements",
+    "corrected",
+    "disagreements",
+    "listed",
+    "training_command",
+    "write",
+]
 
 PROVENANCE = ("original_grade", "reviewed_by", "reviewed_at", "decision")
 
@@ -79,6 +89,31 @@ def write(table: pd.DataFrame, out: Path, *, original: Path | None, replace: boo
         raise SrjtError(f"{out} cannot be written: {problem.strerror or problem}.") from None
 
 
+def training_command(audit: Audit, out: Path) -> str:
+    """How to train on the corrected table: it is read as the audited one was, but may lie elsewhere."""
+    given = dict(zip(audit.read_with[::2], audit.read_with[1::2], strict=False))
+    if given.get("--images") == str(out.parent.absolute()):
+        del given["--images"]
+    source = [str(out)]
+    if (
+        audit.features and audit.table != Path(audit.source).absolute()
+    ):  # the features are in a file of their own
+        source = [audit.source, "--labels", str(out)]
+    elif audit.table is None:  # images without a table: ours has its own columns, and whole paths
+        given = {name: value for name, value in given.items() if name == "--grades"}
+    words = [
+        "srjt",
+        "train",
+        *source,
+        *itertools.chain(*given.items()),
+        "--out",
+        "run",
+        "--noise-rate",
+        "auto",
+    ]
+    return shlex.join(words)
+
+
 def by_reviewer(audit: Audit, log: Sequence[Entry]) -> dict[str, dict[str, Entry]]:
     """Each reviewer's own last decision per sample, whatever the others did; skips are no grades."""
     found = {}
@@ -132,7 +167,7 @@ def listed(differing: Sequence[Sequence[Entry]]) -> pd.DataFrame:
 def _own_table(audit: Audit) -> pd.DataFrame:
     columns = {
         "id": audit.ids,
-        "image": audit.images,
+        "image": [str((audit.folder / name).absolute()) if name else "" for name in audit.images],
         "grade": [audit.grades[label] for label in audit.labels],
         "patient": audit.patients,
         "reader": audit.readers,

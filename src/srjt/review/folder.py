@@ -43,6 +43,9 @@ class Audit:
     neighbours: npt.NDArray[np.int32] | None  # (N, C, 4) lines of similar samples of each grade, -1: none
     table: Path | None  # the labels as they were given
     label_column: str
+    source: str = ""  # what was audited, and the options that say how to read it
+    read_with: tuple[str, ...] = ()
+    features: bool = False  # rows of features were audited, not images
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +102,9 @@ def read_audit(folder: Path) -> Audit:
         neighbours=_neighbours(folder / "neighbours.npz", (len(frame), len(grades))),
         table=None if table is None else Path(table),
         label_column=str(facts.get("label_column") or "grade"),
+        source=str(facts.get("source") or ""),
+        features=bool(facts.get("features")),
+        read_with=tuple(str(option) for option in facts.get("read_with") or ()),
     )
 
 
@@ -169,8 +175,10 @@ def _neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32] | N
     try:
         with np.load(path, allow_pickle=False) as file:
             rows = np.asarray(file["rows"])
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as problem:
-        raise SrjtError(f"{path} cannot be read: {problem}.") from None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        raise SrjtError(
+            f"{path} is damaged: run srjt audit again, or delete it and do without similar images."
+        ) from None
     if rows.shape[:2] != shape or rows.ndim != 3 or rows.dtype.kind != "i":
         raise SrjtError(f"{path} does not belong to audit.csv: run srjt audit again.")
     if rows.size and not (rows.min() >= -1 and rows.max() < shape[0]):

@@ -130,7 +130,7 @@ def create_app(desk: Desk, door: Door) -> Starlette:
 
     def news(request: Request) -> Response:
         since = request.query_params.get("since", "0")
-        if not since.isdigit():
+        if not (since.isascii() and since.isdigit()):
             raise HTTPException(400, "since must be a revision.")
         decisions.catch_up()
         answer = desk.news(int(since))
@@ -194,7 +194,7 @@ def create_app(desk: Desk, door: Door) -> Starlette:
         async def answer(request: Request) -> Response:
             try:
                 given = json.loads(await request.body())
-            except ValueError:
+            except (ValueError, RecursionError):
                 given = None
             if not isinstance(given, dict):
                 raise HTTPException(400, "This is not a JSON object.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from srjt.ordinal.noise import NoiseReport
 
 
+@options.reads_a_source(without=("true_grade_column",))
 def corrupt(
     source: options.Source,
     noise: Annotated[
@@ -32,16 +33,9 @@ def corrupt(
         bool, typer.Option("--include-test", help="Also where the split column says test.")
     ] = False,
     on_bad_image: options.OnBadImage = "error",
-    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable rows.")] = Path("skipped.csv"),
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    grade_column: options.GradeColumn = None,
-    patient_column: options.PatientColumn = None,
-    split_column: options.SplitColumn = None,
-    grades: options.Grades = None,
-    labels: options.Labels = None,
-    feature_columns: options.FeatureColumns = None,
-    kind: options.Kind = None,
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Write a copy of the labels with noise: the column grade has it, true_grade the truth.
 
@@ -51,7 +45,7 @@ def corrupt(
     import numpy as np
     from rich.console import Console
 
-    from srjt.data import read, settle
+    from srjt.data import read
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
     from srjt.ordinal import noise as noises
@@ -59,25 +53,13 @@ def corrupt(
 
     if (rate is None) == (rho is None):
         raise SrjtError("Say how much noise: either --rate or --rho.")
-    reading = read(
-        source,
-        images=images,
-        image_column=image_column,
-        grade_column=grade_column,
-        patient_column=patient_column,
-        split_column=split_column,
-        grades=options.listed(grades),
-        labels=labels,
-        feature_columns=feature_columns,
-        kind=kind,
-    )
+    reading = read(source, **how)
     suffix = ".npz" if reading.manifest.are_features else ".csv"
     name = f"{source.stem}_{noise}_{f'rho{rho:g}' if rate is None else f'{rate:g}'}_seed{seed}{suffix}"
     out = out or Path(name)
     if out.exists() and out.resolve() == source.resolve():
         raise SrjtError(f"{out} is the source itself: the clean labels must stay; choose another --out.")
-    with options.writing(skipped):
-        clean = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+    clean = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if clean.true_labels is not None:
         raise SrjtError(
             f"{source} has a column of true grades already, so its labels are noisy: give the clean table, or "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,18 +14,9 @@ if TYPE_CHECKING:
     from srjt.data import Manifest, Problem
 
 
+@options.reads_a_source()
 def inspect(
     source: options.Source,
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    grade_column: options.GradeColumn = None,
-    patient_column: options.PatientColumn = None,
-    true_grade_column: options.TrueGradeColumn = None,
-    split_column: options.SplitColumn = None,
-    grades: options.Grades = None,
-    labels: options.Labels = None,
-    feature_columns: options.FeatureColumns = None,
-    kind: options.Kind = None,
     sheet: Annotated[Path, typer.Option(help="Examples per grade, as a PNG picture.")] = Path(
         "contact_sheet.png"
     ),
@@ -34,6 +25,8 @@ def inspect(
     ] = Path("problems.csv"),
     folds: Annotated[int, typer.Option(help="Every grade should have that many patients.")] = 5,
     decode: Annotated[bool, typer.Option(help="Read every image (and make the picture).")] = True,
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Show what was understood of a source, and everything that is wrong with it.
 
@@ -50,19 +43,7 @@ def inspect(
     from srjt.data import read, write_problems
     from srjt.data.problems import errors_in
 
-    reading = read(
-        source,
-        images=images,
-        image_column=image_column,
-        grade_column=grade_column,
-        patient_column=patient_column,
-        true_grade_column=true_grade_column,
-        split_column=split_column,
-        grades=options.listed(grades),
-        labels=labels,
-        feature_columns=feature_columns,
-        kind=kind,
-    )
+    reading = read(source, **how)
     manifest = reading.manifest
     console = Console()
     for note in reading.notes:

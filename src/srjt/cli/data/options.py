@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -16,29 +18,24 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
-    from srjt.data import Manifest, Problem
+    from srjt.data import Manifest, Problem, Reading
 
 __all__ = [
-    "FeatureColumns",
-    "GradeColumn",
-    "Grades",
-    "ImageColumn",
-    "Images",
-    "Kind",
-    "Labels",
+    "READING",
     "OnBadImage",
-    "PatientColumn",
+    "Skipped",
     "Source",
-    "SplitColumn",
-    "TrueGradeColumn",
     "decoding_bar",
     "grade_table",
-    "listed",
     "passing_bar",
     "print_problems",
     "print_warnings",
+    "reads_a_source",
+    "usable",
     "writing",
 ]
+
+Command = TypeVar("Command", bound=Callable[..., None])
 
 PANEL = "How the source is read"
 
@@ -50,60 +47,74 @@ Source = Annotated[
         "features (.npz, .npy).",
     ),
 ]
-Images = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder of the images; else the table's.", rich_help_panel=PANEL),
-]
-ImageColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Else found by its name.", rich_help_panel=PANEL)
-]
-GradeColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Else found by its name.", rich_help_panel=PANEL)
-]
-PatientColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Else found by its name.", rich_help_panel=PANEL)
-]
-TrueGradeColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Where the truth is known.", rich_help_panel=PANEL)
-]
-SplitColumn = Annotated[
-    str | None, typer.Option(metavar="NAME", help="train, validation or test.", rich_help_panel=PANEL)
-]
-Grades = Annotated[
-    str | None,
-    typer.Option(metavar="LIST", help='From mild to severe: "none,mild,severe".', rich_help_panel=PANEL),
-]
-Kind = Annotated[
-    str | None,
-    typer.Option(
-        metavar="KIND",
-        help="table, folders, limuc, dr, medmnist, features; else recognised.",
-        rich_help_panel=PANEL,
-    ),
-]
-Labels = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Table of grades for features: by id, or row by row.", rich_help_panel=PANEL
-    ),
-]
-FeatureColumns = Annotated[
-    str | None,
-    typer.Option(
-        metavar="PATTERN", help="Columns of a table that are features: 'f*'.", rich_help_panel=PANEL
-    ),
-]
+
+
+def _said(kind: type, metavar: str, help: str) -> Any:
+    return Annotated[kind | None, typer.Option(metavar=metavar, help=help, rich_help_panel=PANEL)]
+
+
+# options of srjt.data.read, by its names
+READING: dict[str, Any] = {
+    "images": _said(Path, "DIR", "Folder of the images; else the table's."),
+    "image_column": _said(str, "NAME", "Else found by its name."),
+    "grade_column": _said(str, "NAME", "Else found by its name."),
+    "patient_column": _said(str, "NAME", "Else found by its name."),
+    "true_grade_column": _said(str, "NAME", "Where the truth is known."),
+    "split_column": _said(str, "NAME", "train, validation or test."),
+    "grades": _said(str, "LIST", 'From mild to severe: "none,mild,severe".'),
+    "labels": _said(Path, "FILE", "Table of grades for features: by id, or row by row."),
+    "feature_columns": _said(str, "PATTERN", "Columns of a table that are features: 'f*'."),
+    "kind": _said(str, "KIND", "table, folders, limuc, dr, medmnist, features; else recognised."),
+}
+
+
+def reads_a_source(
+    *, only: Collection[str] = tuple(READING), without: Collection[str] = ()
+) -> Callable[[Command], Command]:
+    """Give a command the options in READING; it gets what was said as ``how``, for ``srjt.data.read(source, **how)``.
+
+    A command line is made from a function's signature, so each would otherwise repeat all of them.
+    """
+    shared = {name: kind for name, kind in READING.items() if name in only and name not in without}
+
+    def widen(command: Command) -> Command:
+        own = inspect.signature(command)
+        kinds = {k: v for k, v in get_type_hints(command, include_extras=True).items() if k != "how"}
+
+        @functools.wraps(command)
+        def widened(**given: Any) -> Any:
+            how = {name: given.pop(name) for name in shared}
+            if how.get("grades") is not None:
+                how["grades"] = [name.strip() for name in how["grades"].split(",")]
+            return command(**given, how=how)
+
+        parameters = [p.replace(annotation=kinds[p.name]) for p in own.parameters.values() if p.name != "how"]
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in shared.items()
+        ]
+        widened.__signature__ = own.replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
+        widened.__annotations__ = {**kinds, **shared}
+        return cast(Command, widened)
+
+    return widen
+
+
 OnBadImage = Annotated[
     str,
     typer.Option(
         metavar="error|skip", help="Stop at unusable samples, or leave them out and list them in a CSV."
     ),
 ]
+Skipped = Annotated[Path, typer.Option(help="CSV list of the unusable samples.")]
 
 
-def listed(grades: str | None) -> list[str] | None:
-    """The names in ``--grades "none, mild"``."""
-    return None if grades is None else [name.strip() for name in grades.split(",")]
+def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
+    """The samples that can be used; the others are an error, or are listed in ``skipped``."""
+    from srjt.data import settle
+
+    with writing(skipped):
+        return settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
 
 
 @contextmanager

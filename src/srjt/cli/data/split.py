@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from srjt.data import Manifest, Split
 
 
+@options.reads_a_source(without=("split_column",))
 def split(
     source: options.Source,
     folds: Annotated[int, typer.Option(help="Five give 60/20/20 per cent.")] = 5,
@@ -28,16 +29,9 @@ def split(
     ] = "stratified",
     out: Annotated[Path, typer.Option(help="CSV file with id, fold, split.")] = Path("splits.csv"),
     on_bad_image: options.OnBadImage = "error",
-    skipped: Annotated[Path, typer.Option(help="CSV list of the unusable rows.")] = Path("skipped.csv"),
-    images: options.Images = None,
-    image_column: options.ImageColumn = None,
-    grade_column: options.GradeColumn = None,
-    patient_column: options.PatientColumn = None,
-    true_grade_column: options.TrueGradeColumn = None,
-    grades: options.Grades = None,
-    labels: options.Labels = None,
-    feature_columns: options.FeatureColumns = None,
-    kind: options.Kind = None,
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Deal the patients into folds with train, validation and test; no patient is ever on two sides.
 
@@ -47,22 +41,10 @@ def split(
     from rich.console import Console
 
     from srjt.data import folds as make_folds
-    from srjt.data import read, settle, write_splits
+    from srjt.data import read, write_splits
 
-    reading = read(
-        source,
-        images=images,
-        image_column=image_column,
-        grade_column=grade_column,
-        patient_column=patient_column,
-        true_grade_column=true_grade_column,
-        grades=options.listed(grades),
-        labels=labels,
-        feature_columns=feature_columns,
-        kind=kind,
-    )
-    with options.writing(skipped):
-        manifest = settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+    reading = read(source, **how)
+    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     with options.print_warnings():
         splits = make_folds(manifest, folds=folds, seed=seed, by=by)
     with options.writing(out):
