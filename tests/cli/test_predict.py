@@ -101,3 +101,10 @@ def test_an_image_that_cannot_be_read(command: Srjt, finished: Path, labelled: P
     assert err == "1 image could not be read: images/broken.png. Listed in skipped.csv.\n"
     assert "images/broken.png" in Path("skipped.csv").read_text()
     assert len(read()) == good
+
+
+def test_features_for_a_run_that_reads_images(command: Srjt, finished: Path) -> None:
+    Path("features.npz").write_bytes(b"")
+    code, _, err = command("predict", finished, "features.npz")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "reads images, but features.npz is a file of arrays" in err

@@ -48,6 +48,10 @@ def predict(
         manifest = read_ungraded_features(
             sources[0], feature_columns=how["feature_columns"], grades=trained.grades
         )
+    elif any(source.suffix == ".npz" for source in sources):
+        raise SrjtError(
+            f"{run} reads images, but {sources[0]} is a file of arrays: give image files, folders or a CSV."
+        )
     else:
         manifest = read_images(
             sources, images=how["images"], image_column=how["image_column"], grades=trained.grades

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -87,6 +88,11 @@ def _on_signals(handler: Any) -> None:
         signal.signal(number, handler)
 
 
+def _say_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """As a sentence: the line of code that it came from helps nobody here."""
+    print(f"Warning: {message}", file=sys.stderr)
+
+
 def _end_with_the_study() -> None:
     """A study that was killed cannot stop its runs: they notice, save their state and end by themselves."""
     study = multiprocessing.parent_process()
@@ -104,6 +110,7 @@ def run_by_key(
     """What a worker process does: open the study, find the cell, run it; its exit status tells how it went."""
     if threads is not None:
         torch.set_num_threads(threads)
+    warnings.showwarning = _say_warning
     path = Path(folder)
     try:
         _heed_signals(run_folder(path, key))

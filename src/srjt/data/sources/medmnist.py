@@ -39,7 +39,10 @@ def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> Reading
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as problem:
         if isinstance(problem, SrjtError):
             raise
-        raise SrjtError(f"{path} cannot be read as a NumPy archive: {problem}.") from None
+        # numpy's own words would advise to load the file unsafely
+        raise SrjtError(
+            f"{path} cannot be read as a NumPy archive: it is damaged, holds Python objects, or is another kind of file."
+        ) from None
     if len({image.shape[1:] for image in images}) > 1:
         raise SrjtError(f"{path} holds images of different sizes.")
     reading = from_arrays(np.concatenate(images), np.concatenate(labels), split=sides, ids=ids, names=grades)
