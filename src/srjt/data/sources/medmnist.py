@@ -41,7 +41,7 @@ def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> Reading
             raise
         # numpy's own words would advise to load the file unsafely
         raise SrjtError(
-            f"{path} cannot be read as a NumPy archive: it is damaged, holds Python objects, or is another kind of file."
+            f"{path} cannot be read as a NumPy archive: it is damaged, holds Python objects, or is no such file."
         ) from None
     if len({image.shape[1:] for image in images}) > 1:
         raise SrjtError(f"{path} holds images of different sizes.")
