@@ -157,6 +157,11 @@ def test_a_second_tab_and_a_second_reviewer_are_asked_about(
     mine, theirs = serve(folder, "--reviewer", "anna"), serve(folder, "--reviewer", "ben")
     one, two, other = (visit(browser.tab(), where.address) for where in (mine, mine, theirs))
     asked = "document.querySelector('#conflict').open"
+    for tab in (one, two, other):  # a tab looks for news every few seconds; here none may have come yet
+        tab.js(
+            "{ const real = window.fetch; window.fetch = (address, ...more) => "
+            "String(address).includes('/api/news') ? new Promise(() => {}) : real(address, ...more); }"
+        )
 
     press(one, "1")
     two.press("2")  # the same image, which this tab believes undecided
