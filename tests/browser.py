@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import itertools
 import json
@@ -52,6 +53,10 @@ COMPLAINTS = {
 CODES = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39}  # of keys without a letter
 
 
+class Navigated(AssertionError):
+    """The page went elsewhere while it was asked."""
+
+
 class Browser:
     """One browser. Messages are JSON ended by a zero byte; answers carry the id of their question."""
 
@@ -89,6 +94,8 @@ class Browser:
         while True:
             answer = self.receive(until)
             if answer.get("id") == number:
+                if "navigated or closed" in answer.get("error", {}).get("message", ""):
+                    raise Navigated(answer)
                 assert "error" not in answer, answer
                 return answer["result"]
 
@@ -144,9 +151,10 @@ class Tab:
         """Until an expression is true; the page may be loading meanwhile."""
         until = time.monotonic() + PATIENCE
         while True:
-            answer = self.call("Runtime.evaluate", expression=f"Boolean({condition})", returnByValue=True)
-            if answer["result"].get("value") is True:
-                return
+            with contextlib.suppress(Navigated):
+                answer = self.call("Runtime.evaluate", expression=f"Boolean({condition})", returnByValue=True)
+                if answer["result"].get("value") is True:
+                    return
             assert time.monotonic() < until, f"never true: {condition}"
             time.sleep(0.01)
 
