@@ -53,7 +53,7 @@ COMPLAINTS = {
 CODES = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39}  # of keys without a letter
 
 
-class Navigated(AssertionError):
+class NavigatedError(AssertionError):
     """The page went elsewhere while it was asked."""
 
 
@@ -95,7 +95,7 @@ class Browser:
             answer = self.receive(until)
             if answer.get("id") == number:
                 if "navigated or closed" in answer.get("error", {}).get("message", ""):
-                    raise Navigated(answer)
+                    raise NavigatedError(answer)
                 assert "error" not in answer, answer
                 return answer["result"]
 
@@ -151,7 +151,7 @@ class Tab:
         """Until an expression is true; the page may be loading meanwhile."""
         until = time.monotonic() + PATIENCE
         while True:
-            with contextlib.suppress(Navigated):
+            with contextlib.suppress(NavigatedError):
                 answer = self.call("Runtime.evaluate", expression=f"Boolean({condition})", returnByValue=True)
                 if answer["result"].get("value") is True:
                     return
