@@ -130,9 +130,9 @@ def choose_form(
     """The fit of the form that does best on patients it has not seen.
 
     Also the mean held-out log-likelihood of each form, and by sample (N,) the gain over ignoring the
-    probabilities. The two forms of the paper have one parameter each and compete by the penalised likelihood,
-    where quasi must be ahead by one and a half standard errors. The freer ``banded`` must explain unseen labels
-    better than their winner, by two, and leave every grade mostly labelled as itself.
+    probabilities. The two forms of the paper have one parameter each and compete by the penalised likelihood;
+    the freer ``banded`` must explain unseen labels better than their winner, by two standard errors, and
+    leave every grade mostly labelled as itself.
     """
     part = _dealt(np.arange(len(labels)) if owner is None else owner)
     fits = {form: fit_mixture(labels, parts, form=form) for form in FORMS}
@@ -147,10 +147,7 @@ def choose_form(
                     labels, parts, form=form, weights=(~out).astype(np.float64), start=whole, steps=15
                 )
             likelihood[form][out], fair[form][out] = fitness(labels[out], parts[out], rest)
-    # Quasi noise claims that labels are off by several grades, and needs evidence. Where it is taken without, its
-    # rate sinks to zero, for neighbours alone cannot carry it.
-    further = fair["quasi"] - fair["truncated"]
-    best: Form = "quasi" if further.sum() > 1.5 * further.std() * len(further) ** 0.5 else "truncated"
+    best: Form = max(("quasi", "truncated"), key=lambda form: float(fair[form].sum()))
     ahead = likelihood["banded"] - likelihood[best]
     if ahead.sum() > 2.0 * ahead.std() * len(ahead) ** 0.5 and _adrift(fits["banded"]) is None:
         best = "banded"
