@@ -26,9 +26,9 @@ import pandas as pd
 
 from srjt import methods
 from srjt._version import __version__
-from srjt.audit.auto import settle_noise, warm_up_epochs
+from srjt.audit.auto import name_warm_up_epoch, settle_noise, warm_up_epochs
 from srjt.audit.crossfit import CrossFit, cross_fit
-from srjt.audit.progress import Shifted
+from srjt.audit.progress import Shifted, in_folds
 from srjt.audit.tables import score, summarise
 from srjt.data import Manifest
 from srjt.data.store import OnBadImage
@@ -40,7 +40,7 @@ from srjt.training.folder import held, write_json
 from srjt.training.loop import Reporter
 from srjt.training.reporters import SilentReporter
 
-__all__ = ["DEFAULTS", "Audit", "audit", "with_noise"]
+__all__ = ["DEFAULTS", "Audit", "audit", "name_epoch", "with_noise"]
 
 # Needs to be told nothing; long enough to learn the grades, too short to learn wrong labels by heart.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}
@@ -64,6 +64,14 @@ def with_noise(config: TrainConfig) -> TrainConfig:
     if any(given[need] is None for need in methods.entry(config.method).method.needs):
         return config.replace(noise_rate="auto")
     return config
+
+
+def name_epoch(epoch: int, *, config: TrainConfig, folds: int) -> str:
+    """What a reporter is to call an epoch of an audit; all its trainings are counted in one row, from 1."""
+    before = warm_up_epochs(config)
+    if epoch <= before:
+        return f"warm-up {name_warm_up_epoch(epoch, config=config)}"
+    return in_folds(epoch - before, folds=folds, epochs=config.epochs)
 
 
 def audit(

@@ -22,7 +22,7 @@ import numpy as np
 from srjt import methods
 from srjt._version import __version__
 from srjt.audit.crossfit import NOBODY, cross_fit
-from srjt.audit.progress import NotesOnly
+from srjt.audit.progress import NotesOnly, in_folds
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.store import OnBadImage, open_store
 from srjt.errors import SrjtError
@@ -36,6 +36,7 @@ from srjt.training.reporters import SilentReporter
 from srjt.training.trained import NetworkMaker, Trained
 
 __all__ = [
+    "name_warm_up_epoch",
     "needs_estimate",
     "read_estimate",
     "sentence",
@@ -124,7 +125,7 @@ def settle_noise(
     Only the training side of ``split`` is looked at. The estimate is None where the method does not need it:
     then nothing is trained. out: ``noise.json`` there is used again, and one process at a time makes it.
     """
-    if config.noise_rate != "auto":
+    if config.rate_or_recipe != "auto":
         return config, None
     config = config.for_data(features=manifest.are_features)
     if not needs_estimate(config):
@@ -193,11 +194,12 @@ def needs_estimate(config: TrainConfig) -> bool:
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
         raise SrjtError("soft_labels 'estimated' makes the label_matrix: do not give one as well.")
-    return config.noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
+    return config.rate_or_recipe == "auto" and bool(needs or config.soft_labels == "estimated")
 
 
 def warm_up(config: TrainConfig) -> TrainConfig:
-    """The settings of the warm-up: those of the run, but short, and with a method that is told nothing."""
+    """The settings of the warm-up: those of the run, but short, and with a method that is told nothing. Nothing of
+    the method's own recipe is left, so that all methods share one estimate."""
     return config.replace(
         method=WARM_UP_METHOD,
         method_options={},
@@ -206,12 +208,18 @@ def warm_up(config: TrainConfig) -> TrainConfig:
         soft_labels="paper",
         epochs=min(config.epochs, max(WARM_UP_LEAST, round(config.epochs / WARM_UP_SHARE))),
         milestones=None,
+        balance=0.0,  # grades drawn as they occur: the estimate compares predictions with how often labels are given
     )
 
 
 def warm_up_epochs(config: TrainConfig) -> int:
     """Epochs that are trained before the run itself begins; 0 where nothing is to be estimated."""
     return WARM_UP_FOLDS * warm_up(config).epochs if needs_estimate(config) else 0
+
+
+def name_warm_up_epoch(epoch: int, *, config: TrainConfig) -> str:
+    """The place of one of the ``warm_up_epochs``, counted from 1."""
+    return in_folds(epoch, folds=WARM_UP_FOLDS, epochs=warm_up(config).epochs)
 
 
 def sentence(estimate: NoiseEstimate) -> str:

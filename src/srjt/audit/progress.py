@@ -5,7 +5,13 @@ from __future__ import annotations
 from srjt.training.loop import Reporter
 from srjt.training.metrics_log import MetricRow
 
-__all__ = ["NotesOnly", "Shifted"]
+__all__ = ["NotesOnly", "Shifted", "in_folds"]
+
+
+def in_folds(epoch: int, *, folds: int, epochs: int) -> str:
+    """Which of the ``folds`` · ``epochs`` epochs it is, counted from 1: "fold 2 of 5, epoch 3 of 10"."""
+    fold, within = divmod(epoch - 1, epochs)
+    return f"fold {fold + 1} of {folds}, epoch {within + 1} of {epochs}"
 
 
 class Shifted:

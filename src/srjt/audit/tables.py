@@ -49,7 +49,7 @@ def score(
     if manifest.patients is not None:
         columns["patient"] = manifest.patients
     if reader is not None:
-        columns["reader"] = [str(who) for who in manifest.table[reader]]
+        columns["reader"] = ["" if pd.isna(who) else str(who) for who in manifest.table[reader]]
     if manifest.true_labels is not None:
         columns["true_grade"] = names[manifest.true_labels]
     ranked = pd.DataFrame(columns).sort_values(["quality", "id"], kind="stable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,7 +83,7 @@ def audit(
     label is changed. Run the same command again to go on after an interruption.
     """
     from srjt.audit import audit as run_audit
-    from srjt.audit.auditing import DEFAULTS, with_noise
+    from srjt.audit.auditing import DEFAULTS, name_epoch, with_noise
     from srjt.audit.auto import warm_up_epochs
     from srjt.cli.train import check_early, layered, rate_or_auto, warnings_as_sentences
     from srjt.data import Problem, read, write_problems
@@ -119,7 +120,8 @@ def audit(
     root = manifest.root.absolute() if reading.kind == "table" else None
     read_with = _as_options({**how, "images": root, "labels": None})
     total = warm_up_epochs(settings) + folds * settings.epochs
-    with warnings_as_sentences(), reporter_for(total, settings.method, quiet=quiet) as reporter:
+    naming = partial(name_epoch, config=settings, folds=folds)
+    with warnings_as_sentences(), reporter_for(total, naming=naming, quiet=quiet) as reporter:
         done = run_audit(
             manifest,
             out=out,
@@ -197,7 +199,7 @@ def _say(done: Audit, out: Path) -> None:
     for who in ("grade", "reader", "patient"):
         if found := summary[f"{who}s"]:
             shown = [
-                f"{row[who] or '(none)'}: {row['rate']:.0%} of {row['samples']:,}"
+                f"{row[who].strip() or '(not given)'}: {row['rate']:.0%} of {row['samples']:,}"
                 for row in found[: SHOWN[who]]
             ]
             more = f"; and {len(found) - len(shown):,} more" if len(found) > len(shown) else ""

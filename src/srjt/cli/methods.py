@@ -26,6 +26,7 @@ def methods(
     what = {"noise_rate": "ε", "transition": "P"}
     for name in names():
         row = entry(name)
-        needs = ", ".join(what[n] for n in row.method.needs) or "–"
+        told = () if row.recipe.noise_rate == "auto" else row.method.needs
+        needs = ", ".join(what[n] for n in told) or "–"
         table.add_row(name, str(row.method.networks), row.scores, row.updates, needs, row.paper)
     Console().print(table)

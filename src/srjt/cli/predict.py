@@ -18,6 +18,7 @@ def predict(
         list[Path], typer.Argument(metavar="IMAGES", help="Image files, folders, or a CSV; or features.")
     ],
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
     network: Annotated[
         str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
     ] = "ensemble",
@@ -36,11 +37,14 @@ def predict(
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.unlabelled import read_images
+    from srjt.training.checkpoint import write_atomically
     from srjt.training.predict import check_choices
     from srjt.training.predict import predict as predict_run
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
+    if out.is_file() and not force:  # known before an hour is spent
+        raise SrjtError(f"{out} exists already: give another file, or --force to overwrite it.")
     trained = load_run(run, device=device)
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
@@ -66,7 +70,11 @@ def predict(
             progress=decoded,
         )
     with options.writing(out):
-        table.to_csv(out, index=False, float_format="%.6g")
+        content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
+        if out.exists() and not out.is_file():
+            out.write_bytes(content)  # a pipe cannot be replaced
+        else:
+            write_atomically(out, content)
     counts = table["grade"].value_counts()
     shares = ", ".join(f"{counts.get(name, 0):,} × {name}" for name in trained.grades)
     what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))

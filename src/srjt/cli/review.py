@@ -118,12 +118,12 @@ def export(
     """
     from srjt.errors import SrjtError
     from srjt.review import export as corrections
-    from srjt.review.decisions import Decisions, replay
+    from srjt.review.decisions import Decisions, begun, replay
     from srjt.review.folder import read_audit
 
     audit = read_audit(folder)
     path = folder / "decisions.sqlite"
-    if not path.exists():
+    if not begun(path):
         raise SrjtError(f"Nothing has been decided in {folder} yet: begin with srjt review {folder}.")
     decisions = Decisions(path)
     log = decisions.log()

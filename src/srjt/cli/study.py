@@ -220,6 +220,11 @@ def _run(asked: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> N
             "Methods that need to know the noise are told an estimate from the training labels, made once for each "
             "noise, fold and seed."
         )
+    elif alone := [spec for spec in asked.method_specs() if spec.own_rate == "auto"]:
+        named = ", ".join(dict.fromkeys(spec.name for spec in alone))
+        typer.echo(
+            f"The noise rate is estimated from the training labels for {named}, once for each noise, fold and seed."
+        )
     for spec in data.noises:
         if spec.kind == "none" and asked.transition is None and isinstance(asked.noise_rate, float):
             typer.echo(

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,7 +34,8 @@ def train(
     source: options.Source,
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is gone on with.")],
     method: Annotated[
-        str | None, _option("See srjt methods. [dim]default: co-teaching+ours[/]", METHOD)
+        str | None,
+        _option("See srjt methods; srjt needs no --noise-rate. [dim]default: co-teaching+ours[/]", METHOD),
     ] = None,
     noise_rate: Annotated[
         str | None,
@@ -53,7 +55,7 @@ def train(
         bool | None, _option("Keep the same share within each grade.", METHOD, "--per-class/--no-per-class")
     ] = None,
     ramp_epochs: Annotated[
-        int | None, _option("T', epochs until only 1−ε is kept. [dim]default: 5[/]", METHOD)
+        int | None, _option("T', epochs until only 1−ε is kept. [dim]default: 5; srjt more[/]", METHOD)
     ] = None,
     temperature: Annotated[
         float | None, _option("τ of the selection. [dim]default: 0.1 for +ours[/]", METHOD)
@@ -117,7 +119,7 @@ def train(
     other sides are evaluated every epoch; without, all samples are trained on.
     Run the same command again to go on after an interruption.
     """
-    from srjt.audit.auto import settle_noise, warm_up_epochs
+    from srjt.audit.auto import name_warm_up_epoch, settle_noise, warm_up_epochs
     from srjt.data import read
     from srjt.training.reporters import reporter_for
     from srjt.training.train import train as train_run
@@ -145,7 +147,7 @@ def train(
             "deterministic": deterministic,
         },
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
-    )
+    ).with_recipe()
     check_early(settings, fold=fold, folds=None if splits else folds)
     reading = read(source, **how)
     manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
@@ -162,7 +164,8 @@ def train(
         raise SrjtError(f"There is no run in {out} to go on with: leave --resume out to begin one.")
     with warnings_as_sentences():
         if settings.noise_rate == "auto":
-            with reporter_for(warm_up_epochs(settings), "warm-up", quiet=quiet) as reporter:
+            naming = partial(name_warm_up_epoch, config=settings)
+            with reporter_for(warm_up_epochs(settings), "warm-up", naming=naming, quiet=quiet) as reporter:
                 settings, _ = settle_noise(
                     manifest,
                     config=settings,
@@ -234,8 +237,8 @@ def check_early(settings: TrainConfig, *, fold: int | None = None, folds: int | 
     needs = entry(settings.method).method.needs
     if "noise_rate" in needs and settings.noise_rate is None:
         raise SrjtError(
-            f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, or "
-            "--noise-rate auto to have it estimated."
+            f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
+            "--noise-rate auto to have it estimated, or --method srjt, which needs none."
         )
     if "transition" in needs and settings.transition is None and settings.noise_rate != "auto":
         raise SrjtError(

@@ -1,8 +1,8 @@
-"""The methods of the paper, and yours. ``names()`` lists them, ``create(name, …)`` makes one."""
+"""The methods of the paper, our recipe, and yours. ``names()`` lists them, ``create(name, …)`` makes one."""
 
 # The order of these imports is the order of the paper's tables.
 from srjt.methods.base import Loss, Method, SingleNetwork
-from srjt.methods.registry import Entry, create, entry, names, options, register
+from srjt.methods.registry import Entry, Recipe, create, entry, names, options, plain_names, register
 
 from srjt.methods.standard import Standard  # isort: skip
 from srjt.methods.sord import Sord  # isort: skip
@@ -17,6 +17,7 @@ from srjt.methods.co_teaching import CoTeaching  # isort: skip
 from srjt.methods.jocor import JoCor  # isort: skip
 from srjt.methods.codis import CoDis  # isort: skip
 from srjt.methods import self_relaxed as _self_relaxed  # isort: skip  # noqa: F401
+from srjt.methods import recipe as _recipe  # isort: skip  # noqa: F401
 
 __all__ = [
     "Cdr",
@@ -31,6 +32,7 @@ __all__ = [
     "Loss",
     "Method",
     "Mixup",
+    "Recipe",
     "Reweight",
     "SingleNetwork",
     "Sord",
@@ -39,5 +41,6 @@ __all__ = [
     "entry",
     "names",
     "options",
+    "plain_names",
     "register",
 ]

@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from srjt.errors import SrjtError, suggest
 from srjt.methods.base import Method
 from srjt.ordinal.selection import Convention
 
-__all__ = ["Entry", "create", "entry", "names", "options", "register"]
+__all__ = ["Entry", "Recipe", "create", "entry", "names", "options", "plain_names", "register"]
 
 M = TypeVar("M", bound=type[Method])
 
 _COMMON = {"num_classes", "noise_rate", "transition", "convention"}  # create()'s own arguments
 _ENTRIES: dict[str, Entry] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a method wants to be trained where nobody says otherwise; by default as the paper trains all of them."""
+
+    noise_rate: Literal["auto"] | None = None  # auto: estimated, so that nobody has to know it
+    balance: float = 0.0  # grade c is drawn ∝ n_c^(1 − balance)
+    ramp_share: float | None = None  # of the epochs, until only 1 − ε is kept; None: the paper's 5 epochs
+
+    def ramp_epochs(self, epochs: int) -> int | None:
+        """T' of a training of so many epochs; None: the method's own."""
+        return None if self.ramp_share is None else max(1, round(self.ramp_share * epochs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,11 +42,20 @@ class Entry:
     updates: str  # what it learns from
     paper: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    recipe: Recipe = field(default_factory=Recipe)
+
+    @property
+    def is_recipe(self) -> bool:
+        """Whether it is trained in its own way: then it is no part of a comparison under equal conditions."""
+        return self.recipe != Recipe()
 
 
-def register(name: str, *, scores: str, updates: str, paper: str, **defaults: Any) -> Callable[[M], M]:
+def register(
+    name: str, *, scores: str, updates: str, paper: str, recipe: Recipe | None = None, **defaults: Any
+) -> Callable[[M], M]:
     """Class decorator that gives a method its name. ``defaults`` preset options of a variant:
-    "+ours" is its host registered once more with ``update="soft"``."""
+    "+ours" is its host registered once more with ``update="soft"``. ``recipe``: how it is trained
+    where nobody says otherwise."""
 
     def enter(method: M) -> M:
         known = _ENTRIES.get(name)  # the same class once more is a notebook cell run again
@@ -46,6 +68,7 @@ def register(name: str, *, scores: str, updates: str, paper: str, **defaults: An
             updates=updates,
             paper=paper,
             defaults=MappingProxyType(defaults),
+            recipe=recipe or Recipe(),
         )
         return method
 
@@ -57,8 +80,13 @@ def _where(method: type[Method]) -> tuple[str, str]:
 
 
 def names() -> tuple[str, ...]:
-    """All methods, in the paper's order; your own come last."""
+    """All methods, in the paper's order, then our recipe; your own come last."""
     return tuple(_ENTRIES)
+
+
+def plain_names() -> tuple[str, ...]:
+    """All but the recipes: the paper's fourteen, and your own. What ``all`` means in a study."""
+    return tuple(name for name, known in _ENTRIES.items() if not known.is_recipe)
 
 
 def entry(name: str) -> Entry:

@@ -244,7 +244,7 @@ def _rate_table(who: str, title: str, found: Sequence[Mapping[str, Any]], captio
     rows = [
         Row(
             cells=(
-                Cell(text=str(row[who])),
+                Cell(text=str(row[who]).strip() or "(not given)"),
                 Cell(text=f"{row['samples']:,}", value=float(row["samples"])),
                 Cell(text=f"{row['expected_errors']:,.1f}", value=float(row["expected_errors"])),
                 Cell(text=f"{row['rate']:.1%}", value=float(row["rate"])),

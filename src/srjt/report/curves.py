@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from srjt.report.canvas import GREY, INK, blank, drawn, plain
 from srjt.report.looks import Look, looks
+from srjt.study.paper import is_ours
 
 __all__ = ["Line", "chart", "mean_over_networks", "panel", "plot_curves", "spread_apart"]
 
@@ -177,7 +178,7 @@ def _name_ends(
         )
         axes.text(stop + 0.04 / wide, at, label, transform=axes.transAxes, va="center_baseline", fontsize=8.5,
                   color=INK if look.prominent else GREY,
-                  fontweight="bold" if line.name.endswith("+ours") else "normal")  # fmt: skip
+                  fontweight="bold" if is_ours(line.name) else "normal")  # fmt: skip
 
 
 def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool = False) -> pd.Series:

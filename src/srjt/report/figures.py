@@ -17,7 +17,7 @@ from srjt.report.looks import Look, looks
 from srjt.report.matrices import matrix_figure
 from srjt.report.tables import METRIC_NAMES
 from srjt.study.noise_spec import parse_noise
-from srjt.study.paper import display_name, host_of, paper_order
+from srjt.study.paper import display_name, is_ours, paper_order
 
 if TYPE_CHECKING:
     from srjt.study.results import StudyResults
@@ -180,7 +180,7 @@ def confusion_matrices(results: StudyResults, noise: str) -> Drawing | None:
             rows="true grade",
             columns="predicted grade",
             write=_count_and_share,
-            emphasised=[display_name(method) for method in _methods(results) if host_of(method)],
+            emphasised=[display_name(method) for method in _methods(results) if is_ours(method)],
         ),
         caption=f"Confusion matrices on the test side {_under(noise)} after the last epoch. Colour and per "
         "cent: share of the row; below it the count, folds and networks pooled.",

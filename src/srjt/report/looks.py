@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from srjt.report.canvas import GREY, INK, PALETTE
+from srjt.study.paper import OURS, is_recipe
 
 __all__ = ["Look", "looks"]
 
-OURS = "+ours"
 FEW = 6  # up to here every method has a colour of its own
 
 Dashes = str | tuple[float, tuple[float, ...]]
@@ -37,7 +37,7 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
     """A look for each method, in the order given.
 
     "+ours" and its host share a colour and a marker: ours is a full line with filled markers, the host a
-    dashed one with open markers. Beyond six methods all others step back into grey.
+    dashed one with open markers. Beyond six methods all others step back into grey, except a recipe.
     """
     hosts = [name.removesuffix(OURS) for name in methods if name.endswith(OURS)]
     families = list(dict.fromkeys(hosts))
@@ -61,7 +61,9 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
         place = len(families) + alone
         dashes: Dashes = ("-", *_DASHES)[alone % (1 + len(_DASHES))]
         alone += 1
-        if crowded:
+        if crowded and is_recipe(name):
+            chosen[name] = Look(colour=INK, marker=_MARKERS[len(families) % len(_MARKERS)], width=2.0)
+        elif crowded:
             chosen[name] = Look(colour=GREY, dashes=dashes, width=0.9, prominent=False)
         else:
             colour = (*colours, INK)[place % (1 + len(colours))]

@@ -63,8 +63,8 @@ def paired_tables(
                     caption=f"Mean difference over the folds that both methods have, with its {confidence:.0%} "
                     "interval and two-sided p-value by the corrected resampled t-test (Nadeau and Bengio, 2003; "
                     f"test/train = {test_train_ratio:.3g}); seeds are averaged within a fold. The best baseline "
-                    "is the best by the mean of the same results. p-values are not adjusted for the number of "
-                    f"comparisons; “{MISSING}” means that there are too few differences for a test, or none.",
+                    "or “+ Ours” is the best by the mean of the same results. p-values are not adjusted for the number "
+                    f"of comparisons; “{MISSING}” means that there are too few differences for a test, or none.",
                     columns=_paired_columns(confidence),
                     rows=tuple(rows),
                 )

@@ -175,9 +175,10 @@ def _noise(results: StudyResults) -> Section:
              "realised_rate": "realised", "condition_number": "condition number"}  # fmt: skip
     shown = {name: label for name, label in shown.items() if name in results.noise}
     estimated = "estimated_rate" in shown and bool(results.noise["estimated_rate"].notna().any())
-    shown.pop(
-        "told_rate" if estimated else "estimated_rate", None
-    )  # what was estimated is what methods were told
+    if not estimated:
+        shown.pop("estimated_rate", None)
+    elif "told_rate" in shown and results.noise["told_rate"].isna().all():
+        shown.pop("told_rate")  # what was estimated is what methods were told
     rows = []
     for noise in noises(results):
         mine = results.noise[results.noise["noise"] == noise]
@@ -204,9 +205,12 @@ def _noise(results: StudyResults) -> Section:
     given = [parse_noise(noise).kind == "none" for noise in noises(results)]
     text = ["All methods saw the same labels."]
     if estimated:
-        text.append(
-            "Those that need to know the noise were told what was estimated from the training labels."
+        who = (
+            "Those that need to know the noise"
+            if "told_rate" not in shown
+            else "Those that are not told a rate"
         )
+        text.append(f"{who} were told what was estimated from the training labels.")
     if not all(given):
         text.insert(0, "Training and validation labels were corrupted, test labels never.")
     if any(given):

@@ -6,7 +6,9 @@ Several servers may write to one log; each reads what the others added before it
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,13 +19,14 @@ from typing import Literal, get_args
 
 from srjt.errors import SrjtError
 
-__all__ = ["ACTIONS", "Action", "ConflictError", "Decisions", "Entry", "Present", "replay"]
+__all__ = ["ACTIONS", "Action", "ConflictError", "Decisions", "Entry", "Present", "begun", "replay"]
 
 Action = Literal["set", "accept", "keep", "skip", "undo"]
 ACTIONS = get_args(Action)
 
 _VERSION = 1
 _SCHEMA = f"""
+BEGIN;
 CREATE TABLE log (
     revision   INTEGER PRIMARY KEY AUTOINCREMENT,
     id         TEXT NOT NULL,
@@ -37,6 +40,7 @@ CREATE TABLE log (
 CREATE TRIGGER log_is_not_changed BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 CREATE TRIGGER log_is_not_cut BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
 PRAGMA user_version = {_VERSION};
+COMMIT;
 """
 _COLUMNS = "revision, id, reviewer, at, action, from_grade, to_grade, undoes"
 
@@ -115,11 +119,13 @@ class Decisions:
         self.present = Present(only=only)
         self.lock = threading.RLock()  # hold it to read several things of one moment
         with self._plainly("opened"):
+            if not begun(path):
+                _begin(path)
             self._file = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
             self._file.execute("PRAGMA journal_mode = WAL")  # stays a rollback journal where there is no WAL
             self._file.execute("PRAGMA synchronous = FULL")
             self._file.execute("PRAGMA foreign_keys = ON")
-            self._create()
+            self._check_version()
         self.catch_up()
 
     def catch_up(self) -> list[Entry]:
@@ -201,35 +207,81 @@ class Decisions:
         )
         return [Entry(*row) for row in rows]
 
-    def _create(self) -> None:
-        self._file.execute("BEGIN IMMEDIATE")
-        try:
-            version = self._file.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                for statement in _statements(_SCHEMA):
-                    self._file.execute(statement)
-            elif version != _VERSION:
-                raise SrjtError(
-                    f"{self.path} was written by a newer srjt (format {version}): use that one to go on."
-                )
-            self._file.execute("COMMIT")
-        except BaseException:
-            self._file.execute("ROLLBACK")
-            raise
+    def _check_version(self) -> None:
+        version = self._file.execute("PRAGMA user_version").fetchone()[0]
+        if version > _VERSION:
+            raise SrjtError(
+                f"{self.path} was written by a newer srjt (format {version}): use that one to go on."
+            )
+        if version < _VERSION:
+            raise _damaged(self.path, "holds no log of decisions")
 
     @contextmanager
     def _plainly(self, verb: str) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as problem:
+            if type(problem) is sqlite3.DatabaseError:  # not one of its kinds: the file itself is bad
+                raise _damaged(self.path, f"is damaged ({problem})") from problem
             raise SrjtError(f"The decisions in {self.path} cannot be {verb}: {problem}.") from problem
+        except OSError as problem:
+            raise SrjtError(
+                f"The decisions in {self.path} cannot be {verb}: {problem.strerror or problem}."
+            ) from problem
 
 
-def _statements(script: str) -> Iterator[str]:
-    """One by one, because executescript would commit before it begins."""
-    statement = ""
-    for line in script.splitlines():
-        statement += line + "\n"
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+def begun(path: Path) -> bool:
+    """Whether there is a log. Raises ``SrjtError`` if there was one and part of it is lost.
+
+    SQLite would not notice: it takes an empty file for a new database and throws its -wal away, and reads
+    zeros where a page is cut off.
+    """
+    beside = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
+    waiting = [other for other in beside if _size(other)]  # asked first because it is made last
+    try:
+        with path.open("rb") as file:
+            head, size = file.read(100), os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        if waiting:
+            raise _damaged(path, f"is missing, but {waiting[0].name} is there") from None
+        return False
+    except OSError as problem:
+        raise SrjtError(f"The decisions in {path} cannot be opened: {problem.strerror}.") from None
+    if not size:
+        raise _damaged(path, "is empty")
+    if len(head) < 100 or not head.startswith(b"SQLite format 3\0"):
+        raise _damaged(path, "is not a file of SQLite")
+    page = int.from_bytes(head[16:18], "big")
+    whole = (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
+    if size < whole and not waiting:  # else SQLite completes it from there
+        raise _damaged(path, f"is cut off after {size:,} of {whole:,} bytes")
+    return True
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _damaged(path: Path, how: str) -> SrjtError:
+    return SrjtError(
+        f"{path} {how}, so decisions may have been lost: put a copy of it back, or delete {path.name}* in that "
+        "folder to begin anew."
+    )
+
+
+def _begin(path: Path) -> None:
+    """A log without a line, under its name in one step: a kill in between must not look like a loss."""
+    with tempfile.TemporaryDirectory(prefix=".decisions-", dir=path.parent) as apart:
+        made = Path(apart) / path.name
+        file = sqlite3.connect(made)
+        file.executescript(_SCHEMA)
+        file.close()
+        try:
+            os.link(made, path)  # unlike a rename, never over a log that another server has begun meanwhile
+        except FileExistsError:
+            pass
+        except OSError:  # a disk without links
+            made.rename(path)

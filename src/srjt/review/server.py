@@ -244,7 +244,7 @@ def _shared(values: list[str] | None) -> dict[str, Any] | None:
     if values is None:
         return None
     names: dict[str, int] = {}
-    places = [names.setdefault(value, len(names)) for value in values]
+    places = [names.setdefault(value.strip() or "(not given)", len(names)) for value in values]
     return {"names": list(names), "of": places}
 
 

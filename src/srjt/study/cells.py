@@ -92,8 +92,7 @@ class StudyData:
         """
         counts = self.manifest.class_counts
         if self.config.noise_rate == "auto":
-            given = self.config.transition if spec.kind == "none" else None
-            return "auto", given and noise.check_matrix(given, num_classes=self.manifest.num_classes)
+            return self._estimated(spec)
         if spec.kind != "none":
             return spec.told_rate(counts), spec.matrix(counts)
         rate, matrix = self.config.noise_rate, self.config.transition
@@ -103,6 +102,10 @@ class StudyData:
             return None, None
         rho = noise.rho_for_rate("quasi", rate=rate, class_counts=counts)
         return rate, noise.transition_matrix("quasi", num_classes=self.manifest.num_classes, rho=rho)
+
+    def _estimated(self, spec: NoiseSpec) -> tuple[Literal["auto"], Any]:
+        given = self.config.transition if spec.kind == "none" else None
+        return "auto", given and noise.check_matrix(given, num_classes=self.manifest.num_classes)
 
     def cells(self) -> Iterator[Cell]:
         """Noise by noise and fold by fold, so that an unfinished study compares all methods on something."""
@@ -129,6 +132,11 @@ class StudyData:
         rate: float | Literal["auto"] | None,
         matrix: Any,
     ) -> Cell:
+        own = method.own_rate
+        if own == "auto":
+            rate, matrix = self._estimated(spec)  # whatever the study knows
+        elif own is not None:
+            rate = own
         given = {"noise_rate": rate, "transition": None if matrix is None else np.asarray(matrix).tolist()}
         needs = entry(method.name).method.needs
         for need in needs:
@@ -146,11 +154,10 @@ class StudyData:
         if rate == "auto" and any(told.get(need) is None for need in needs):
             told["noise_rate"] = rate  # the matrix is estimated as well
         config = TrainConfig().replace(
-            **{**self.config.train, **method.settings},
+            **{**self.config.train, **method.settings, **told},
             method=method.name,
             method_options=options,
             seed=seed,
-            **told,
         )
         config = config.for_data(features=self.manifest.are_features)
         determining = {

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.errors import SrjtError, suggest
-from srjt.study.paper import host_of, paper_order
+from srjt.study.paper import host_of, is_ours, is_recipe, paper_order
 
 __all__ = [
     "LOWER_IS_BETTER",
@@ -99,10 +99,12 @@ def compare_ours(
     split: str = "test",
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Every "+ours" with its host and with the best baseline, which is the best by the mean of the same scores.
+    """Every "+ours" with its host and with the best baseline, which is the best by the mean of the same scores;
+    a recipe, which has no host, with the best baseline and the best "+ours".
 
     scores: a study's (method, variant, noise, fold, seed, split, metric, value); variants take no part. Rows:
-    noise, metric, method, role (host | best baseline), against, better (None: equal or unknown) and PairedTest's.
+    noise, metric, method, role (host | best + Ours | best baseline), against, better (None: equal or unknown) and
+    PairedTest's.
     """
     known = set(scores.loc[scores["split"] == split, "metric"])
     rows = []
@@ -113,11 +115,15 @@ def compare_ours(
             wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
             ordered = paper_order(wide.columns)
             for method in ordered:
-                host = host_of(method)
-                if host is None:
+                if not is_ours(method):
                     continue
-                baselines = [name for name in ordered if host_of(name) is None]
-                opponents = {"host": host if host in baselines else None}
+                baselines = [name for name in ordered if not is_ours(name)]
+                opponents: dict[str, str | None] = {}
+                if is_recipe(method):
+                    ours = [name for name in ordered if host_of(name)]
+                    opponents["best + Ours"] = _best(wide, ours, beside=method, metric=metric)
+                else:
+                    opponents["host"] = next((name for name in baselines if name == host_of(method)), None)
                 opponents["best baseline"] = _best(wide, baselines, beside=method, metric=metric)
                 for role, against in opponents.items():
                     if against is None:

@@ -21,7 +21,7 @@ from srjt.training.config import TrainConfig, load_config
 __all__ = ["ESTIMATED", "PRESETS", "MethodSpec", "StudyConfig", "load_preset", "parse_method"]
 
 PRESETS = ("limuc", "dr", "demo")
-# settings of a run that are not for its configuration to say
+# settings of a run that the study says; of a variant all but the noise rate
 RESERVED = {"method", "method_options", "noise_rate", "transition", "seed", "soft_labels"}
 ESTIMATED = "estimated"  # label_matrix of a method whose soft labels follow the estimated noise
 
@@ -35,6 +35,12 @@ class MethodSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)  # of its training, over the study's
 
     @property
+    def own_rate(self) -> float | Literal["auto"] | None:
+        """The rate that it is told whatever the study knows: the variant's, or else its recipe's; None: the study's."""
+        said: float | Literal["auto"] | None = self.settings.get("noise_rate")
+        return methods.entry(self.name).recipe.noise_rate if said is None else said
+
+    @property
     def variant(self) -> str:
         said = {**self.options, **self.settings}
         return ",".join(f"{name}={value}" for name, value in sorted(said.items()))
@@ -42,12 +48,15 @@ class MethodSpec:
 
 def parse_method(text: str) -> MethodSpec:
     """``co-teaching`` or ``co-teaching:select=soft,update=soft``; ``co-teaching+ours:label_matrix=estimated`` learns
-    from soft labels that follow the estimated noise, ``jocor+ours:balance=0.5`` with a training setting of its own."""
+    from soft labels that follow the estimated noise, ``jocor+ours:balance=0.5`` with a training setting of its own,
+    ``jocor+ours:noise_rate=auto`` without knowing the rate that the study knows."""
     import yaml
 
     name, _, rest = str(text).strip().partition(":")
     known = methods.options(name)
     trainable = {f.name for f in dataclasses.fields(TrainConfig)} - RESERVED
+    if "noise_rate" in methods.entry(name).method.needs:
+        trainable.add("noise_rate")
     options: dict[str, Any] = {}
     settings: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
@@ -108,8 +117,8 @@ class StudyConfig:
         self.method_specs()
 
     def method_specs(self) -> list[MethodSpec]:
-        """The methods in order, each once; ``all`` is the paper's fourteen."""
-        texts = [t for text in self.methods for t in (methods.names() if text == "all" else (text,))]
+        """The methods in order, each once; ``all`` is the paper's fourteen and your own."""
+        texts = [t for text in self.methods for t in (methods.plain_names() if text == "all" else (text,))]
         specs = [parse_method(text) for text in texts]
         return list({(spec.name, spec.variant): spec for spec in specs}.values())
 

@@ -128,7 +128,10 @@ def _server(cells: Sequence[Cell]) -> ForkServerContext:
         "srjt.study.worker",
         "torch._dynamo",
     ]  # the latter is imported by every optimiser, in two seconds
-    if any(cell.config.network not in SMALL for cell in cells):
+    large = {str(cell.config.network) for cell in cells} - set(SMALL)
+    if any(network.startswith("timm:") for network in large):
+        preload.append("timm")
+    if any(not network.startswith("timm:") for network in large):
         preload.append("monai.networks.nets")
     context.set_forkserver_preload(preload)
     here = threading.current_thread() is threading.main_thread()  # elsewhere Python forbids handlers

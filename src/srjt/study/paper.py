@@ -16,12 +16,15 @@ from typing import Any
 
 import pandas as pd
 
+from srjt import methods as registered
 from srjt.study.noise_spec import parse_noise
 
 __all__ = [
     "DISPLAY_NAMES",
     "display_name",
     "host_of",
+    "is_ours",
+    "is_recipe",
     "paper_dataset",
     "paper_order",
     "paper_results",
@@ -103,6 +106,16 @@ def paper_dataset(facts: Mapping[str, Any]) -> str | None:
 def host_of(method: str) -> str | None:
     """ "co-teaching+ours" → "co-teaching"; None for a method that is not "+ours"."""
     return method.removesuffix(OURS) if method.endswith(OURS) else None
+
+
+def is_recipe(method: str) -> bool:
+    """Whether it is trained in its own way, as ``srjt``; False for a method that is not known here."""
+    return method in registered.names() and registered.entry(method).is_recipe
+
+
+def is_ours(method: str) -> bool:
+    """ "+ours" or a recipe: no baseline, but what is compared with them."""
+    return host_of(method) is not None or is_recipe(method)
 
 
 def display_name(method: str, variant: str = "") -> str:

@@ -12,6 +12,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
+from srjt import methods
 from srjt.errors import SrjtError, suggest
 
 __all__ = ["TrainConfig", "load_config", "parse_overrides"]
@@ -40,7 +41,8 @@ class TrainConfig:
 
     # what is learnt
     method: str = "co-teaching+ours"
-    # ε, for methods that select or prune by it; "auto": estimated from the labels beforehand, see audit/auto.py
+    # ε, for methods that select or prune by it; "auto": estimated from the labels beforehand, see audit/auto.py;
+    # None: the method's recipe, if it has one
     noise_rate: float | Literal["auto"] | None = None
     transition: tuple[tuple[float, ...], ...] | None = None  # P, for methods that correct by it
     # paper: Eq. 3; estimated: p(true grade | label) from the estimated noise, for methods that learn from soft labels
@@ -66,9 +68,8 @@ class TrainConfig:
     weight_decay: float = 1e-4
     milestones: tuple[int, ...] | None = None  # None: 90/120/140 of 150, scaled to the epochs
     gamma: float = 0.1
-    balance: float = (
-        0.0  # grade c is drawn ∝ n_c^(1 − balance): 0 as often as it occurs, 1 all grades equally
-    )
+    # grade c is drawn ∝ n_c^(1 − balance): 0 as often as it occurs, 1 all grades equally; None: the method's recipe
+    balance: float | None = None
     seed: int = 0
 
     # how it is computed
@@ -98,14 +99,14 @@ class TrainConfig:
             raise SrjtError(f"crop ({self.crop}) cannot be larger than image_size ({self.image_size}).")
         if isinstance(self.noise_rate, float) and not 0.0 <= self.noise_rate < 1.0:
             raise SrjtError(f"noise_rate lies in [0, 1); got {self.noise_rate:g}.")
-        told = (
-            self.noise_rate == "auto" or "label_matrix" in self.method_options
-        )  # the latter once it is settled
-        if self.soft_labels == "estimated" and not told:
+        following = (
+            self.soft_labels == "estimated" and "label_matrix" not in self.method_options
+        )  # else settled
+        if following and self.rate_or_recipe != "auto":
             raise SrjtError(
                 "soft_labels 'estimated' follow the noise that is estimated with noise_rate 'auto': say so, too."
             )
-        if not 0.0 <= self.balance <= 1.0:
+        if self.balance is not None and not 0.0 <= self.balance <= 1.0:
             raise SrjtError(f"balance lies in [0, 1]; got {self.balance:g}.")
         if not 0.0 < self.memory_share <= 1.0:
             raise SrjtError(f"memory_share lies in (0, 1]; got {self.memory_share:g}.")
@@ -124,6 +125,14 @@ class TrainConfig:
         return self.learning_rate * self.gamma**passed
 
     @property
+    def rate_or_recipe(self) -> float | Literal["auto"] | None:
+        """The noise rate as it was given; else what the method's recipe says of what it needs."""
+        wanted = methods.entry(self.method)
+        if self.noise_rate is None and any(getattr(self, need) is None for need in wanted.method.needs):
+            return wanted.recipe.noise_rate
+        return self.noise_rate
+
+    @property
     def settled_rate(self) -> float | None:
         """The noise rate as a number; an error while it is still to be estimated."""
         if self.noise_rate == "auto":
@@ -132,11 +141,20 @@ class TrainConfig:
             )
         return self.noise_rate
 
+    def with_recipe(self) -> TrainConfig:
+        """What was left open and the method has a wish for, decided; what was given stays."""
+        recipe, options = methods.entry(self.method).recipe, dict(self.method_options)
+        if (ramp := recipe.ramp_epochs(self.epochs)) is not None:
+            options.setdefault("ramp_epochs", ramp)
+        balance = recipe.balance if self.balance is None else self.balance
+        return self.replace(noise_rate=self.rate_or_recipe, balance=balance, method_options=options)
+
     def for_data(self, *, features: bool) -> TrainConfig:
-        """What was left open, decided: images get the paper's network and rate, features a head and its rate."""
+        """What was left open, decided: images get the paper's network and rate, features a head and its rate; the
+        rest follows the method's recipe."""
         network = self.network or (HEAD if features else PAPER_NETWORK)
         rate = HEAD_RATES.get(network, PAPER_RATE) if self.learning_rate is None else self.learning_rate
-        return self.replace(network=network, learning_rate=rate)
+        return self.replace(network=network, learning_rate=rate).with_recipe()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON and YAML keep them."""

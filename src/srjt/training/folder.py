@@ -89,7 +89,9 @@ def read_facts(folder: Path) -> RunFacts:
         if raw["format"] > FORMAT:
             raise SrjtError(f"{folder} was written by a newer srjt ({raw['srjt']}): update srjt to read it.")
         return RunFacts(
-            config=TrainConfig.from_dict(raw["config"]),
+            config=TrainConfig.from_dict(
+                {"balance": 0.0, **raw["config"]}
+            ),  # older than this setting: without
             grades=tuple(str(g) for g in raw["grades"]),
             data={**raw["data"], "in_shape": [int(side) for side in raw["data"]["in_shape"]]},
             cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),

@@ -111,6 +111,7 @@ def fit(
     writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.leads else None
     watch = StarvationWatch(grades)
 
+    assert config.balance is not None, "decided by for_data before training begins"
     drawn_by = balancing_weights(data.labels, balance=config.balance)
 
     def plan_of(epoch: int) -> Plan:

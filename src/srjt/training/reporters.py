@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from srjt.training.metrics_log import MetricRow
 
-__all__ = ["PlainReporter", "SilentReporter", "TerminalReporter", "headline", "reporter_for"]
+__all__ = ["Naming", "PlainReporter", "SilentReporter", "TerminalReporter", "headline", "reporter_for"]
+
+Naming = Callable[[int], str]  # what to call an epoch where "3/10" would not do: "fold 2 of 5, epoch 3 of 10"
 
 
 def headline(rows: list[MetricRow]) -> dict[str, float]:
@@ -67,9 +70,9 @@ class SilentReporter:
 class PlainReporter(SilentReporter):
     """A line per epoch, for logs and pipes."""
 
-    def __init__(self, epochs: int, title: str = "") -> None:
+    def __init__(self, epochs: int, title: str = "", *, naming: Naming | None = None) -> None:
         super().__init__()
-        self.epochs = epochs
+        self.naming = naming or (lambda epoch: f"epoch {epoch}/{epochs}")
         self.title = f"{title}: " if title else ""
 
     def note(self, text: str) -> None:
@@ -81,22 +84,22 @@ class PlainReporter(SilentReporter):
             self.note(f"{total:,} images decoded.")
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        print(f"{self.title}epoch {epoch}/{self.epochs}  {_text(headline(rows))}", flush=True)
+        print(f"{self.title}{self.naming(epoch)}  {_text(headline(rows))}", flush=True)
 
 
 class TerminalReporter(SilentReporter):
     """A bar over the whole training with the latest numbers beside it."""
 
-    def __init__(self, epochs: int, title: str = "") -> None:
+    def __init__(self, epochs: int, title: str = "", *, naming: Naming | None = None) -> None:
         super().__init__()
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.epochs = epochs
+        self.epochs, self.title, self.naming = epochs, title, naming
         self.console = Console()
         self.progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=16),
+            BarColumn(bar_width=16 if naming is None else 12),  # 80 columns
             TextColumn("{task.fields[done]}"),
             TimeRemainingColumn(compact=True),
             TextColumn("[dim]{task.fields[latest]}"),
@@ -126,7 +129,7 @@ class TerminalReporter(SilentReporter):
         now = time.monotonic()
         if now - self._drawn > 0.2:  # drawing is not what the processor is for
             self._drawn = now
-            self.progress.update(self.task, completed=epoch - 1 + step / steps, done=f"{epoch}/{self.epochs}")
+            self.progress.update(self.task, completed=epoch - 1 + step / steps, **self._where(epoch))
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         values = headline(rows)
@@ -134,13 +137,20 @@ class TerminalReporter(SilentReporter):
         short = {
             name: values[name] for name in (main, "img/s") if name in values
         }  # beside the bar in 80 columns
-        self.progress.update(
-            self.task, completed=float(epoch), done=f"{epoch}/{self.epochs}", latest=_text(short)
-        )
+        self.progress.update(self.task, completed=float(epoch), latest=_text(short), **self._where(epoch))
+
+    def _where(self, epoch: int) -> dict[str, str]:
+        """A number behind the bar; a name, which is longer, before it."""
+        if self.naming is None:
+            return {"done": f"{epoch}/{self.epochs}"}
+        return {"description": f"{self.title} {self.naming(epoch)}".strip()}
 
 
-def reporter_for(epochs: int, title: str = "", *, quiet: bool = False) -> SilentReporter:
+def reporter_for(
+    epochs: int, title: str = "", *, naming: Naming | None = None, quiet: bool = False
+) -> SilentReporter:
     """The reporter that fits where standard output goes."""
     if quiet:
         return SilentReporter()
-    return TerminalReporter(epochs, title) if sys.stdout.isatty() else PlainReporter(epochs, title)
+    fitting = TerminalReporter if sys.stdout.isatty() else PlainReporter
+    return fitting(epochs, title, naming=naming)
