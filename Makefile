@@ -21,7 +21,7 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps "dlordinal>=2.7,<3"
 	touch $@ $(VENV)/.base
 
-demo: $(VENV)/.base  ## train three methods on the embedded data and compare them
+demo: $(VENV)/.base  ## train three methods on synthetic images and compare them
 	$(BIN)/srjt demo
 
 test: $(VENV)/.dev lint typecheck  ## style, types and the test suite

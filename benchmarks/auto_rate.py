@@ -1,6 +1,6 @@
 """What it costs not to know how noisy the labels are: ``--noise-rate auto`` beside the known rate.
 
-    python benchmarks/auto_rate.py                                  # embedded images; ten minutes on two cores
+    python benchmarks/auto_rate.py                                  # synthetic images; ten minutes on two cores
     python benchmarks/auto_rate.py --data features.npz --network mlp --epochs 30
 
 Two studies of the same runs, folds and noisy labels. In one the methods are told the rate that was injected, in the

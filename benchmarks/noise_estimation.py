@@ -1,7 +1,7 @@
 """How near does the estimated noise rate come to the injected one? Beside cleanlab on the same probabilities.
 
     python benchmarks/noise_estimation.py --out probabilities/embedded
-        the embedded data, quasi and truncated noise at 0.1 … 0.4. Seed 200, five folds of a tiny network, ten
+        the synthetic data, quasi and truncated noise at 0.1 … 0.4. Seed 200, five folds of a tiny network, ten
         epochs: |ε̂ − ε| ≤ 0.05 in seven of eight (quasi 0.4 was taken for 0.45), 0.025 on average; cleanlab
         0.166, in none of eight, as it counts the network's ignorance
     python benchmarks/noise_estimation.py --data DeepDRiD/labels.csv --network resnet18 --device cuda
@@ -34,7 +34,7 @@ def main() -> None:
     given = parser(__doc__).parse_args()
     wanted = [("quasi", 0.0)] * (given.data != "synthetic" or bool(given.probabilities))
     wanted += [(kind, rate) for kind in KINDS for rate in RATES]
-    before = (0.0, 0.0)  # of the data as given, by us and by cleanlab: the embedded grades are true
+    before = (0.0, 0.0)  # of the data as given, by us and by cleanlab: the synthetic grades are true
     joints: tuple[np.ndarray, np.ndarray] | None = None
     rows, errors, raw = [], [], []
     for setting in settings(given, wanted):

@@ -46,10 +46,14 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         "--probabilities", nargs="+", type=Path, help="files of settings; nothing is trained"
     )
     arguments.add_argument("--data", default="synthetic", help="synthetic, or what srjt train would read")
-    arguments.add_argument("--seed", type=int, default=0, help="of the embedded data, noise, folds, networks")
+    arguments.add_argument(
+        "--seed", type=int, default=0, help="of the synthetic data, noise, folds, networks"
+    )
     arguments.add_argument("--method", default="standard")
-    arguments.add_argument("--network", help="default: tiny for the embedded data, else as srjt train")
+    arguments.add_argument("--network", help="default: tiny for the synthetic data, else as srjt train")
     arguments.add_argument("--weights", help="a file of pretrained weights")
+    arguments.add_argument("--size", type=int, help="pixels that images are reduced to")
+    arguments.add_argument("--crop", type=int, help="pixels that the network sees of them")
     arguments.add_argument("--epochs", type=int, default=10)
     arguments.add_argument("--device")
     arguments.add_argument("--out", type=Path, help="keeps the probabilities, so that a second call is quick")
@@ -81,12 +85,16 @@ def trained(given: argparse.Namespace, kind: str, rate: float) -> Setting:
     from srjt.data.synthetic import generate
     from srjt.training.config import TrainConfig
 
-    own = {"network": given.network, "weights": given.weights}
+    own = {
+        "network": given.network,
+        "weights": given.weights,
+        "image_size": given.size,
+        "crop": given.crop,
+    }
+    own = {name: value for name, value in own.items() if value is not None}
     if given.data == "synthetic":
         clean = generate(images=1500, patients=150, seed=given.seed)
-        own = {"network": "tiny", "image_size": 64, "crop": 60, "learning_rate": 2e-3} | {
-            name: value for name, value in own.items() if value is not None
-        }
+        own = {"network": "tiny", "image_size": 64, "crop": 60, "learning_rate": 2e-3} | own
     else:
         clean = read_data(given.data).manifest
     matrix = np.eye(clean.num_classes)

@@ -1,4 +1,4 @@
-"""How hard is the embedded dataset? A small network on clean labels, and what label noise does to it.
+"""How hard is the embedded synthetic dataset? A small network on clean labels, and what label noise does to it.
 
     python benchmarks/synthetic_ceiling.py
         clean labels, about a minute on one core: accuracy 0.84 (seed 1: 0.79), MAE 0.16 (0.21), the

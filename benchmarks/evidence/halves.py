@@ -47,7 +47,11 @@ def main() -> None:
         table.parent / "dev_splits.csv",
         dev,
         [
-            Split(train=np.sort(np.concatenate([fold.train, fold.validation])), validation=NOBODY, test=fold.test)
+            Split(
+                train=np.sort(np.concatenate([fold.train, fold.validation])),
+                validation=NOBODY,
+                test=fold.test,
+            )
             for fold in folds(dev, folds=5, seed=7)
         ],
     )

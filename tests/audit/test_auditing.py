@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,13 @@ import pandas as pd
 import pytest
 
 from srjt import audit
+from srjt.audit.auditing import name_epoch
 from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.review.folder import read_audit
+from srjt.training.config import TrainConfig
+from srjt.training.reporters import PlainReporter
 
 HERE: dict[str, Any] = {"device": "cpu", "network": "linear", "batch_size": 32, "learning_rate": 0.02}
 
@@ -67,6 +71,19 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: audit.Audit)
     assert json.loads((made.folder / "summary.json").read_text()) == json.loads(json.dumps(made.summary))
     assert not (made.folder / "images").exists()  # features have no pictures
     assert "<h1>set.npz</h1>" in (made.folder / "audit.html").read_text()
+
+
+@pytest.mark.usefixtures("quick")
+def test_every_epoch_is_named_by_its_fold(noisy: Manifest, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also those of the trainings that only estimate the rate, and in the order they are trained."""
+    config = TrainConfig(method="co-teaching", noise_rate="auto", epochs=2, network="linear", batch_size=32)
+    naming = partial(name_epoch, config=config, folds=2)
+    audit.audit(noisy, config=config, folds=2, device="cpu", reporter=PlainReporter(10, naming=naming))
+    said = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
+    assert said == [
+        *(f"warm-up fold {fold} of 3, epoch {epoch} of 2" for fold in (1, 2, 3) for epoch in (1, 2)),
+        *(f"fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)),
+    ]
 
 
 @pytest.mark.usefixtures("quick")

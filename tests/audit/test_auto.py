@@ -254,3 +254,27 @@ def test_the_warm_up_is_short_and_is_told_nothing(asked: TrainConfig) -> None:
     assert short.epochs < run.epochs
     assert warm_up(asked.replace(epochs=2)).epochs == 2
     assert (short.network, short.learning_rate, short.seed) == (run.network, run.learning_rate, run.seed)
+
+
+def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig, tmp_path: Path) -> None:
+    """``srjt`` as it is asked for: nothing but its name. The estimate is the one that other methods get."""
+    config = fits.replace(method="srjt", noise_rate=None)
+    run = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
+    estimate = read_estimate(tmp_path / "run")
+    assert estimate is not None
+    recipe = srjt.methods.entry("srjt").recipe
+    assert (run.config.noise_rate, run.config.balance) == (estimate.rate, recipe.balance)
+    assert run.config.method_options == {"ramp_epochs": recipe.ramp_epochs(config.epochs)}
+    other = fits.replace(method="co-teaching", noise_rate="auto")
+    assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)
+    _, same = settle_noise(noisy, config=other, split=split, device="cpu")
+    assert same is not None
+    assert same.rate == estimate.rate
+    again = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
+    assert again.config == run.config
+
+
+@pytest.mark.usefixtures("forbidden")
+def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split, fits: TrainConfig) -> None:
+    run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.3, device="cpu")
+    assert run.config.noise_rate == 0.3

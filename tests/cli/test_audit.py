@@ -30,24 +30,28 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: Path, tmp_path: Path) -> None:
     table = pd.read_csv(labelled, dtype=str)
-    table["reader"] = ["Ann", "Bob"] * (len(table) // 2)
+    table["reader"] = ["Ann", "Bob", ""] * (len(table) // 3)
     table = table.rename(columns={"grade": "mayo"})
     mine = labelled.parent / "read.csv"
     table.to_csv(mine, index=False)
     code, said, wrong = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL)
     assert (code, wrong) == (0, "")
+    lines = [line.split("  ")[0] for line in said.splitlines() if "loss" in line]
+    assert lines == [f"fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
     assert "of 120 labels" in said
     assert "labels another grade is likelier" in said
     assert "true ╲ label" in said
     assert "Expected errors by grade: 0: " in said
     assert "Expected errors by reader: " in said
     assert "Ann" in said
+    assert "(not given): " in said
+    assert "(not given)" in (tmp_path / "audit" / "audit.html").read_text()
     assert f"Next: srjt review {tmp_path / 'audit'}" in said
     facts = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert (facts["label_column"], facts["table"]) == ("mayo", str(mine))
-    scores = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype=str)
+    scores = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype=str, keep_default_na=False)
     assert all(Path(image).is_file() for image in scores["image"])
-    assert set(scores["reader"]) == {"Ann", "Bob"}
+    assert set(scores["reader"]) == {"Ann", "Bob", ""}
     code, said, _ = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--quiet")
     assert (code, said) == (0, "")
     code, _, wrong = command(
@@ -85,6 +89,7 @@ def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_
     code, said, wrong = command(*order, "--noise-rate", "auto", "--soft-labels", "estimated")
     assert code == 0, wrong
     assert "Estimated noise rate 0." in said
+    assert said.index("warm-up: fold 3 of 3, epoch 2 of 2") < said.index("Estimated noise rate")
     assert said.index("Estimated noise rate") < said.index("co-teaching+ours: epoch 1/2")
     told = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     known = json.loads((tmp_path / "run" / "noise.json").read_text())
@@ -98,8 +103,8 @@ def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, or "
-             "--noise-rate auto to have it estimated."),
+        ([], "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
+             "--noise-rate auto to have it estimated, or --method srjt, which needs none."),
         (["--method", "garg"], "or --noise-rate auto to have it estimated."),
         (["--noise-rate", "0.2", "--soft-labels", "estimated"], "soft_labels 'estimated' follow the noise"),
         (["--method", "mixup", "--noise-rate", "auto", "--soft-labels", "estimated"],
@@ -113,3 +118,29 @@ def test_what_is_missing_for_training_is_said(
     assert code == 2
     assert said in wrong
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_recipe_trains_and_audits_without_a_rate(command: Srjt, labelled: Path, tmp_path: Path) -> None:
+    code, said, wrong = command("train", labelled, "--method", "srjt", "--out", tmp_path / "run", *SMALL)
+    assert code == 0, wrong
+    assert "Estimated noise rate 0." in said
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
+    assert config["method"] == "srjt"
+    assert 0 < config["noise_rate"] < 1
+    mine = ["--noise-rate", "0.3", "--ramp-epochs", "5", "--set", "balance=0"]
+    code, said, wrong = command(
+        "train", labelled, "--method", "srjt", "--out", tmp_path / "mine", *SMALL, *mine
+    )
+    assert code == 0, wrong
+    assert "Estimated" not in said
+    config = json.loads((tmp_path / "mine" / "run.json").read_text())["config"]
+    assert (config["noise_rate"], config["balance"], config["method_options"]) == (0.3, 0, {"ramp_epochs": 5})
+    code, _, wrong = command(
+        "audit", labelled, "--method", "srjt", "--out", tmp_path / "audit", "--folds", "2", *SMALL
+    )
+    assert code == 0, wrong
+    fit = json.loads((tmp_path / "audit" / "fits" / "fold0" / "run.json").read_text())["config"]
+    told = json.loads((tmp_path / "audit" / "warmup" / "noise.json").read_text())["estimate"]
+    assert fit["noise_rate"] == pytest.approx(told["rate"]) or not told["identifiable"]
+    assert fit["balance"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -45,14 +46,27 @@ def test_help_and_version_answer_without_torch(word: str) -> None:
         assert "methods" in done.stdout
 
 
-def test_methods_lists_all_of_them(monkeypatch, capsys) -> None:
+def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:
+    """In 80 columns: a blank line and a heading before each family, and nothing of a method left out."""
+    monkeypatch.setenv("COLUMNS", "80")
     status, out, _ = run(monkeypatch, capsys, "methods")
     assert status == 0
-    first_cells = [line.split("│")[1].strip() for line in out.splitlines() if line.startswith("│")]
-    assert [cell for cell in first_cells if cell] == list(methods.names())
     assert max(map(len, out.splitlines())) <= 80
-    for heading in ("name", "nets", "scores by", "updates from", "needs", "paper"):
-        assert heading in out
+    listed, _, papers = out.partition("ℓ_h hard loss")
+    lines = [line.rstrip() for line in listed.splitlines()]
+    assert lines[0].split() == ["name", "scores", "by", "updates", "from", "needs"]
+    for heading, first in (("One network", "standard"), ("Two networks", "co-teaching")):
+        at = lines.index(heading)
+        assert lines[at + 1].split()[0] == first
+    assert lines[lines.index("Two networks") - 1] == ""
+    begun = [re.match(r" (\S+)  ", line) for line in lines]
+    assert [found[1] for found in begun if found] == list(methods.names())
+    words = " ".join(listed.split())
+    for name in methods.names():
+        assert methods.entry(name).paper in papers
+        assert re.search(rf"^(.*, )?{re.escape(name)}(, .*)?: ", papers, re.MULTILINE)
+        assert methods.entry(name).scores.split()[0] in words
+    assert re.search(r"garg .* P$", "\n".join(lines), re.MULTILINE)
 
 
 def test_methods_plain_is_for_scripts(monkeypatch, capsys) -> None:

@@ -48,7 +48,7 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
     assert len(table) == 120
     assert Path(table["image"][5]).is_file()
 
-    code, _, said = command("predict", "run", labelled, embedded)
+    code, _, said = command("predict", "run", labelled, embedded, "--force")
     assert code == 2
     assert "one file of features at a time" in said
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +54,34 @@ def test_each_network_and_each_decoding(command: Srjt, finished: Path, labelled:
     assert command("predict", finished, labelled, "--decode", "expected", "--out", "e.csv")[0] == 0
     table = read("e.csv")
     assert (table["grade"].astype(int) - table["expected_grade"]).abs().max() <= 0.5 + 1e-4
+
+
+def test_an_existing_file_is_overwritten_only_when_told_to(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    order = ["predict", finished, labelled, "--out", "mine.csv"]
+    Path("mine.csv").write_text("what I wrote about them\n")
+    code, out, err = command(*order)
+    assert (code, out) == (2, "")
+    assert err == "srjt: mine.csv exists already: give another file, or --force to overwrite it.\n"
+    assert Path("mine.csv").read_text() == "what I wrote about them\n"
+    assert command(*order, "--force")[0] == 0
+    assert len(read("mine.csv")) == 120
+    assert [file.name for file in Path().iterdir()] == ["mine.csv"]
+
+
+def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
+    os.mkfifo("pipe")
+    received: list[str] = []
+    reader = threading.Thread(target=lambda: received.append(Path("pipe").read_text()))
+    reader.start()
+    code, _, err = command("predict", finished, labelled, "--out", "pipe")
+    if code:
+        Path("pipe").write_text("")  # or the reader would wait for ever
+    reader.join()
+    assert (code, err) == (0, "")
+    assert received[0].count("\n") == 121
+    assert Path("pipe").is_fifo()
 
 
 @pytest.mark.parametrize(

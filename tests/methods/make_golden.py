@@ -47,7 +47,7 @@ def measure(given: dict[str, Any]) -> dict[str, Any]:
     """Loss and selection of every method and convention, by a telling key."""
     found: dict[str, Any] = {}
     labels = torch.tensor(given["labels"])
-    for name, options in [(name, {}) for name in methods.names()] + list(VARIANTS):
+    for name, options in [(name, {}) for name in methods.plain_names()] + list(VARIANTS):
         for convention in CONVENTIONS:
             key = " ".join([name, *(f"{k}={v}" for k, v in options.items()), f"({convention})"])
             found[key] = _one(

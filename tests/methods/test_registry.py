@@ -42,8 +42,10 @@ def clean_registry(monkeypatch):
     monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
 
 
-def test_the_fourteen_methods_in_the_papers_order() -> None:
-    assert methods.names() == NAMES
+def test_the_fourteen_methods_in_the_papers_order_and_our_recipe() -> None:
+    assert methods.plain_names() == NAMES
+    assert methods.names() == (*NAMES, "srjt")
+    assert not any(methods.entry(name).is_recipe for name in NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -214,7 +216,7 @@ def test_registering_ones_own_method() -> None:
     class Mine(methods.Standard):
         pass
 
-    assert methods.names()[-1] == "mine"
+    assert methods.names()[-1] == methods.plain_names()[-1] == "mine"
     assert isinstance(methods.create("mine", num_classes=3), Mine)
     # the same class again, as when a notebook cell is run twice
     methods.register("mine", scores="s", updates="u", paper="p")(Mine)
@@ -234,3 +236,28 @@ def test_a_variants_presets_can_be_overridden() -> None:
     methods.register("soft-jocor", scores="s", updates="u", paper="p", select="soft")(methods.JoCor)
     assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1).select == "soft"
     assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1, select="hard").select == "hard"
+
+
+def test_the_recipe_is_jocor_with_soft_labels() -> None:
+    recipe, plain = (methods.create(n, num_classes=4, noise_rate=0.2) for n in ("srjt", "jocor+ours"))
+    assert recipe == plain
+    found = methods.entry("srjt").recipe
+    assert found.noise_rate == "auto"
+    assert found.balance > 0
+    with pytest.raises(SrjtError, match="did you mean 'srjt'"):
+        make("srtj")
+
+
+@pytest.mark.parametrize(("epochs", "ramp"), [(1, 1), (2, 1), (10, 4), (150, 60)])
+def test_a_ramp_in_proportion_to_the_epochs(epochs: int, ramp: int) -> None:
+    assert methods.Recipe(ramp_share=0.4).ramp_epochs(epochs) == ramp
+    assert methods.Recipe().ramp_epochs(epochs) is None
+
+
+@pytest.mark.usefixtures("clean_registry")
+def test_a_recipe_of_ones_own() -> None:
+    mine = methods.Recipe(balance=1.0)
+    methods.register("even", scores="s", updates="u", paper="p", recipe=mine)(methods.Standard)
+    assert methods.entry("even").recipe == mine
+    assert methods.names()[-1] == "even"
+    assert "even" not in methods.plain_names()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 from browser import Browser, Tab, needs_browser
 from srjt import audit, noise
 from srjt.data.synthetic import generate
+from srjt.report.audit_page import audit_page
+from srjt.report.html import write_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -37,6 +41,19 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     browser = Browser(tmp_path_factory.mktemp("profile"))
     yield browser.tab()
     browser.close()
+
+
+def test_who_has_no_name_is_shown_as_not_given(tab: Tab, page: Path, tmp_path: Path) -> None:
+    shutil.copytree(page.parent, tmp_path / "audit")
+    facts = tmp_path / "audit" / "summary.json"
+    summary = json.loads(facts.read_text())
+    summary["readers"][0]["reader"], summary["patients"][0]["patient"] = "", "  "
+    facts.write_text(json.dumps(summary))
+    write_page(audit_page(tmp_path / "audit"), tmp_path / "audit" / "audit.html")
+    tab.open(tmp_path / "audit" / "audit.html")
+    tables = "[...document.querySelectorAll('#rates table')]"
+    first = f"{tables}.map((t) => t.querySelector('tbody tr').cells[0].textContent.trim())"
+    assert tab.js(first)[1:] == ["(not given)", "(not given)"]
 
 
 def test_it_opens_without_a_complaint_shows_the_worst_and_asks_for_nothing_else(tab: Tab, page: Path) -> None:

@@ -260,3 +260,9 @@ def test_the_demo_s_figure_has_two_panels(tmp_path: Path) -> None:
     plot_curves({"standard": metrics_of_a_run(selecting=True)}, path, noise_rate=0.4)
     width, height = Image.open(path).size
     assert width > 2.5 * height
+
+
+def test_a_recipe_stands_out_among_many() -> None:
+    look = looks([*DISPLAY_NAMES, "srjt"])["srjt"]
+    assert look.prominent
+    assert look.colour != GREY

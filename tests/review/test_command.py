@@ -57,6 +57,27 @@ def test_bad_input_is_one_sentence(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", [[], ["export"]])
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"not a database" * 100])
+def test_lost_decisions_are_not_begun_anew_in_silence(
+    verb: list[str],
+    content: bytes,
+    audit_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = audit_folder / "decisions.sqlite"
+    log.write_bytes(content)
+    monkeypatch.setattr(sys, "argv", ["srjt", "review", *verb, str(audit_folder)])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert str(log) in said
+    assert "put a copy of it back, or delete decisions.sqlite* in that folder to begin anew" in said
+    assert log.read_bytes() == content
+
+
 def test_the_help_needs_no_server() -> None:
     asked = "import sys; sys.argv = ['srjt', 'review', '--help']\nfrom srjt.cli import app\n"
     code = asked + "try: app()\nexcept SystemExit: pass\nprint(*sys.modules)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sqlite3
 import subprocess
@@ -178,7 +179,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
 
 def test_a_damaged_or_newer_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.sqlite").write_bytes(b"this is not a database, not at all" * 100)
-    with pytest.raises(SrjtError, match=r"bad\.sqlite cannot be opened"):
+    with pytest.raises(SrjtError, match=r"bad\.sqlite is not a file of SQLite"):
         Decisions(tmp_path / "bad.sqlite")
     Decisions(tmp_path / "new.sqlite").close()
     with sqlite3.connect(tmp_path / "new.sqlite") as file:
@@ -188,6 +189,107 @@ def test_a_damaged_or_newer_log_is_refused(tmp_path: Path) -> None:
         Decisions(tmp_path / "new.sqlite")
     with pytest.raises(SrjtError, match="cannot be opened"):
         Decisions(tmp_path / "no such folder" / "d.sqlite")
+
+
+def test_a_log_that_is_cut_off_anywhere_is_not_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "d.sqlite"
+    store = Decisions(path)
+    for n in range(40):
+        store.decide(f"s{n}" * 20, reviewer="anna", action="keep", grade="1", label="1", seen=0)
+    store.close()
+    whole = path.read_bytes()
+    for length in (0, 1, 99, 100, 4096, len(whole) // 2, len(whole) - 4096, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(SrjtError, match="decisions may have been lost: put a copy of it back, or delete"):
+            Decisions(path)
+        assert path.read_bytes() == whole[:length]
+        assert [file.name for file in tmp_path.iterdir()] == ["d.sqlite"]
+    path.write_bytes(whole)
+    assert len(Decisions(path).log()) == 40
+
+
+def test_a_log_without_its_main_file_is_not_begun_anew(tmp_path: Path) -> None:
+    path, log = tmp_path / "d.sqlite", tmp_path / "d.sqlite-wal"
+    store = Decisions(path)
+    store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
+    main, waiting = path.read_bytes(), log.read_bytes()  # as a kill would leave them
+    store.close()
+    log.write_bytes(waiting)
+    path.unlink()
+    with pytest.raises(SrjtError, match=r"is missing, but d\.sqlite-wal is there"):
+        Decisions(path)
+    path.touch()
+    with pytest.raises(SrjtError, match="is empty"):
+        Decisions(path)
+    assert log.read_bytes() == waiting
+    path.write_bytes(main)
+    assert [entry.id for entry in Decisions(path).log()] == ["x"]
+
+
+def test_another_database_is_not_taken_for_a_log(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "d.sqlite") as other:
+        other.execute("CREATE TABLE theirs (x)")
+    other.close()
+    with pytest.raises(SrjtError, match="holds no log of decisions"):
+        Decisions(tmp_path / "d.sqlite")
+
+
+# before the n-th thing that the program does to the folder, as Python's audit hooks tell it
+KILLED_EARLY = """
+import os, signal, sys
+from pathlib import Path
+from srjt.review.decisions import Decisions
+folder, left = Path(sys.argv[1]), [int(sys.argv[2])]
+def watch(event, arguments):
+    if event in ("open", "os.mkdir", "os.link", "os.rename", "os.remove", "os.rmdir", "sqlite3.connect") and any(
+        str(folder) in str(argument) for argument in arguments
+    ):
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(watch)
+Decisions(folder / "d.sqlite").close()
+"""
+
+
+def test_kill_9_while_it_is_begun_locks_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / "d.sqlite"
+    killed = 0
+    for step in range(20):
+        path.unlink(missing_ok=True)
+        ended = subprocess.run([sys.executable, "-c", KILLED_EARLY, str(tmp_path), str(step)], check=False)
+        assert not path.exists() or path.stat().st_size > 0
+        Decisions(path).close()
+        if ended.returncode == 0:
+            break
+        assert ended.returncode == -signal.SIGKILL
+        killed += 1
+    assert killed >= 4  # folder, file, link, opened
+
+
+def test_who_begins_at_the_same_moment_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "d.sqlite"
+    link, quicker = os.link, []
+
+    def late(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        quicker.append(Decisions(path))
+        quicker[0].decide("x", reviewer="ben", action="keep", grade="1", label="1", seen=0)
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    assert [entry.reviewer for entry in Decisions(path).log()] == ["ben"]
+    quicker[0].decide("y", reviewer="ben", action="keep", grade="1", label="1", seen=0)
+    assert len(Decisions(path).log()) == 2
+
+
+def test_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(source: Path, target: Path) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    Decisions(tmp_path / "d.sqlite").close()
+    assert [file.name for file in tmp_path.iterdir()] == ["d.sqlite"]
 
 
 def test_progress_by_hand(audit_folder: Path) -> None:

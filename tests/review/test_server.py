@@ -280,6 +280,15 @@ def test_what_the_page_is_told(unspoilt: Client) -> None:
     ]
 
 
+def test_who_has_no_name_can_be_seen_and_chosen(audit_folder: Path, tmp_path: Path) -> None:
+    audit = replace(read_audit(audit_folder), readers=["Ann", "", " "] * 5 + ["Ann"])
+    with running(audit, tmp_path / "d.sqlite") as client:
+        assert client.get("/api/audit")["readers"] == {
+            "names": ["Ann", "(not given)"],
+            "of": [0, 1, 1] * 5 + [0],
+        }
+
+
 def test_decide_look_and_undo(client: Client) -> None:
     audit = client.desk.audit
     other = (int(audit.labels[0]) + 1) % 4

@@ -96,3 +96,45 @@ def test_the_estimate_is_made_once_and_shared(
     assert "told to methods" not in shown
     monkeypatch.setattr(estimation, "estimate_noise", None)
     assert set(run(tmp_path / "study", config)[2].values()) == {"done"}
+
+
+def test_a_recipe_is_told_an_estimate_where_the_study_knows_the_rate(small: Small) -> None:
+    texts = ("sord", "co-teaching+ours", "srjt", "srjt:noise_rate=0.3", "co-teaching+ours:noise_rate=auto")
+    data = open_data(small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25))
+    told = {(c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in data.cells()}
+    injected = pytest.approx(0.4, abs=0.05)
+    assert [told[name, "", "quasi:0.4"] for name in texts[:3]] == [None, injected, "auto"]
+    assert [told[name, "", "none"] for name in texts[:3]] == [None, 0.25, "auto"]
+    for noise in ("quasi:0.4", "none"):
+        assert told["srjt", "noise_rate=0.3", noise] == 0.3
+        assert told["co-teaching+ours", "noise_rate=auto", noise] == "auto"
+    estimates = {data.estimate_name(c) for c in data.cells() if c.config.noise_rate == "auto"}
+    assert len(estimates) == 2  # one for each noise: a recipe's settings are no part of the warm-up
+    alone = small(methods=("srjt",), noises=("none",))  # nothing injected, nothing known
+    assert planned(alone)["srjt"].config.noise_rate == "auto"
+
+
+def test_known_and_estimated_rates_side_by_side(
+    small: Small, run: Callable[..., Any], tmp_path: Path
+) -> None:
+    config = small(methods=("sord", "co-teaching+ours", "srjt"), only_folds=(0,))
+    _, cells, outcome = run(tmp_path / "study", config)
+    assert set(outcome.values()) == {"done"}
+    folders = {cell.method.name: run_folder(tmp_path / "study", cell.key) for cell in cells}
+    settings = {
+        name: json.loads((folder / "run.json").read_text())["config"] for name, folder in folders.items()
+    }
+    assert [name for name, folder in folders.items() if (folder / "noise.json").exists()] == ["srjt"]
+    rate = json.loads((folders["srjt"] / "noise.json").read_text())["estimate"]["rate"]
+    assert settings["srjt"]["noise_rate"] in (
+        rate,
+        min(max(rate, 0.05), 0.4),
+    )  # the latter if not identifiable
+    assert settings["srjt"]["noise_rate"] != settings["co-teaching+ours"]["noise_rate"]
+    assert settings["srjt"]["balance"] > settings["sord"]["balance"] == 0
+    results = gather(tmp_path / "study")
+    page = study_page(results)
+    table = next(section for section in page.sections if section.slug == "noise").tables[0]
+    shown = {column.label: cell.text for column, cell in zip(table.columns, table.rows[0].cells, strict=True)}
+    assert shown["estimated"] == f"{rate:.3f}"
+    assert shown["told to methods"] == f"{settings['co-teaching+ours']['noise_rate']:.3f}"

@@ -169,3 +169,20 @@ def test_the_ratio_of_sizes_comes_from_the_splits() -> None:
     assert size_ratio(splits) == pytest.approx((2 / 6 + 3 / 5) / 2)
     with pytest.raises(SrjtError, match="every fold"):
         size_ratio(splits[(splits["fold"] == 0) | (splits["split"] != "train")])
+
+
+def test_a_recipe_is_no_baseline_but_compared_with_the_best_of_both() -> None:
+    table = scores(
+        {
+            "sord": by_fold(0.6, 0.7),
+            "jocor": by_fold(0.5, 0.5),
+            "jocor+ours": by_fold(0.6, 0.6),
+            "codis+ours": by_fold(0.7, 0.7),
+            "srjt": by_fold(0.9, 0.9),
+        }
+    )
+    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+    assert "srjt" not in set(found["against"])
+    mine = found[found["method"] == "srjt"].set_index("role")
+    assert mine["against"].to_dict() == {"best + Ours": "codis+ours", "best baseline": "sord"}
+    assert mine["difference"].tolist() == pytest.approx([0.2, 0.25])

@@ -42,8 +42,10 @@ def test_mistakes_in_methods(text: str, said: str) -> None:
 
 def test_all_is_every_method_once_in_order() -> None:
     names = [spec.name for spec in StudyConfig(methods=("jocor", "all", "garg")).method_specs()]
-    assert len(methods.names()) >= 14
-    assert names == ["jocor", *(name for name in methods.names() if name != "jocor")]
+    assert len(methods.plain_names()) >= 14
+    assert names == ["jocor", *(name for name in methods.plain_names() if name != "jocor")]
+    assert "srjt" not in names  # trained in its own way: to be asked for by name
+    assert StudyConfig(methods=("all", "srjt")).method_specs()[-1].name == "srjt"
     twice = StudyConfig(methods=("codis:update=soft,select=soft", "codis:select=soft,update=soft"))
     assert len(twice.method_specs()) == 1
 
@@ -73,7 +75,7 @@ def test_presets_carry_the_papers_settings() -> None:
         assert train.effective_milestones == (90, 120, 140)
         assert (train.image_size, train.crop) == (256, 224)
         assert preset.folds == 5
-        assert len(preset.method_specs()) == len(methods.names())
+        assert len(preset.method_specs()) == len(methods.plain_names())
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -146,3 +148,15 @@ def test_a_variant_may_have_training_settings_of_its_own() -> None:
         parse_method("sord:balance=2")
     with pytest.raises(SrjtError, match="option of sord"):
         parse_method("sord:seed=1")
+
+
+def test_a_variant_may_have_a_noise_rate_of_its_own() -> None:
+    rates = {text: parse_method(text).own_rate for text in (
+        "jocor", "jocor:noise_rate=auto", "cdr:noise_rate=0", "srjt", "srjt:noise_rate=0.3", "sord"
+    )}  # fmt: skip
+    assert list(rates.values()) == [None, "auto", 0, "auto", 0.3, None]
+    for nothing_to_tell in ("sord", "f-correction"):
+        with pytest.raises(SrjtError, match=f"Unknown option of {nothing_to_tell} 'noise_rate'"):
+            parse_method(f"{nothing_to_tell}:noise_rate=auto")
+    with pytest.raises(SrjtError, match="noise_rate lies in"):
+        parse_method("srjt:noise_rate=2")

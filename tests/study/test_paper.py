@@ -12,6 +12,7 @@ from srjt.study.paper import (
     DISPLAY_NAMES,
     display_name,
     host_of,
+    is_ours,
     paper_dataset,
     paper_order,
     paper_results,
@@ -132,8 +133,21 @@ def test_only_the_papers_presets_are_its_setting() -> None:
 
 
 def test_every_registered_method_of_the_paper_has_its_name() -> None:
-    shipped = [name for name in methods.names() if methods.entry(name).method.__module__.startswith("srjt.")]
+    shipped = [
+        name for name in methods.plain_names() if methods.entry(name).method.__module__.startswith("srjt.")
+    ]
     assert set(shipped) == set(DISPLAY_NAMES)
+
+
+def test_a_recipe_is_ours_but_not_the_papers() -> None:
+    assert [is_ours(name) for name in ("srjt", "jocor+ours", "jocor", "nobody's")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert display_name("srjt") == "srjt"
+    assert paper_order(["srjt", "codis+ours", "sord"]) == ["sord", "codis+ours", "srjt"]
 
 
 def test_names_and_order() -> None:

@@ -60,6 +60,29 @@ def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(last.split("\r")[-1].rstrip()) <= 80
 
 
+def test_epochs_with_names_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a log and on a terminal of 80 columns, where the longest name of an audit has room."""
+    from rich.console import Console
+
+    with PlainReporter(150, naming=lambda epoch: f"fold 2 of 5, epoch {epoch} of 30") as plain:
+        plain.finished_epoch(2, ROWS)
+    assert capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  test.acc 0.600  img/s 1234\n"
+    screen = io.StringIO()
+    monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
+    with TerminalReporter(150, "warm-up", naming=lambda epoch: f"fold 3 of 3, epoch {epoch} of 30") as bar:
+        bar.stepped(9, 1, 5)
+        bar.finished_epoch(10, [row for row in ROWS if row.split == "train"])
+        bar.progress.refresh()
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
+    assert re.fullmatch(
+        r"warm-up fold 3 of 3, epoch 10 of 30 [━╸╺ ]{12} +[0-9:-]+ loss 1\.500  img/s 1234", last
+    )
+    assert len(last) <= 80
+
+
 def test_which_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(reporter_for(3, quiet=True)) is SilentReporter
     assert type(reporter_for(3)) is PlainReporter  # pytest captures: no terminal

@@ -26,7 +26,7 @@ def export(
         list[Path] | None,
         typer.Option(
             metavar="IMAGES",
-            help="Images, folders or a CSV to check the file with; else a few embedded images.",
+            help="Images, folders or a CSV to check the file with; else a few synthetic images.",
         ),
     ] = None,
 ) -> None:

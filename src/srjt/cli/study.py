@@ -34,7 +34,7 @@ app = typer.Typer(
 @options.reads_a_source(without=("split_column",))
 def run(
     source: Annotated[
-        str | None, typer.Argument(help="As for srjt train, or 'synthetic' for embedded images.")
+        str | None, typer.Argument(help="As for srjt train, or 'synthetic': the embedded synthetic dataset.")
     ] = None,
     out: Annotated[
         Path, typer.Option(help="Folder of the study; what is done there is not repeated.")

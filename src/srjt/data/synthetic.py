@@ -1,4 +1,4 @@
-"""The embedded dataset: endoscopy-like images whose true severity is known. No download, no licence.
+"""The embedded synthetic dataset: endoscopy-like images whose true severity is known. No download, no licence.
 
 Every image has a continuous severity s in [0, C); its grade is ⌊s⌋, so that neighbouring grades are truly
 ambiguous near their boundary. The images of a patient are alike in severity and in appearance.

@@ -69,8 +69,8 @@ def export(
 
     format: by the suffix of ``path`` unless given (.onnx; .pt2: torch.export; .pt: TorchScript).
     samples: what the file is checked with before it is written, in the shape of the input; by default a few
-    images of the embedded dataset, or random features. A file whose probabilities differ from those of
-    ``run`` by more than 1e-4 is not written.
+    synthetic images, or random features. A file whose probabilities differ from those of ``run`` by more than
+    1e-4 is not written.
     """
     target = Path(path)
     chosen = settle_format(target, format)

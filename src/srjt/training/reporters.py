@@ -139,7 +139,7 @@ class TerminalReporter(SilentReporter):
         }  # beside the bar in 80 columns
         self.progress.update(self.task, completed=float(epoch), latest=_text(short), **self._where(epoch))
 
-    def _where(self, epoch: int) -> dict[str, str]:
+    def _where(self, epoch: int) -> dict[str, Any]:
         """A number behind the bar; a name, which is longer, before it."""
         if self.naming is None:
             return {"done": f"{epoch}/{self.epochs}"}

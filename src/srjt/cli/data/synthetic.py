@@ -1,4 +1,4 @@
-"""``srjt data synthetic``: write the embedded dataset to a folder."""
+"""``srjt data synthetic``: write the embedded synthetic dataset to a folder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def synthetic(
     grades: int = typer.Option(4, help="Number of grades, 2 to 10."),
     seed: int = typer.Option(0, help="Same seed, same bytes."),
 ) -> None:
-    """Make endoscopy-like images whose true severity is known.
+    """Write the embedded synthetic dataset: images of known true severity.
 
-    Writes PNG files and labels.csv (image, grade, patient, severity).
+    Endoscopy-like PNG files and labels.csv (image, grade, patient, severity).
     Neighbouring grades are truly ambiguous near their boundary, patients
     differ in appearance and severity, and severe grades are rare.
     """
