@@ -3,29 +3,31 @@
     python benchmarks/evidence/predictions.py STUDY --out predictions
 
 writes one .npz per run: true grades (N,), patients (N,), and probabilities (V, K, N, C) of K networks for V views
-of each image: the centre crop, its mirror image, and the four crops towards the corners with their mirror images.
+of each image: the centre crop, its mirror image, and the four crops at the corners with their mirror images.
 Differences between two runs of a fold can then be resampled by patient. A second call makes only what is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from srjt.data.augment import view_crops
 from srjt.data.store import open_store
 from srjt.study.folder import cell_status, read_study, run_folder, study_config
 from srjt.study.source import open_data
 from srjt.training.trained import load_run
 
 
-def views(pixels: np.ndarray, *, shift: int) -> list[np.ndarray]:
-    """(N, H, W, 3) moved, so that the centre crop shows another part; each plain and mirrored."""
-    moved = [pixels] + [
-        np.roll(pixels, (down, right), axis=(1, 2)) for down in (-shift, shift) for right in (-shift, shift)
-    ]
-    return [way for one in moved for way in (one, one[:, :, ::-1])]
+def views(pixels: np.ndarray, *, crop: int) -> Iterator[np.ndarray]:
+    """(N, H, W, 3) → the ten views of each, (N, crop, crop, 3), of which the network's centre crop is all."""
+    for view in view_crops(10, margin=pixels.shape[1] - crop):
+        (down, right), mirrored = view.offsets[0].tolist(), bool(view.flips)
+        cut = pixels[:, down : down + crop, right : right + crop]
+        yield np.ascontiguousarray(cut[:, :, ::-1] if mirrored else cut)
 
 
 def main() -> None:
@@ -45,11 +47,8 @@ def main() -> None:
         run = load_run(run_folder(given.study, known["key"]))
         rows = data.splits[int(known["fold"])].test
         pixels = open_store(data.manifest, size=run.config.image_size, resize=run.config.resize).pixels
-        shift = (run.config.image_size - run.config.crop) // 2
         seen = np.asarray(pixels[rows])
-        probabilities = np.stack(
-            [run.probabilities(np.ascontiguousarray(view))[0] for view in views(seen, shift=shift)]
-        )
+        probabilities = np.stack([run.probabilities(view)[0] for view in views(seen, crop=run.config.crop)])
         truth = data.manifest.labels if data.manifest.true_labels is None else data.manifest.true_labels
         owners = np.array(data.manifest.patients or data.manifest.ids)
         np.savez_compressed(
