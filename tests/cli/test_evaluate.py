@@ -32,6 +32,18 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
     assert found["by_patient"] is True
 
 
+def test_views(command: Srjt, finished: Path, labelled: Path) -> None:
+    code, out, err = command("evaluate", finished, labelled, "--views", "10", "--out", "found.json")
+    assert (code, err) == (0, "")
+    assert "120 images, 10 views of each, judged by their true grades." in out
+    found = json.loads(Path("found.json").read_text())
+    assert found["views"] == 10
+    assert command("predict", finished, labelled, "--views", "10")[0] == 0
+    predicted = pd.read_csv("predictions.csv")["grade"]
+    true = pd.read_csv(labelled)["true_grade"]
+    assert found["intervals"]["mae"]["value"] == pytest.approx((predicted - true).abs().mean())
+
+
 def test_samples_that_were_learnt_from_are_spoken_of(command: Srjt, finished: Path, labelled: Path) -> None:
     table = pd.read_csv(labelled)
     learnt = int((table["split"] == "train").sum())
@@ -62,7 +74,11 @@ def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: P
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--network", "one"], "Unknown network 'one'"), (["--decode", "mean"], "Unknown decoding 'mean'")],
+    [
+        (["--network", "one"], "Unknown network 'one'"),
+        (["--decode", "mean"], "Unknown decoding 'mean'"),
+        (["--views", "4"], "views is 1 (the centre crop), 2"),
+    ],
 )
 def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:
     code, _, err = command("evaluate", finished, labelled, *arguments)

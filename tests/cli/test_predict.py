@@ -56,6 +56,17 @@ def test_each_network_and_each_decoding(command: Srjt, finished: Path, labelled:
     assert (table["grade"].astype(int) - table["expected_grade"]).abs().max() <= 0.5 + 1e-4
 
 
+def test_views(command: Srjt, finished: Path, labelled: Path) -> None:
+    assert command("predict", finished, labelled, "--out", "one.csv")[0] == 0
+    for views in (1, 2, 10):
+        code, out, err = command(
+            "predict", finished, labelled, "--views", views, "--out", "many.csv", "--force"
+        )
+        assert (code, err) == (0, "")
+        assert out.startswith("120 images: " if views == 1 else f"120 images, {views} views of each: ")
+        assert read("many.csv").equals(read("one.csv")) == (views == 1)
+
+
 def test_an_existing_file_is_overwritten_only_when_told_to(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
@@ -89,6 +100,7 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
     [
         (["--network", "3"], "Unknown network '3'"),
         (["--decode", "mode"], "Unknown decoding 'mode'"),
+        (["--views", "3"], "views is 1 (the centre crop), 2"),
         (["--out", "/proc/x/y.csv"], "/proc/x/y.csv cannot be written"),
         (["--on-bad-image", "ignore"], "Unknown choice for bad images"),
     ],

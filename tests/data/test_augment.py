@@ -13,11 +13,13 @@ from torch import Tensor
 from srjt.data.augment import (
     IMAGENET_MEAN,
     IMAGENET_STD,
+    Crops,
     centre_crops,
     crop_and_flip,
     draw_crops,
     gather_crops,
     normalise,
+    view_crops,
 )
 
 
@@ -124,6 +126,27 @@ def test_centre() -> None:
     crops = centre_crops(2, margin=32)
     assert crops.offsets.tolist() == [[16, 16], [16, 16]]
     assert crops.flips.tolist() == [False, False]
+
+
+def test_views_are_the_centre_and_the_corners_each_plain_and_mirrored() -> None:
+    size, margin = 4, 3  # odd: the centre lies nearer to the upper left
+    image = random_pixels(1, size + margin, size + margin, 3)
+    seen = [crop_and_flip(image, v.offsets, v.flips, size=size)[0] for v in view_crops(10, margin=margin)]
+    places = [(1, 1), (0, 0), (0, 3), (3, 0), (3, 3)]
+    expected = [by_definition(image[0], y, x, f, size) for y, x in places for f in (False, True)]
+    assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("views", "mirror", "count"), [(1, True, 1), (1, False, 1), (2, True, 2), (10, False, 5)]
+)
+def test_fewer_views_are_among_the_ten(views: int, mirror: bool, count: int) -> None:
+    def plain(crops: list[Crops]) -> list[tuple[list[int], bool]]:
+        return [(crop.offsets[0].tolist(), bool(crop.flips)) for crop in crops]
+
+    ten = plain(view_crops(10, margin=32))
+    fewer = plain(view_crops(views, margin=32, mirror=mirror))
+    assert fewer == [view for view in ten if mirror or not view[1]][:count]
 
 
 def test_memory_is_channels_last_from_crop_to_network() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from math import log
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -51,6 +52,14 @@ def test_crossing_thresholds_are_clamped_and_renormalised() -> None:
     logits = torch.logit(torch.tensor([[[0.5, 0.7, 0.2]]], dtype=torch.float64))
     expected = [0.5 / 1.2, 0.0, 0.5 / 1.2, 0.2 / 1.2]
     assert create().probabilities(logits)[0, 0].tolist() == pytest.approx(expected)
+
+
+@given(arrays("float64", (3,), elements=st.floats(-8, 8)))
+def test_ordered_thresholds_decide_the_same_through_probabilities(raw: np.ndarray) -> None:
+    logits = torch.from_numpy(np.sort(raw)[::-1].copy())[None, None]
+    if logits.abs().min() > 1e-6:  # else Pr(grade > k) is ½ up to rounding
+        method = create()
+        assert torch.equal(method.grades_of(method.probabilities(logits)), method.grades(logits))
 
 
 def test_a_sigmoid_of_exactly_one_half_is_not_above_one_half() -> None:

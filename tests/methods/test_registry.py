@@ -91,6 +91,7 @@ def test_grades_are_the_most_likely_ones(name: str) -> None:
     method = make(name)
     logits = torch.randn(method.networks, 50, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(method.grades(logits), method.probabilities(logits).argmax(dim=-1))
+    assert torch.equal(method.grades(logits), method.grades_of(method.probabilities(logits)))
     torch.testing.assert_close(method.probabilities(logits), logits.softmax(-1))
 
 

@@ -88,7 +88,7 @@ def trained(data: Any, method: str) -> Fitted:
         folder=None,
         reporter=SilentReporter(),
         process=Process(),
-    )
+    ).for_data(features=False)
 
 
 def assert_equal(run: Fitted, networks: list[nn.Module]) -> None:

@@ -23,6 +23,7 @@ def evaluate(
             metavar="argmax|median|expected", help="Most likely; least absolute error; rounded mean."
         ),
     ] = "argmax",
+    views: options.Views = 1,
     side: Annotated[
         str | None,
         typer.Option(metavar="train|validation|test", help="Judge this side only. With --fold: test."),
@@ -57,6 +58,7 @@ def evaluate(
 
     check_choices(network, decode)
     trained = load_run(run, device=device)
+    trained.views(views)  # an error if there are none
     reading = read(source, grades=list(trained.grades), **how)
     manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if side is not None or fold is not None or splits is not None:
@@ -74,8 +76,9 @@ def evaluate(
             raise SrjtError(f"There is nobody on the {side} side.")
     with options.decoding_bar() as decoded:
         found = assess(
-            trained, manifest, network=network, decoding=decode, on_bad_image=on_bad_image, progress=decoded
-        )
+            trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,
+            progress=decoded,
+        )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with options.writing(out):
@@ -83,7 +86,8 @@ def evaluate(
 
     console = Console()
     what = "rows of features" if manifest.are_features else "images"
-    console.print(f"{found.samples:,} {what}, judged by their {found.judged_by}.")
+    seen = f", {found.views} views of each" if found.views > 1 else ""
+    console.print(f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}.")
     if not found.by_patient:
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"

@@ -28,6 +28,7 @@ def predict(
             metavar="argmax|median|expected", help="Most likely; least absolute error; rounded mean."
         ),
     ] = "argmax",
+    views: options.Views = 1,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
     on_bad_image: options.OnBadImage = "error",
     skipped: Annotated[Path, typer.Option(help="CSV list of the unreadable images.")] = Path("skipped.csv"),
@@ -46,6 +47,7 @@ def predict(
     if out.is_file() and not force:  # known before an hour is spent
         raise SrjtError(f"{out} exists already: give another file, or --force to overwrite it.")
     trained = load_run(run, device=device)
+    trained.views(views)  # an error if there are none
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
             raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
@@ -66,6 +68,7 @@ def predict(
             manifest,
             network=network,  # type: ignore[arg-type]
             decoding=decode,  # type: ignore[arg-type]
+            views=views,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             progress=decoded,
         )
@@ -78,6 +81,8 @@ def predict(
     counts = table["grade"].value_counts()
     shares = ", ".join(f"{counts.get(name, 0):,} × {name}" for name in trained.grades)
     what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
+    if table.attrs["views"] > 1:
+        what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.")
     if left_out := table.attrs["skipped"]:
         from srjt.data import Problem, write_problems

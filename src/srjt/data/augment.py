@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from srjt.errors import SrjtError
+
 __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
@@ -21,6 +23,7 @@ __all__ = [
     "draw_crops",
     "gather_crops",
     "normalise",
+    "view_crops",
 ]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -54,6 +57,37 @@ def draw_crops(shape: tuple[int, ...], *, margin: int, generator: torch.Generato
 def centre_crops(n: int, margin: int) -> Crops:
     """The evaluation's crops: the middle of each of ``n`` images, unflipped."""
     return Crops(offsets=torch.full((n, 2), margin // 2), flips=torch.zeros(n, dtype=torch.bool))
+
+
+def view_crops(views: int, *, margin: int, mirror: bool = True) -> list[Crops]:
+    """The views of an image that a prediction may be averaged over, each as the crop of one image: offsets (1, 2),
+    flips (1,).
+
+    views: 1, the centre crop; 2, and its mirror image; 10, the centre and the four corners of the stored image, each
+    plain and mirrored. The first ones are the same in all three. mirror=False, for networks that never saw a mirror
+    image: then 2 is an error, and 10 gives the five plain views.
+    """
+    if views not in (1, 2, 10):
+        raise SrjtError(
+            "views is 1 (the centre crop), 2 (and its mirror image) or 10 (the centre and the four corners, each "
+            f"plain and mirrored); got {views}."
+        )
+    if views == 2 and not mirror:
+        raise SrjtError(
+            "Networks that were trained without mirror images (flip=false) are not shown any: use 1 view, or 10, "
+            "which are then the five plain ones."
+        )
+    if views == 10 and margin < 1:
+        raise SrjtError(
+            "The crop is the whole image, so that its corners show nothing new: use "
+            f"{'1 view or 2' if mirror else '1 view'}, not 10."
+        )
+    centre = centre_crops(1, margin=margin)
+    places = [centre.offsets]
+    if views == 10:
+        places += [torch.tensor([[down, right]]) for down in (0, margin) for right in (0, margin)]
+    ways = [centre.flips, ~centre.flips] if views > 1 and mirror else [centre.flips]
+    return [Crops(offsets=place, flips=way) for place in places for way in ways]
 
 
 def crop_and_flip(pixels_BHWC: Tensor, offsets: Tensor, flips: Tensor, *, size: int) -> Tensor:

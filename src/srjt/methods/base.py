@@ -94,6 +94,10 @@ class Method(ABC):
         """(K, B, C) logits → (K, B) predicted grades."""
         return decoding.most_likely_grade(logits)
 
+    def grades_of(self, probabilities: Tensor) -> Tensor:
+        """(K, B, C) probabilities, averaged over views of a sample, → (K, B) grades, by the rule of ``grades``."""
+        return decoding.most_likely_grade(probabilities)
+
     # -------------------------------------------------------------- housekeeping
 
     def to(self: Self, device: torch.device | str) -> Self:

@@ -14,6 +14,7 @@ from srjt.errors import SrjtError
 from srjt.methods.base import SingleNetwork
 from srjt.methods.registry import register
 from srjt.ordinal import losses
+from srjt.ordinal.decoding import median_grade
 from srjt.ordinal.noise import ILL_CONDITIONED
 
 
@@ -72,3 +73,7 @@ class Garg(SingleNetwork):
     def grades(self, logits: Tensor) -> Tensor:
         """The number of thresholds that are passed: sigmoids above ½."""
         return (logits > 0).sum(dim=-1)
+
+    def grades_of(self, probabilities: Tensor) -> Tensor:
+        """The number of thresholds k with Pr(grade > k) above ½, which is the lower median."""
+        return median_grade(probabilities)

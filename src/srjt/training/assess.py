@@ -30,6 +30,7 @@ class Assessment:
     samples: int
     judged_by: str  # "true grades" or "given grades"
     by_patient: bool  # whether intervals resample patients
+    views: int  # of each sample, over which the probabilities are averaged
     intervals: dict[str, Interval]
     confusion: list[list[int]]  # rows: true grade
     calibration_error: float
@@ -49,13 +50,18 @@ def assess(
     *,
     network: str = "ensemble",
     decoding: str = "argmax",
+    views: int = 1,
     on_bad_image: str = "error",
     resamples: int = 1000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Assessment:
-    """Judge ``run`` on ``data``: by the true grades where they are known, else by the given ones."""
+    """Judge ``run`` on ``data``: by the true grades where they are known, else by the given ones.
+
+    views: as for ``predict``.
+    """
     check_choices(network, decoding)
     run.check_made(data.made)
+    shown = run.views(views)  # an error before any image is read
     store = open_store(
         data,
         size=run.config.image_size,
@@ -64,7 +70,7 @@ def assess(
         progress=progress,
     )
     manifest = store.manifest
-    probabilities, grades = run.probabilities(store.pixels)
+    probabilities, grades = run.probabilities(store.pixels, views=views)
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)  # type: ignore[arg-type]
     place = {name: c for c, name in enumerate(run.grades)}
     predicted = np.array([place[name] for name in table["grade"]], dtype=np.int64)
@@ -76,6 +82,7 @@ def assess(
         samples=len(manifest),
         judged_by="given grades" if truth is None else "true grades",
         by_patient=manifest.patients is not None,
+        views=len(shown),
         intervals=bootstrap_metrics(
             labels, predicted, num_classes=classes, groups=manifest.patients, resamples=resamples
         ),

@@ -13,6 +13,10 @@ from srjt.training.config import TrainConfig
 
 __all__ = ["amp_dtype", "choose_device", "device_name", "settled"]
 
+# Images. Trying kernels for all layers of an EfficientNet-Lite0 took 20 to 33 seconds on an H200, in each process
+# anew, and made it no faster than cuDNN's own choice: a study of short runs spent half its time on it.
+TRIALS_PAY = 500_000
+
 
 def choose_device(wanted: str | None = None) -> torch.device:
     """The device asked for, or the GPU of this process if there is one, or the CPU."""
@@ -49,15 +53,18 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
 
 
 @contextlib.contextmanager
-def settled(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """The process-wide switches that the configuration asks for, for as long as the body runs."""
+def settled(config: TrainConfig, device: torch.device, *, work: int) -> Iterator[None]:
+    """The process-wide switches that the configuration asks for, for as long as the body runs.
+
+    work: images of the whole training, by which it is judged whether trying cuDNN's kernels pays.
+    """
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = (cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
     strict = torch.are_deterministic_algorithms_enabled()
     if device.type == "cuda":
         torch.cuda.set_device(device)
         cuda.allow_tf32 = cudnn.allow_tf32 = config.precision != "fp32"
-        cudnn.benchmark = not config.deterministic  # never both
+        cudnn.benchmark = work >= TRIALS_PAY and not config.deterministic  # never both
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         cudnn.deterministic = True

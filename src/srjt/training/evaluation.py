@@ -13,7 +13,7 @@ from srjt.methods import Method
 from srjt.ordinal.decoding import most_likely_grade
 from srjt.ordinal.metrics import confusion_matrix, summary
 from srjt.training.committee import Committee
-from srjt.training.inputs import Preprocess, centre_batches
+from srjt.training.inputs import CENTRE, Preprocess, Views, view_batches
 from srjt.training.metrics_log import MetricRow
 
 __all__ = ["confusions", "metric_rows", "predict_probabilities"]
@@ -28,14 +28,21 @@ def _logits(
     preprocess: Preprocess,
     batch_size: int,
     amp: torch.dtype | None,
-) -> Iterator[tuple[Tensor, slice]]:
+    views: Views = CENTRE,
+) -> Iterator[tuple[list[Tensor], slice]]:
+    """For each batch of rows the logits (K, B, C) of each view, and which of the rows they are for."""
     training = networks.training
     networks.eval()
     try:
-        for x, part in centre_batches(feed, rows, preprocess=preprocess, batch_size=batch_size):
-            with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
-                logits = networks(x)[:, : part.stop - part.start]
-            yield logits if logits.dtype == torch.float64 else logits.float(), part
+        for images, part in view_batches(
+            feed, rows, preprocess=preprocess, batch_size=batch_size, views=views
+        ):
+            by_view = []
+            for x in images:
+                with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
+                    logits = networks(x)[:, : part.stop - part.start]
+                by_view.append(logits if logits.dtype == torch.float64 else logits.float())
+            yield by_view, part
     finally:
         networks.train(training)
 
@@ -55,7 +62,9 @@ def confusions(
     network, then their ensemble (the mean of their probabilities). Nothing waits for the device."""
     shape = (method.networks + 1, method.num_classes, method.num_classes)
     total = torch.zeros(shape, dtype=torch.int64, device=labels.device)
-    for logits, part in _logits(networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp):
+    for (logits,), part in _logits(
+        networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp
+    ):
         ensemble = most_likely_grade(method.probabilities(logits).mean(dim=0))
         predicted = torch.cat([method.grades(logits), ensemble[None]])
         total += torch.stack(
@@ -87,10 +96,18 @@ def predict_probabilities(
     preprocess: Preprocess,
     batch_size: int,
     amp: torch.dtype | None,
+    views: Views = CENTRE,
 ) -> tuple[Tensor, Tensor]:
-    """(K, N, C) probabilities and (K, N) grades of each network, on the CPU."""
+    """(K, N, C) probabilities and (K, N) grades of each network, on the CPU.
+
+    Of several views the probabilities are averaged, and the grades follow from the averages.
+    """
     probabilities, grades = [], []
-    for logits, _ in _logits(networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp):
-        probabilities.append(method.probabilities(logits).cpu())
-        grades.append(method.grades(logits).cpu())
+    for by_view, _ in _logits(
+        networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp, views=views
+    ):
+        mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
+        decided = method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean)
+        probabilities.append(mean.cpu())
+        grades.append(decided.cpu())
     return torch.cat(probabilities, dim=1), torch.cat(grades, dim=1)

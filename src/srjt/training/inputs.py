@@ -1,22 +1,35 @@
-"""From the store to what a network sees: batches of one epoch, and centre crops for evaluation."""
+"""From the store to what a network sees: batches of one epoch, and crops for evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
-from srjt.data.augment import centre_crops, crop_and_flip, gather_crops, normalise
+from srjt.data.augment import Crops, centre_crops, crop_and_flip, gather_crops, normalise
 from srjt.data.feed import Feed
 from srjt.methods import Method
 from srjt.training.randomness import Plan
 
-__all__ = ["Batch", "Preprocess", "TrainingSet", "centre_batches", "plan_buffers", "train_batches"]
+__all__ = [
+    "CENTRE",
+    "Batch",
+    "Preprocess",
+    "TrainingSet",
+    "Views",
+    "centre_batches",
+    "plan_buffers",
+    "train_batches",
+    "view_batches",
+]
 
 Transform = Callable[[Tensor], Tensor]
+Views: TypeAlias = Sequence[Crops | None]  # of each image, as view_crops gives them; None: as it is evaluated
+CENTRE: Views = (None,)
 ROUND = 64  # evaluation batches are multiples of it: sides of similar size share a shape
 
 
@@ -40,13 +53,14 @@ class Preprocess:
             return self.train_transform(pixels.permute(0, 3, 1, 2))
         return self._cut(pixels, offsets, flips)
 
-    def evaluate(self, pixels: Tensor) -> Tensor:
+    def evaluate(self, pixels: Tensor, view: Crops | None = None) -> Tensor:
+        """view: one of ``view_crops``, the same for all images; None: the centre, or one's own transform."""
         if pixels.ndim == 2:
             return pixels
-        if self.eval_transform is not None:
+        if view is None and self.eval_transform is not None:
             return self.eval_transform(pixels.permute(0, 3, 1, 2))
-        centre = centre_crops(len(pixels), margin=pixels.shape[1] - self.crop)
-        return self._cut(pixels, centre.offsets.to(pixels.device), centre.flips.to(pixels.device))
+        one = (view or centre_crops(1, margin=pixels.shape[1] - self.crop)).to(pixels.device)
+        return self._cut(pixels, one.offsets.expand(len(pixels), 2), one.flips.expand(len(pixels)))
 
     def _cut(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         images = crop_and_flip(pixels, offsets, flips, size=self.crop)  # channels last, as they are stored
@@ -124,7 +138,16 @@ def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
 def centre_batches(
     feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int
 ) -> Iterator[tuple[Tensor, slice]]:
-    """Evaluation batches over store rows (N,): float images, and the part of ``rows`` they are for.
+    """Evaluation batches over store rows (N,): float images, and the part of ``rows`` they are for."""
+    for (images,), part in view_batches(feed, rows, preprocess=preprocess, batch_size=batch_size):
+        yield images, part
+
+
+def view_batches(
+    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, views: Views = CENTRE
+) -> Iterator[tuple[Iterator[Tensor], slice]]:
+    """As ``centre_batches``, but each batch as an iterator over its views, which are made one at a time: ten views
+    take no more memory than one.
 
     All batches have one size, so that a network is compiled (and cuDNN tuned) for it once: the last one is
     filled up with repetitions, which the caller cuts off. The size divides N well, to repeat few.
@@ -135,4 +158,5 @@ def centre_batches(
     size = min(batch_size, -(-even // ROUND) * ROUND) if samples >= ROUND else samples
     padded = torch.cat([rows, rows[-1:].expand(max(steps * size - samples, 0))])
     for step, pixels in enumerate(feed.batches(padded.view(steps, size))):
-        yield preprocess.evaluate(pixels), slice(step * size, min((step + 1) * size, samples))
+        images = map(partial(preprocess.evaluate, pixels), views)
+        yield images, slice(step * size, min((step + 1) * size, samples))

@@ -34,18 +34,24 @@ def predict(
     *,
     network: WhichNetwork = "ensemble",
     decoding: Decoding = "argmax",
+    views: int = 1,
     on_bad_image: OnBadImage = "error",
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """Predictions for every image of ``data`` (its grades are not looked at)."""
+    """Predictions for every image of ``data`` (its grades are not looked at).
+
+    views: 1, the centre crop; 2, the mean with its mirror image; 10, with the four corners, each plain and mirrored.
+    """
     config = run.config
     run.check_made(data.made)
+    shown = run.views(views)  # an error before any image is read
     store = open_store(
         data, size=config.image_size, resize=config.resize, on_bad_image=on_bad_image, progress=progress
     )
-    probabilities, grades = run.probabilities(store.pixels)
+    probabilities, grades = run.probabilities(store.pixels, views=views)
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
+    table.attrs["views"] = len(shown)
     table.attrs["skipped"] = store.skipped  # (image, reason) of what could not be read
     return table
 

@@ -163,7 +163,7 @@ def train(
     }
     with (
         held(folder if process.leads else None),
-        settled(config, chosen),
+        settled(config, chosen, work=len(parts.train) * config.epochs),
         applied(facts.cpu, committee),
         torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
     ):

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from srjt import methods, networks
+from srjt.data.augment import view_crops
 from srjt.data.features import as_features
 from srjt.data.feed import Samples, open_feed
 from srjt.errors import SrjtError
@@ -25,7 +26,7 @@ from srjt.training.cpu_tuning import CpuSetting, applied, channels_last
 from srjt.training.devices import amp_dtype, choose_device
 from srjt.training.evaluation import predict_probabilities
 from srjt.training.folder import RunFacts, read_facts
-from srjt.training.inputs import Preprocess, Transform
+from srjt.training.inputs import CENTRE, Preprocess, Transform, Views
 from srjt.training.randomness import subseed
 
 __all__ = ["Trained", "build_committee", "build_method", "load_run"]
@@ -51,10 +52,17 @@ class Trained:
     history: pd.DataFrame = field(default_factory=pd.DataFrame)  # one row per training sample
     skipped: tuple[tuple[str, str], ...] = ()  # (id, reason) of images that could not be read
 
-    def probabilities(self, pixels: Samples) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def probabilities(
+        self, pixels: Samples, *, views: int = 1
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """uint8 images (N, H, W, 3) of the store's size, or features (N, F) → (K, N, C) probabilities and (K, N)
-        grades, by network."""
+        grades, by network.
+
+        views: 1, the centre crop; 2 or 10, the mean of each network's probabilities over as many views of an image,
+        as ``view_crops`` describes them.
+        """
         self._check(pixels)
+        shown = self.views(views, size=pixels.shape[1])
         if pixels.ndim == 2:
             pixels = as_features(pixels)
         feed = open_feed(pixels, device=self.device, share=self.config.memory_share)
@@ -67,8 +75,21 @@ class Trained:
                 preprocess=self.preprocess,
                 batch_size=self.config.eval_batch_size,
                 amp=amp_dtype(self.config, self.device),
+                views=shown,
             )
         return probabilities.numpy(), grades.numpy()
+
+    def views(self, count: int = 1, *, size: int | None = None) -> Views:
+        """What is shown of each image of this size (None: the run's): five views instead of ten if it was trained
+        without mirror images. An error if there are no such views."""
+        if count == 1:
+            return CENTRE
+        if len(self.in_shape) == 1:
+            raise SrjtError(f"This run was trained on features, which have no views: use 1, not {count}.")
+        if self.preprocess.eval_transform is not None:
+            raise SrjtError(f"An eval_transform of one's own shows one view of an image: use 1, not {count}.")
+        margin = (size or self.config.image_size) - self.config.crop
+        return view_crops(count, margin=margin, mirror=self.config.flip)
 
     def check_made(self, made: str) -> None:
         """Refuse features made in another way, where both ways are known: numbers alone would not tell."""

@@ -25,6 +25,7 @@ __all__ = [
     "OnBadImage",
     "Skipped",
     "Source",
+    "Views",
     "decoding_bar",
     "grade_table",
     "passing_bar",
@@ -104,6 +105,14 @@ OnBadImage = Annotated[
     str,
     typer.Option(
         metavar="error|skip", help="Stop at unusable samples, or leave them out and list them in a CSV."
+    ),
+]
+Views = Annotated[
+    int,
+    typer.Option(
+        metavar="1|2|10",
+        help="Views of each image to average: the centre crop; and its mirror image; and the four corners, mirrored "
+        "too. Without mirror images (2 is an error, 10 means 5) for a run with flip=false.",
     ),
 ]
 Skipped = Annotated[Path, typer.Option(help="CSV list of the unusable samples.")]
