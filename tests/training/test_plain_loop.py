@@ -36,7 +36,7 @@ def first_committee(method: str) -> tuple[TrainConfig, Committee]:
     config = TrainConfig(
         method_options=options, method=method, noise_rate=NOISE, network="tiny", image_size=SIZE, crop=CROP,
         epochs=EPOCHS, batch_size=BATCH, learning_rate=1e-3,
-    )  # fmt: skip
+    ).for_data(features=False)  # fmt: skip
     committee = build_committee(config, build_method(config, num_classes=4), in_shape=(3, CROP, CROP))
     return config, committee.double()
 
@@ -88,7 +88,7 @@ def trained(data: Any, method: str) -> Fitted:
         folder=None,
         reporter=SilentReporter(),
         process=Process(),
-    ).for_data(features=False)
+    )
 
 
 def assert_equal(run: Fitted, networks: list[nn.Module]) -> None:
