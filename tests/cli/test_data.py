@@ -202,7 +202,7 @@ def test_test_labels_stay_clean_unless_told(srjt: Run, labels: Path) -> None:
     assert code == 0
     assert "The 20 labels for test stay clean." in out
     assert wrong("test") == 0 < wrong("train")
-    srjt("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv", "--include-test")
+    srjt("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv", "--include-test", "--force")
     assert wrong("test") > 0
 
 

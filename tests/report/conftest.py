@@ -28,7 +28,8 @@ def make_study(
     statuses: dict[str, str] | None = None,
     **facts: Any,
 ) -> StudyResults:
-    """statuses: key → status of runs that are not done; keys are "method noise fold"."""
+    """methods: with their variants, as on the command line. statuses: key → status of runs that are not done; keys
+    are "method noise fold"."""
     rng = np.random.default_rng(0)
     counts = np.array([3060, 1800, 740, 400, 210, 90, 50][: len(grades)])
     metrics, scores, runs, noise_rows, confusions = [], [], [], [], {}
@@ -54,9 +55,10 @@ def make_study(
                     "matrix": None if matrix is None else matrix.tolist(),
                 }
             )
-            for place, method in enumerate(methods):
-                key = f"{method} {noise} {fold}"
-                cell = dict(zip(CELL, (key, method, "", noise, fold, 0), strict=True))
+            for place, given in enumerate(methods):
+                key = f"{given} {noise} {fold}"
+                method, _, variant = given.partition(":")
+                cell = dict(zip(CELL, (key, method, variant, noise, fold, 0), strict=True))
                 status = (statuses or {}).get(key, "done")
                 error = (
                     "Traceback (most recent call last):\n  RuntimeError: <b>boom</b>"
@@ -72,7 +74,7 @@ def make_study(
                     }
                 )
                 reached = {"done": epochs, "running": epochs // 2}.get(status, 0)
-                ours, joint = method.endswith("+ours"), place >= 8 or method.startswith("co")
+                ours, joint = method.endswith("+ours"), place >= 8 or method.startswith(("co", "jocor"))
                 top = (
                     0.80
                     - rate * (0.35 - 0.1 * joint - 0.1 * ours)
@@ -128,7 +130,7 @@ def make_study(
             "patients": 564,
             "folds": folds,
             "seeds": [0],
-            "methods": list(methods),
+            "methods": [method.partition(":")[0] for method in methods],
             "noises": list(noises),
             "config": {"network": "tiny", "epochs": epochs, "batch_size": 64, "learning_rate": 1e-4},
             "preset": None,

@@ -33,6 +33,7 @@ def evaluate(
     split_seed: Annotated[int, typer.Option(help="Likewise.")] = 0,
     splits: Annotated[Path | None, typer.Option(help="Folds from a file of srjt data split.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write everything to a JSON file as well.")] = None,
+    force: options.Force = False,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -57,6 +58,7 @@ def evaluate(
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
+    options.spare(out, force=force)
     trained = load_run(run, device=device)
     trained.views(views)  # an error if there are none
     reading = read(source, grades=list(trained.grades), **how)

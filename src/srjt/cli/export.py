@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("model.onnx"),
+    force: options.Force = False,
     format: Annotated[
         str | None,
         typer.Option(metavar="onnx|torch.export|torchscript", help="Else by the file's suffix."),
@@ -42,6 +43,7 @@ def export(
     from srjt.training.trained import load_run
 
     chosen = settle_format(out, format)
+    options.spare(out, force=force)
     if read_facts(run).own_network:
         raise SrjtError(
             f"{run} was trained with a network of your own, which only Python knows: "

@@ -17,6 +17,7 @@ from srjt.errors import SrjtError
 def features(
     source: options.Source,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write them.")] = Path("features.npz"),
+    force: options.Force = False,
     backbone: Annotated[
         str, typer.Option(metavar="NAME", help="resnet18, densenet121, timm:NAME, …")
     ] = "resnet18",
@@ -53,6 +54,7 @@ def features(
 
     if out.suffix != ".npz":
         raise SrjtError(f"Features are written as an .npz file; --out {out} ends in something else.")
+    options.spare(out, force=force)
     reading = read(source, **how)
     manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     with options.writing(out):

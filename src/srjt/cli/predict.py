@@ -18,7 +18,7 @@ def predict(
         list[Path], typer.Argument(metavar="IMAGES", help="Image files, folders, or a CSV; or features.")
     ],
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+    force: options.Force = False,
     network: Annotated[
         str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
     ] = "ensemble",
@@ -44,8 +44,7 @@ def predict(
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
-    if out.is_file() and not force:  # known before an hour is spent
-        raise SrjtError(f"{out} exists already: give another file, or --force to overwrite it.")
+    options.spare(out, force=force)
     trained = load_run(run, device=device)
     trained.views(views)  # an error if there are none
     if len(trained.in_shape) == 1:

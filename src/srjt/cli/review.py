@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from srjt.cli.data import options
 from srjt.cli.groups import RunByDefault
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def run(
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("labels_clean.csv"),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+    force: options.Force = False,
     conflicts: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="CSV of the samples that reviewers graded differently."),

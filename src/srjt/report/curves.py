@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 
 from srjt.report.canvas import GREY, INK, blank, drawn, plain
 from srjt.report.looks import Look, looks
-from srjt.study.paper import is_ours
 
-__all__ = ["Line", "chart", "mean_over_networks", "panel", "plot_curves", "spread_apart"]
+__all__ = ["Line", "chart", "mean_over_networks", "panel", "plot_curves", "small_multiples", "spread_apart"]
 
 Floats = npt.NDArray[np.float64]
 LINE_HEIGHT = 0.155  # inches of a label
@@ -66,6 +65,59 @@ def panel(
     left, right, bottom, top = 0.55, 0.42 + LETTER * max(map(len, labels), default=0), 0.5, 0.3
     box = (part[0] * width + left, bottom, inner - left - right, height - bottom - top)
     axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
+    shifts = _fill(axes, lines, styles, xlabel=xlabel, title=title, reference=reference, xticks=xticks,
+                   error_bars=error_bars)  # fmt: skip
+    _name_ends(axes, lines, labels, shifts, styles, wide=box[2], high=box[3])
+
+
+@drawn
+def small_multiples(
+    panels: Mapping[str, Sequence[Line]],
+    *,
+    styles: Mapping[str, Look],
+    xlabel: str,
+    title: str,
+    subtitle: str,
+    reference: tuple[float, str] | None = None,
+) -> Figure:
+    """Panels side by side, three in a row, on the same axes: title of a panel → its lines. Otherwise as ``panel``."""
+    across = min(3, len(panels))
+    rows = -(-len(panels) // across)
+    named = LETTER * max(len(line.label or line.name) for lines in panels.values() for line in lines)
+    wide, high = (2.3 if across > 1 else 3.8), 2.6
+    left, right, bottom, top, gap = 0.5, 0.42 + named, 0.5, 0.55, 0.3
+    width, height = left + across * (wide + right), top + rows * (high + bottom + gap)
+    figure = blank(width, height)
+    figure.text(0.05 / width, 1 - 0.08 / height, title, va="top", fontsize=10.5)
+    figure.text(0.05 / width, 1 - 0.31 / height, subtitle, va="top", fontsize=8.5, color=GREY)
+    filled: list[tuple[Any, Sequence[Line], Floats]] = []
+    for place, (name, lines) in enumerate(panels.items()):
+        row, column = divmod(place, across)
+        x, y = left + column * (wide + right), height - top - (row + 1) * (high + gap) - row * bottom
+        first = filled[0][0] if filled else None
+        box = (x / width, y / height, wide / width, high / height)
+        axes = figure.add_axes(box, sharex=first, sharey=first)
+        axes.tick_params(labelleft=column == 0)
+        shifts = _fill(axes, lines, styles, xlabel=xlabel, title=plain(name), reference=reference)
+        filled.append((axes, lines, shifts))
+    for axes, lines, shifts in filled:  # at last: all lines have had their say in the common limits
+        labels = [plain(line.label or line.name) for line in lines]
+        _name_ends(axes, lines, labels, shifts, styles, wide=wide, high=high)
+    return figure
+
+
+def _fill(
+    axes: Any,
+    lines: Sequence[Line],
+    styles: Mapping[str, Look],
+    *,
+    xlabel: str,
+    title: str,
+    reference: tuple[float, str] | None = None,
+    xticks: tuple[Sequence[float], Sequence[str]] | None = None,
+    error_bars: bool = False,
+) -> Floats:
+    """Everything but the names at the ends. Returns (L,): how far each line stands to the side."""
     axes.set_xlabel(xlabel)
     axes.set_title(title, pad=8)  # above rather than turned by 90°: it is read first
     axes.grid(axis="y", color=GREY, alpha=0.22, linewidth=0.6)
@@ -86,7 +138,7 @@ def panel(
         axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
         axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8,
                       textcoords="offset points", ha="right", va="top")  # fmt: skip
-    _name_ends(axes, lines, labels, shifts, styles, wide=box[2], high=box[3])
+    return shifts
 
 
 def _side_by_side(lines: Sequence[Line], styles: Mapping[str, Look]) -> Floats:
@@ -178,7 +230,7 @@ def _name_ends(
         )
         axes.text(stop + 0.04 / wide, at, label, transform=axes.transAxes, va="center_baseline", fontsize=8.5,
                   color=INK if look.prominent else GREY,
-                  fontweight="bold" if is_ours(line.name) else "normal")  # fmt: skip
+                  fontweight="bold" if look.bold else "normal")  # fmt: skip
 
 
 def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool = False) -> pd.Series:

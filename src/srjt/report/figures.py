@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,25 +11,38 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from srjt.report.ablation_figures import ablation_figures
 from srjt.report.canvas import Drawing
 from srjt.report.curves import Line, chart, mean_over_networks
+from srjt.report.lines import (
+    BAND,
+    KINDS,
+    curves,
+    ends,
+    file_name,
+    incomplete,
+    methods_of,
+    noise_name,
+    noises,
+    over_folds,
+    plain_methods,
+    rates,
+    under,
+)
 from srjt.report.looks import Look, looks
 from srjt.report.matrices import matrix_figure
 from srjt.report.tables import METRIC_NAMES
 from srjt.study.noise_spec import parse_noise
-from srjt.study.paper import display_name, is_ours, paper_order
+from srjt.study.paper import display_name, is_ours
 
 if TYPE_CHECKING:
     from srjt.study.results import StudyResults
 
 __all__ = [
     "confusion_matrices",
-    "file_name",
     "injected_matrix",
     "mae_against_rate",
     "noise_figures",
-    "noise_name",
-    "noises",
     "precision_curves",
     "run_figures",
     "score_curves",
@@ -37,16 +50,15 @@ __all__ = [
     "study_figures",
 ]
 
-KINDS = {"quasi": "Quasi-Gaussian", "truncated": "Truncated-Gaussian"}
 LAST = 10  # epochs, as in the tables
-BAND = "bands: one standard deviation over the folds (population, ddof = 0)"
 
 
 def study_figures(results: StudyResults) -> list[Drawing]:
     """Every figure that the finished runs allow."""
     per_noise = [drawing for noise in noises(results) for drawing in noise_figures(results, noise)]
     matrices = [injected_matrix(results, noise) for noise in noises(results)]
-    return [d for d in (*per_noise, *mae_against_rate(results), *matrices) if d is not None]
+    ablation = [drawing for noise in noises(results) for drawing in ablation_figures(results, noise)]
+    return [d for d in (*ablation, *per_noise, *mae_against_rate(results), *matrices) if d is not None]
 
 
 def noise_figures(results: StudyResults, noise: str) -> list[Drawing]:
@@ -63,49 +75,30 @@ def noise_figures(results: StudyResults, noise: str) -> list[Drawing]:
     return [drawing for drawing in drawings if drawing is not None]
 
 
-def noises(results: StudyResults) -> list[str]:
-    return list(dict.fromkeys([*results.facts.get("noises", []), *results.runs["noise"]]))
-
-
-def noise_name(noise: str) -> str:
-    """ "quasi:0.2" → "Quasi-Gaussian noise, rate 0.2"; "quasi:rho=0.1" → "Quasi-Gaussian noise, ρ = 0.1"."""
-    spec = parse_noise(noise)
-    if spec.kind == "none":
-        return "Labels as given"
-    words = [f"{KINDS.get(spec.kind, spec.kind)} noise"]
-    words += [] if spec.rate is None else [f"rate {spec.rate:g}"]
-    words += [] if spec.rho is None else [f"ρ = {spec.rho:g}"]
-    return ", ".join(words)
-
-
-def file_name(text: str) -> str:
-    """Fit for a file on every system: "mae quasi:rho=0.1" → "mae-quasi-rho-0.1"."""
-    return "-".join("".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split())
-
-
 def score_curves(results: StudyResults, noise: str, *, metric: str) -> Drawing | None:
     """A metric of the test side over epochs: accuracy or mae."""
     short_name, long_name = METRIC_NAMES[metric]
-    lines, short = _curves(results, noise, split="test", metric=metric)
+    lines, short = curves(
+        results, noise, split="test", metric=metric, sources=plain_methods(methods_of(results))
+    )
     if not lines:
         return None
     name = long_name if metric == "accuracy" else short_name
     return Drawing(
         name=file_name(f"{metric}-{noise}"),
         figure=chart(lines, styles=_styles(results), xlabel="epoch", title=f"Test {name}"),
-        caption=f"Test {name} {_under(noise)}, mean over folds and networks; {BAND}." + _incomplete(short),
-        alt=f"Line chart of the test {name} over epochs {_under(noise)}. {_ends(lines)}",
+        caption=f"Test {name} {under(noise)}, mean over folds and networks; {BAND}." + incomplete(short),
+        alt=f"Line chart of the test {name} over epochs {under(noise)}. {ends(lines)}",
     )
 
 
 def precision_curves(results: StudyResults, noise: str) -> Drawing | None:
     """Only methods that leave samples out: for the others the curve is the level 1 − ε itself."""
-    lines, short = _curves(
-        results, noise, split="train", metric="label_precision", methods=_selecting(results, noise)
-    )
+    sources = plain_methods(_selecting(results, noise))
+    lines, short = curves(results, noise, split="train", metric="label_precision", sources=sources)
     if not lines:
         return None
-    rate = _rates(results).get(noise)
+    rate = rates(results).get(noise)
     title = "Share of correct labels among the selected"
     return Drawing(
         name=file_name(f"label-precision-{noise}"),
@@ -116,10 +109,9 @@ def precision_curves(results: StudyResults, noise: str) -> Drawing | None:
             title=title,
             reference=None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection"),
         ),
-        caption=f"Label precision of the selection {_under(noise)}: the share of truly clean samples among "
-        f"those learnt from; {BAND}. Methods that select nothing stay on the line 1 − ε."
-        + _incomplete(short),
-        alt=f"Line chart of label precision over epochs {_under(noise)}. {_ends(lines)}",
+        caption=f"Label precision of the selection {under(noise)}: the share of truly clean samples among "
+        f"those learnt from; {BAND}. Methods that select nothing stay on the line 1 − ε." + incomplete(short),
+        alt=f"Line chart of label precision over epochs {under(noise)}. {ends(lines)}",
     )
 
 
@@ -138,7 +130,9 @@ def selection_recall(results: StudyResults, noise: str) -> Drawing | None:
         per_seed = mine.groupby(["fold", "seed", "metric"])["value"].mean()
         folds = per_seed.groupby(["fold", "metric"]).mean().unstack("metric")
         folds = folds.reindex(columns=[f"label_recall[{c}]" for c in range(len(grades))])
-        lines.append(_over_folds(method, folds.set_axis(range(len(grades)), axis=1)))
+        lines.append(
+            over_folds((method, ""), folds.set_axis(range(len(grades)), axis=1), label=display_name(method))
+        )
     if not lines:
         return None
     return Drawing(
@@ -151,9 +145,9 @@ def selection_recall(results: StudyResults, noise: str) -> Drawing | None:
             xticks=(range(len(grades)), grades),
             error_bars=True,
         ),
-        caption=f"Selection recall per grade {_under(noise)}, mean over the last ten epochs (all, if fewer), "
+        caption=f"Selection recall per grade {under(noise)}, mean over the last ten epochs (all, if fewer), "
         "networks and folds; bars: one standard deviation over the folds (population, ddof = 0).",
-        alt=f"Dot plot of the selection's recall for each grade {_under(noise)}. "
+        alt=f"Dot plot of the selection's recall for each grade {under(noise)}. "
         + " ".join(
             f"{line.label}: "
             + ", ".join(f"{grades[int(x)]} {y:.2f}" for x, y in zip(line.x, line.y, strict=True))
@@ -166,7 +160,7 @@ def selection_recall(results: StudyResults, noise: str) -> Drawing | None:
 def confusion_matrices(results: StudyResults, noise: str) -> Drawing | None:
     chosen = _plain_runs(results, noise)
     panels: dict[str, npt.NDArray[np.float64]] = {}
-    for method in _methods(results):
+    for method in methods_of(results):
         keys = [key for key in chosen.loc[chosen["method"] == method, "key"] if key in results.confusions]
         if keys:
             panels[display_name(method)] = np.sum([results.confusions[key] for key in keys], axis=0)
@@ -180,11 +174,11 @@ def confusion_matrices(results: StudyResults, noise: str) -> Drawing | None:
             rows="true grade",
             columns="predicted grade",
             write=_count_and_share,
-            emphasised=[display_name(method) for method in _methods(results) if is_ours(method)],
+            emphasised=[display_name(method) for method in methods_of(results) if is_ours(method)],
         ),
-        caption=f"Confusion matrices on the test side {_under(noise)} after the last epoch. Colour and per "
+        caption=f"Confusion matrices on the test side {under(noise)} after the last epoch. Colour and per "
         "cent: share of the row; below it the count, folds and networks pooled.",
-        alt=f"Confusion matrices {_under(noise)}. Share of the test side predicted correctly: "
+        alt=f"Confusion matrices {under(noise)}. Share of the test side predicted correctly: "
         + ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
         + ".",
     )
@@ -192,27 +186,27 @@ def confusion_matrices(results: StudyResults, noise: str) -> Drawing | None:
 
 def mae_against_rate(results: StudyResults) -> list[Drawing]:
     """One figure for each kind of noise that was injected at two rates or more."""
-    rates = _rates(results)
+    known = rates(results)
     scores = results.scores
     scores = scores[(scores["split"] == "test") & (scores["metric"] == "mae") & (scores["variant"] == "")]
     drawings = []
     for kind, name in KINDS.items():
         at = {
-            noise: rates[noise]
+            noise: known[noise]
             for noise in noises(results)
-            if parse_noise(noise).kind == kind and noise in rates
+            if parse_noise(noise).kind == kind and noise in known
         }
         if len(at) < 2:
             continue
         lines = []
-        for method in _methods(results):
+        for method in methods_of(results):
             mine = scores[(scores["method"] == method) & scores["noise"].isin(list(at))]
             if mine.empty:
                 continue
             folds = mine.assign(rate=mine["noise"].map(at)).pivot_table(
                 index="fold", columns="rate", values="value"
             )
-            lines.append(_over_folds(method, folds))
+            lines.append(over_folds((method, ""), folds, label=display_name(method)))
         if not lines:
             continue
         ticks = sorted(at.values())
@@ -230,7 +224,7 @@ def mae_against_rate(results: StudyResults) -> list[Drawing]:
                 caption=f"MAE against the rate of {name} noise, mean over the last ten epochs (all, if "
                 "fewer), networks and folds; bars: one standard deviation over the folds (population, "
                 "ddof = 0). Lower is better.",
-                alt=f"Line chart of the mean absolute error against the rate of {name} noise. {_ends(lines)}",
+                alt=f"Line chart of the mean absolute error against the rate of {name} noise. {ends(lines)}",
             )
         )
     return drawings
@@ -278,7 +272,7 @@ def run_figures(
         if lines:
             reference = None if level is None else (level, f"1 − ε = {level:.2f}: no selection")
             figure = chart(lines, xlabel="epoch", title=title, reference=reference)
-            alt = f"Line chart over epochs: {title}. {_ends(lines)}"
+            alt = f"Line chart over epochs: {title}. {ends(lines)}"
             drawings.append(Drawing(name=name, figure=figure, caption=caption, alt=alt))
 
     def over_epochs(split: str, metric: str, label: str) -> list[Line]:
@@ -336,21 +330,9 @@ def run_figures(
     return drawings
 
 
-# ── what the figures have in common ────────────────────────────────────────────────────────────────────────
-
-
-def _under(noise: str) -> str:
-    name = noise_name(noise)
-    return "with the labels as given" if parse_noise(noise).kind == "none" else f"under {name}"
-
-
-def _methods(results: StudyResults) -> list[str]:
-    return paper_order([*results.facts.get("methods", []), *results.runs["method"]])
-
-
 def _styles(results: StudyResults) -> dict[str, Look]:
     """One look for the whole study: a method keeps its colour from figure to figure."""
-    return looks(_methods(results))
+    return looks(methods_of(results))
 
 
 def _plain_runs(results: StudyResults, noise: str) -> pd.DataFrame:
@@ -359,86 +341,15 @@ def _plain_runs(results: StudyResults, noise: str) -> pd.DataFrame:
     return runs[(runs["noise"] == noise) & (runs["variant"] == "")]
 
 
-def _rates(results: StudyResults) -> dict[str, float]:
-    """Nominal rate of each noise on the data's class mix, mean over folds; else the one in its name."""
-    rates = {noise: parse_noise(noise).rate for noise in noises(results)}
-    known = results.noise.dropna(subset=["nominal_rate"]).groupby("noise")["nominal_rate"].mean()
-    return {
-        **{n: r for n, r in rates.items() if r is not None},
-        **{str(n): float(r) for n, r in known.items()},
-    }
-
-
 def _selecting(results: StudyResults, noise: str) -> list[str]:
     """Methods that leave clean samples out at some time, which is to say: that select."""
     m = results.metrics
     partial = m[(m["noise"] == noise) & (m["metric"] == "label_recall") & (m["value"] < 1)]
-    return [method for method in _methods(results) if method in set(partial["method"])]
-
-
-def _curves(
-    results: StudyResults, noise: str, *, split: str, metric: str, methods: Iterable[str] | None = None
-) -> tuple[list[Line], dict[str, str]]:
-    """A line per method, mean and spread over folds (seeds averaged first), and what is missing of which.
-
-    Finished runs only; where a method has none, those under way, as far as all of them have come.
-    """
-    m = results.metrics
-    m = m[(m["noise"] == noise) & (m["variant"] == "") & (m["split"] == split) & (m["metric"] == metric)]
-    runs = _plain_runs(results, noise)
-    pooled = results.facts.get("config", {}).get("convention") == "published-code"
-    lines, short = [], {}
-    for method in methods if methods is not None else _methods(results):
-        mine = runs[runs["method"] == method]
-        done = mine[mine["status"] == "done"]
-        chosen = done if len(done) else mine
-        table = m[m["key"].isin(list(chosen["key"]))]
-        if table.empty:
-            continue
-        if len(done) < len(mine):
-            short[display_name(method)] = (
-                f"{len(done)} of {len(mine)} runs" if len(done) else "unfinished, as far as it has come"
-            )
-        per_run = {
-            key: mean_over_networks(rows, split=split, metric=metric, pooled=pooled)
-            for key, rows in table.groupby("key")
-        }
-        wide = pd.DataFrame(per_run).dropna()  # the epochs that all have reached
-        if wide.empty:
-            continue
-        fold_of = chosen.set_index("key")["fold"]
-        folds = wide.T.groupby(fold_of.reindex(wide.columns).to_numpy()).mean()
-        lines.append(_over_folds(method, folds))
-    return lines, short
-
-
-def _over_folds(method: str, folds: pd.DataFrame) -> Line:
-    """One row per fold, one column per place on the x-axis → their mean, and their spread if there are several."""
-    return Line(
-        name=method,
-        label=display_name(method),
-        x=folds.columns.to_numpy(np.float64),
-        y=folds.mean().to_numpy(np.float64),
-        spread=folds.std(ddof=0).to_numpy(np.float64) if len(folds) > 1 else None,
-    )
+    return [method for method in methods_of(results) if method in set(partial["method"])]
 
 
 def _line(name: str, curve: pd.Series) -> Line:
     return Line(name=name, x=curve.index.to_numpy(np.float64), y=curve.to_numpy(np.float64))
-
-
-def _incomplete(short: dict[str, str]) -> str:
-    if not short:
-        return ""
-    if len(short) > 4 and len(set(short.values())) == 1:
-        return f" Incomplete: {len(short)} methods, each {next(iter(short.values()))}."
-    return " Incomplete: " + "; ".join(f"{name}, {what}" for name, what in short.items()) + "."
-
-
-def _ends(lines: Sequence[Line]) -> str:
-    """The last values in words, best first, for those who cannot see the lines."""
-    last = sorted(((float(line.y[-1]), line.label or line.name) for line in lines), reverse=True)
-    return "At the end: " + ", ".join(f"{name} {value:.3f}" for value, name in last) + "."
 
 
 def _count_and_share(count: float, share: float) -> str:

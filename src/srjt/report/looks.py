@@ -31,6 +31,7 @@ class Look:
     filled: bool = True
     width: float = 1.6
     prominent: bool = True  # else in the background: grey and thin, but labelled
+    bold: bool = False  # its name
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
@@ -56,16 +57,20 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
                 marker=_MARKERS[place % len(_MARKERS)],
                 filled=ours,
                 width=2.0 if ours else 1.5,
+                bold=ours,
             )
             continue
         place = len(families) + alone
         dashes: Dashes = ("-", *_DASHES)[alone % (1 + len(_DASHES))]
         alone += 1
         if crowded and is_recipe(name):
-            chosen[name] = Look(colour=INK, marker=_MARKERS[len(families) % len(_MARKERS)], width=2.0)
+            chosen[name] = Look(
+                colour=INK, marker=_MARKERS[len(families) % len(_MARKERS)], width=2.0, bold=True
+            )
         elif crowded:
             chosen[name] = Look(colour=GREY, dashes=dashes, width=0.9, prominent=False)
         else:
             colour = (*colours, INK)[place % (1 + len(colours))]
-            chosen[name] = Look(colour=colour, dashes=dashes, marker=_MARKERS[place % len(_MARKERS)])
+            marker = _MARKERS[place % len(_MARKERS)]
+            chosen[name] = Look(colour=colour, dashes=dashes, marker=marker, bold=is_recipe(name))
     return chosen

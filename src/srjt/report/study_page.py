@@ -12,8 +12,10 @@ import pandas as pd
 
 from srjt.errors import SrjtError
 from srjt.ordinal.noise import ILL_CONDITIONED
-from srjt.report.figures import injected_matrix, mae_against_rate, noise_figures, noise_name, noises
+from srjt.report.ablation_figures import ablation_figures
+from srjt.report.figures import injected_matrix, mae_against_rate, noise_figures
 from srjt.report.html import Note, Page, Section
+from srjt.report.lines import noise_name, noises
 from srjt.report.tables import METRIC_NAMES, PAPER_METRICS, study_tables
 from srjt.report.typeset import MISSING, Cell, Column, Row, Table
 from srjt.study.comparison import LOWER_IS_BETTER, size_ratio
@@ -137,12 +139,24 @@ def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
         if len(results.scores)
         else []
     )
+    why = [drawing for noise in noises(results) for drawing in ablation_figures(results, noise)]
+    ablation = [table for table in tables if table.slug.startswith("ablation-")]
+    paired = [table for table in tables if table.slug.startswith("paired-")]
+    shown, parts = tables, []
+    if ablation or why:  # its figures stand right below it, and what follows needs a heading of its own
+        parts.append(
+            Section(slug="ablation", heading="Selection and updating", tables=ablation, drawings=why)
+        )
+        shown = [table for table in tables if table not in (*ablation, *paired)]
+        if paired:
+            parts.append(Section(slug="paired", heading="Paired comparison", tables=paired))
     return Section(
         slug="tables",
         heading="Results",
         text=[] if tables else ["No run has finished yet."],
         hint="Click a column's heading to sort by it." if tables else "",
-        tables=tables,
+        tables=shown,
+        parts=parts,
     )
 
 

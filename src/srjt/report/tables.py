@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
+from srjt.report.ablation import ablation, loss_usage
 from srjt.report.cells import (
     METRIC_NAMES,
     PAPER_METRICS,
@@ -37,8 +38,6 @@ __all__ = [
     "paired_tables",
     "study_tables",
 ]
-
-_ABLATION = (("hard", "hard"), ("soft", "soft"), ("hard", "soft"), ("soft", "hard"))  # the paper's order
 
 
 class Results(Protocol):
@@ -91,7 +90,7 @@ def main_tables(
     paper: "limuc", "private" or "dr" puts the paper's own numbers beside. data: a name for the titles.
     """
     study = gather(scores, runs, metrics=metrics, split=split)
-    rows = {(method, variant) for method, variant, _ in study.planned if _loss_usage(variant) is None}
+    rows = {(method, variant) for method, variant, _ in study.planned if loss_usage(variant) is None}
     order = paper_order(method for method, _, _ in study.planned)
     lines: list[Line] = []
     for method, variant in sorted(rows, key=lambda row: (order.index(row[0]), row[1])):
@@ -127,17 +126,13 @@ def ablation_tables(
     Without a run that selects by the soft loss there is nothing that the comparison does not show: no table.
     """
     study = gather(scores, runs, metrics=metrics, split=split)
-    hosts = paper_order(
-        host_of(m) or m for m, variant, _ in study.planned if host_of(m) or _loss_usage(variant)
-    )
     lines: list[Line] = []
-    for host in hosts:
-        found = _usages(study, host)
-        for number, (select, update) in enumerate(usage for usage in _ABLATION if usage in found):
+    for host, found in ablation((method, variant) for method, variant, _ in study.planned).items():
+        for number, ((select, update), source) in enumerate(found.items()):
             lines.append(
                 Line(
                     labels=(display_name(host), select, update),
-                    source=found[select, update],
+                    source=source,
                     host=found.get(("hard", "hard")) if (select, update) == ("hard", "soft") else None,
                     block=host,
                     rule=bool(lines) and number == 0,
@@ -152,26 +147,6 @@ def ablation_tables(
         for kind, noises in by_kind(study).items()
         if any((*source, noise) in study.planned for source in novel for noise in noises)
     ]  # fmt: skip
-
-
-def _loss_usage(variant: str) -> dict[str, str] | None:
-    """The ablation's switches in a variant ("select=soft,update=soft"); None if it is something else."""
-    options = dict(part.partition("=")[::2] for part in variant.split(",") if part)
-    return options if options and options.keys() <= {"select", "update"} else None
-
-
-def _usages(study: Gathered, host: str) -> dict[tuple[str, str], tuple[str, str]]:
-    """(select, update) → the method and variant that ran it. A plain method goes before a variant equal to it."""
-    found: dict[tuple[str, str], tuple[str, str]] = {}
-    mine = {(method, variant) for method, variant, _ in study.planned if method in (host, host + OURS)}
-    for method, variant in sorted(mine, key=lambda source: (source[1] != "", source)):
-        usage = {"select": "hard", "update": "soft" if host_of(method) else "hard"}
-        chosen = _loss_usage(variant)
-        if chosen is None and variant:
-            continue
-        usage |= chosen or {}
-        found.setdefault((usage["select"], usage["update"]), (method, variant))
-    return found
 
 
 def _leads(method: str, order: list[str]) -> bool:

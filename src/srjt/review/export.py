@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.grades import grade_values
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, exists_already
 from srjt.review.decisions import Entry, Present, replay
 from srjt.review.folder import Audit
 
@@ -81,7 +81,7 @@ def write(table: pd.DataFrame, out: Path, *, original: Path | None, replace: boo
     if original is not None and out.exists() and original.exists() and os.path.samefile(out, original):
         raise SrjtError(f"{out} is the original table, which is never overwritten: give another file.")
     if out.exists() and not replace:
-        raise SrjtError(f"{out} exists already: give another file, or --force to overwrite it.")
+        raise exists_already(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, table.to_csv(index=False).encode("utf-8"))

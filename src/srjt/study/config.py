@@ -83,7 +83,7 @@ def parse_method(text: str) -> MethodSpec:
 class StudyConfig:
     """A grid of trainings. ``train`` holds settings of TrainConfig that all of them share."""
 
-    source: str = ""  # a path, or "synthetic" for the embedded dataset
+    source: str = ""  # a path, or "synthetic" for the synthetic dataset
     # options of srjt.data.read, or of synthetic.generate
     reading: Mapping[str, Any] = field(default_factory=dict)
     methods: tuple[str, ...] = ("all",)

@@ -30,7 +30,7 @@ __all__ = ["open_data"]
 def open_data(config: StudyConfig) -> StudyData:
     """Read the source and split it."""
     if not config.source:
-        raise SrjtError("A study needs data: name a source, or 'synthetic' for the embedded dataset.")
+        raise SrjtError("A study needs data: name a source, or 'synthetic' for the synthetic dataset.")
     options = dict(config.reading)
     known = set(inspect.signature(generate if config.source == "synthetic" else read).parameters)
     for name in options:
@@ -63,7 +63,7 @@ def _synthetic(options: dict[str, Any]) -> Manifest:
     try:
         manifest = generate(**options)
     except TypeError as problem:
-        raise SrjtError(f"The embedded dataset is described by whole numbers: {problem}.") from None
+        raise SrjtError(f"The synthetic dataset is described by whole numbers: {problem}.") from None
     assert manifest.arrays is not None
     buffer = io.BytesIO()
     table_text = manifest.table.to_json(orient="split", double_precision=15)

@@ -29,6 +29,7 @@ def corrupt(
         Path | None,
         typer.Option(help="CSV file (or .npz for features); else named after the source, in this folder."),
     ] = None,
+    force: options.Force = False,
     include_test: Annotated[
         bool, typer.Option("--include-test", help="Also where the split column says test.")
     ] = False,
@@ -53,12 +54,15 @@ def corrupt(
 
     if (rate is None) == (rho is None):
         raise SrjtError("Say how much noise: either --rate or --rho.")
-    reading = read(source, **how)
-    suffix = ".npz" if reading.manifest.are_features else ".csv"
-    name = f"{source.stem}_{noise}_{f'rho{rho:g}' if rate is None else f'{rate:g}'}_seed{seed}{suffix}"
-    out = out or Path(name)
-    if out.exists() and out.resolve() == source.resolve():
+    if out is not None and out.exists() and out.resolve() == source.resolve():
         raise SrjtError(f"{out} is the source itself: the clean labels must stay; choose another --out.")
+    options.spare(out, force=force)
+    reading = read(source, **how)
+    if out is None:
+        suffix = ".npz" if reading.manifest.are_features else ".csv"
+        amount = f"rho{rho:g}" if rate is None else f"{rate:g}"
+        out = Path(f"{source.stem}_{noise}_{amount}_seed{seed}{suffix}")
+        options.spare(out, force=force)
     clean = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if clean.true_labels is not None:
         raise SrjtError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
 
 import typer
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, exists_already
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "READING",
+    "Force",
     "OnBadImage",
     "Skipped",
     "Source",
@@ -32,6 +33,7 @@ __all__ = [
     "print_problems",
     "print_warnings",
     "reads_a_source",
+    "spare",
     "usable",
     "writing",
 ]
@@ -116,6 +118,7 @@ Views = Annotated[
     ),
 ]
 Skipped = Annotated[Path, typer.Option(help="CSV list of the unusable samples.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
 
 
 def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
@@ -124,6 +127,12 @@ def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
 
     with writing(skipped):
         return settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+
+
+def spare(out: Path | None, *, force: bool) -> None:
+    """Stop rather than overwrite a file; to be asked first, before an hour is spent. A pipe is no such file."""
+    if out is not None and out.is_file() and not force:
+        raise exists_already(out)
 
 
 @contextmanager

@@ -1,0 +1,71 @@
+"""A file that exists is spared: known before any work, and overwritten only when told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+MINE = "what I have written myself\n"
+SMALL = ["--backbone", "tiny", "--no-pretrained", "--image-size", 32, "--crop", 28, "--device", "cpu"]
+COMMANDS = {
+    "export": (["export", "RUN"], "model.pt"),
+    "features": (["features", "LABELS", *SMALL], "rows.npz"),
+    "corrupt": (["data", "corrupt", "LABELS", "--rate", 0.2, "--grade-column", "true_grade"], "noisy.csv"),
+    "evaluate": (["evaluate", "RUN", "LABELS", "--device", "cpu"], "found.json"),
+    "predict": (["predict", "RUN", "LABELS", "--device", "cpu"], "mine.csv"),
+}
+
+
+@pytest.mark.parametrize("which", COMMANDS)
+def test_an_existing_file_is_overwritten_only_when_told_to(
+    command: Srjt, finished: Path, labelled: Path, which: str
+) -> None:
+    words, name = COMMANDS[which]
+    order = [{"RUN": finished, "LABELS": labelled}.get(str(word), word) for word in words]
+    Path(name).write_text(MINE)
+    code, out, err = command(*order, "--out", name)
+    assert (code, out) == (2, "")
+    assert err == f"srjt: {name} exists already: give another file, or --force to overwrite it.\n"
+    assert Path(name).read_text() == MINE
+    code, _, err = command(*order, "--out", name, "--force")
+    assert (code, err) == (0, "")
+    assert Path(name).read_bytes() != MINE.encode()
+    assert [file.name for file in Path().iterdir()] == [name]
+
+
+@pytest.mark.parametrize("which", COMMANDS)
+def test_it_is_known_before_anything_is_read(command: Srjt, which: str) -> None:
+    words, name = COMMANDS[which]
+    Path(name).write_text(MINE)
+    code, _, err = command(*words, "--out", name)  # neither a run RUN nor a table LABELS is there
+    assert code == 2
+    assert f"{name} exists already" in err
+    code, _, err = command(*words, "--out", name, "--force")
+    assert code == 2
+    assert "exists already" not in err
+    assert Path(name).read_text() == MINE  # what fails overwrites nothing
+
+
+def test_a_name_that_srjt_chooses_is_spared_too(command: Srjt, labelled: Path) -> None:
+    order = ["data", "corrupt", labelled, "--rate", 0.2, "--grade-column", "true_grade"]
+    assert command(*order)[0] == 0
+    (made,) = Path().iterdir()
+    before = made.read_bytes()
+    code, _, err = command(*order)
+    assert code == 2
+    assert f"{made} exists already: give another file, or --force to overwrite it." in err
+    assert command(*order, "--force")[0] == 0
+    assert made.read_bytes() == before  # the same seed
+
+
+def test_the_source_is_never_overwritten(command: Srjt, labelled: Path) -> None:
+    before = labelled.read_bytes()
+    order = ["data", "corrupt", labelled, "--rate", 0.2, "--grade-column", "true_grade", "--out", labelled]
+    code, _, err = command(*order, "--force")
+    assert code == 2
+    assert "is the source itself" in err
+    assert labelled.read_bytes() == before
