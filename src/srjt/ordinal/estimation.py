@@ -1,32 +1,40 @@
 """How noisy are ordinal labels? Noise rate, transition matrix and clean grade shares, each with an interval.
 
 A pure function of labels and out-of-fold probabilities, from whatever network and method. The model and what
-it assumes stand in ``mixture``; here the form of the matrix is chosen by likelihood on held-out patients,
-patients are resampled, and it is said when the answer should not be relied on.
+it assumes stand in ``mixture``. Often several levels and both of the paper's forms of noise explain the labels
+about equally well, so the estimate is their mean, each weighed by how plausible it is. Patients are resampled,
+and it is said when the answer should not be relied on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.ordinal.mixture import OWN_SHARPNESS, Fit, design, fit_mixture, fitness, recalibrated
-from srjt.ordinal.transitions import FORMS, Form
+from srjt.ordinal.mixture import Fit, design, fit_mixture, log_likelihood, profile, recalibrated
+from srjt.ordinal.transitions import FORMS, PAPERS, Form
 
-__all__ = ["NoiseEstimate", "check_labels", "choose_form", "estimate_noise"]
+__all__ = ["NoiseEstimate", "Weighed", "check_labels", "choose_form", "estimate_noise"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Groups = Sequence[Hashable] | npt.NDArray[Any] | None
 
-_PARTS = 5  # of the patients, each held out once to choose the form
+# Some images do show their grade: a nat of ambiguity that a fit leaves to the clearest costs this many, per sample.
+# It decides where wrong labels and unclear images would explain the same, and else hardly matters.
+_CLEAR = 0.0075
+_PARTS = 5  # of the patients, each held out once to see whether the free form is needed
+_AHEAD = 2.5  # standard errors; two are found now and then where a form of the paper was injected
+_SURE = 0.95  # weight of a form from which the other is not mentioned
 _FEW = 10  # expected samples of a grade below which its row is guesswork
 _WIDE = 0.3  # an interval of the rate that means nothing
+_TINY = 1e-12
 _VAGUE = 0.4  # mean doubt about the true grade beyond which wrong labels look like vague images
 
 
@@ -46,6 +54,7 @@ class NoiseEstimate:
     samples: int
     identifiable: bool
     reason: str  # "" or one sentence why not
+    form_weight: float = 1.0  # how probable the form is; the rest is for the other of quasi and truncated
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
@@ -71,7 +80,10 @@ class NoiseEstimate:
 
     def __str__(self) -> str:
         low, high = self.rate_interval
-        lines = [f"estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f}), {self.form} noise"]
+        kind = f"{self.form} noise"
+        if self.form_weight < _SURE:
+            kind = f"probably {kind} ({self.form_weight:.0%}; the interval allows for the other form)"
+        lines = [f"estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f}), {kind}"]
         lines += [
             f"  true grade {grade} ({share:.0%}) is labelled " + "  ".join(f"{p:.3f}" for p in row)
             for grade, (share, row) in enumerate(zip(self.prior, self.transition, strict=True))
@@ -91,8 +103,8 @@ def estimate_noise(
     """The noise of ``labels`` (N,) by out-of-fold ``probabilities`` (N, C).
 
     groups: (N,) patients, which are held out and resampled as a whole (None: each sample is its own).
-    bootstrap: resamples for the intervals; 0 makes them as narrow as the estimate. The intervals hold for the
-    form that was chosen, and cover the doubt about the model's preference for sharp grades by varying it.
+    bootstrap: resamples for the intervals; 0 makes them as narrow as the estimate. Each draws patients and then a
+    level and form of noise by how plausible these make them, so that the intervals cover both doubts.
     """
     if bootstrap < 0 or not 0.0 < confidence < 1.0:
         raise SrjtError(
@@ -101,60 +113,128 @@ def estimate_noise(
     y, p = check_labels(labels, probabilities)
     owner = _owners(groups, len(y))
     parts = design(p)
-    fit, held_out, gain = choose_form(y, parts, owner=owner)
-    again = _resampled(y, parts, owner, fit, resamples=bootstrap, seed=seed) or [fit]
+    found, held_out, gain = choose_form(y, parts, owner=owner)
+    transitions, priors = _resampled(y, parts, owner, found, resamples=bootstrap, seed=seed)
     tails = [(1 - confidence) / 2, 1 - (1 - confidence) / 2]
-    low, high = np.quantile([one.rate for one in again], tails)
+    low, high = np.quantile((priors * (1.0 - transitions.diagonal(axis1=1, axis2=2))).sum(axis=1), tails)
     # The estimate belongs into its interval, also where resampling is biased (near no noise at all).
-    interval = (float(min(low, fit.rate)), float(max(high, fit.rate)))
-    reason = _doubt(y, parts, fit, interval=interval, gain=gain)
+    interval = (float(min(low, found.rate)), float(max(high, found.rate)))
+    reason = _doubt(y, parts, found, interval=interval, gain=gain)
     return NoiseEstimate(
-        rate=fit.rate,
+        rate=found.rate,
         rate_interval=interval,
-        transition=fit.transition,
-        transition_interval=np.quantile([one.transition for one in again], tails, axis=0),
-        prior=fit.prior,
-        prior_interval=np.quantile([one.prior for one in again], tails, axis=0),
-        form=fit.form,
+        transition=found.transition,
+        transition_interval=np.quantile(transitions, tails, axis=0),
+        prior=found.prior,
+        prior_interval=np.quantile(priors, tails, axis=0),
+        form=found.form,
         held_out=held_out,
-        temperature=fit.temperature,
+        temperature=found.heaviest.temperature,
         samples=len(y),
         identifiable=not reason,
         reason=reason,
+        form_weight=found.share(found.form),
     )
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """Fits at many levels of noise, and how plausible each is."""
+
+    fits: Sequence[Fit]
+    weights: Floats  # (G,), their sum is 1
+
+    @cached_property
+    def joint(self) -> Floats:
+        """(C, C) p(true grade, label), the mean over the fits."""
+        return np.tensordot(self.weights, [fit.prior[:, None] * fit.transition for fit in self.fits], axes=1)
+
+    @property
+    def prior(self) -> Floats:
+        return np.asarray(self.joint.sum(axis=1))
+
+    @property
+    def transition(self) -> Floats:
+        return np.asarray(self.joint / self.prior[:, None])
+
+    @property
+    def rate(self) -> float:
+        return 1.0 - float(np.trace(self.joint))
+
+    @property
+    def form(self) -> Form:
+        return max({fit.form: None for fit in self.fits}, key=self.share)
+
+    @property
+    def heaviest(self) -> Fit:
+        return self.fits[int(self.weights.argmax())]
+
+    def share(self, form: Form) -> float:
+        """The weight of all fits of a form."""
+        return float(sum(w for w, fit in zip(self.weights, self.fits, strict=True) if fit.form == form))
 
 
 def choose_form(
     labels: Ints, parts: Floats, *, owner: Ints | None = None
-) -> tuple[Fit, dict[str, float], Floats]:
-    """The fit of the form that does best on patients it has not seen.
+) -> tuple[Weighed, dict[str, float], Floats]:
+    """The fits that explain the labels, weighed.
 
-    Also the mean held-out log-likelihood of each form, and by sample (N,) the gain over ignoring the
-    probabilities. The two forms of the paper have one parameter each and compete by the penalised likelihood;
-    the freer ``banded`` must explain unseen labels better than their winner, by two standard errors, and
-    leave every grade mostly labelled as itself.
+    Also the mean log-likelihood of each form on patients it has not seen, and by sample (N,) the gain over
+    ignoring the probabilities. The two forms of the paper are weighed against each other; the freer ``banded``
+    takes their place if it explains unseen labels better than either, by ``_AHEAD`` standard errors, and
+    leaves every grade mostly labelled as itself.
     """
     part = _dealt(np.arange(len(labels)) if owner is None else owner)
-    fits = {form: fit_mixture(labels, parts, form=form) for form in FORMS}
-    likelihood, fair = {}, {}
-    for form, whole in fits.items():
-        likelihood[form], fair[form] = np.empty(len(labels)), np.empty(len(labels))
-        for k in range(part.max() + 1):
-            out = part == k
-            rest = whole  # of a single patient nothing can be held out
-            if not out.all():
-                rest = fit_mixture(
-                    labels, parts, form=form, weights=(~out).astype(np.float64), start=whole, steps=15
-                )
-            likelihood[form][out], fair[form][out] = fitness(labels[out], parts[out], rest)
-    best: Form = max(("quasi", "truncated"), key=lambda form: float(fair[form].sum()))
-    ahead = likelihood["banded"] - likelihood[best]
-    if ahead.sum() > 2.0 * ahead.std() * len(ahead) ** 0.5 and _adrift(fits["banded"]) is None:
-        best = "banded"
+    best = {form: fit_mixture(labels, parts, form=form) for form in FORMS}
+    likelihood = {form: _held_out(labels, parts, part, whole) for form, whole in best.items()}
+    papers = (
+        PAPERS if parts.shape[1] > 2 else PAPERS[:1]
+    )  # two grades have neighbours only: the forms are one
+    fits = [fit for form in papers for fit in profile(labels, parts, best[form])]
+    # Beyond, the same could be said with other names of the grades (of two, 0.8 is 0.2 with the names exchanged),
+    # and the mean would lie between; only where the best fit is there itself is it left in, to be warned of.
+    if _adrift(max((best[form] for form in papers), key=lambda fit: fit.objective)) is None:
+        fits = [fit for fit in fits if _adrift(fit) is None]
+    found = _weighed(fits, samples=len(labels))
+    rival = max(papers, key=lambda form: float(likelihood[form].sum()))
+    ahead = likelihood["banded"] - likelihood[rival]
+    if ahead.sum() > _AHEAD * ahead.std() * len(ahead) ** 0.5 and _adrift(best["banded"]) is None:
+        found = _weighed(profile(labels, parts, best["banded"]), samples=len(labels))
     shares = (np.bincount(labels, minlength=parts.shape[1]) + 0.5) / (len(labels) + 0.5 * parts.shape[1])
-    gain = likelihood[best] - np.log(shares[labels])
-    settled = fit_mixture(labels, parts, form=best, start=fits[best], sharpness=OWN_SHARPNESS[best])
-    return settled, {form: float(values.mean()) for form, values in likelihood.items()}, gain
+    gain = likelihood[found.form] - np.log(shares[labels])
+    return found, {form: float(values.mean()) for form, values in likelihood.items()}, gain
+
+
+def _held_out(labels: Ints, parts: Floats, part: Ints, whole: Fit) -> Floats:
+    """(N,) the log-likelihood of each sample under a fit to the other parts."""
+    likelihood = np.empty(len(labels))
+    for k in range(part.max() + 1):
+        out = part == k
+        rest = whole  # of a single patient nothing can be held out
+        if not out.all():
+            weights = (~out).astype(np.float64)
+            rest = fit_mixture(labels, parts, form=whole.form, weights=weights, start=whole.theta, steps=15)
+        likelihood[out] = log_likelihood(labels[out], parts[out], rest)
+    return likelihood
+
+
+def _weighed(fits: list[Fit], *, samples: int) -> Weighed:
+    objective = np.array([fit.objective for fit in fits])
+    return Weighed(fits, _plausibility(fits, objective, samples=samples))
+
+
+def _plausibility(fits: Sequence[Fit], objective: Floats, *, samples: int) -> Floats:
+    """Weights of fits with these penalised likelihoods (G, …): a posterior on a grid of rates, for each form."""
+    rate, form = np.array([fit.rate for fit in fits]), np.array([fit.form for fit in fits])
+    width = np.empty(len(fits))  # of the rates for which each fit stands
+    for one in set(form):
+        width[form == one] = np.gradient(rate[form == one])
+    # Who asks has reason to: the density of the rate rises with it, lest "no noise at all" win by default.
+    before = np.log(np.maximum(rate * width, _TINY))
+    before -= _CLEAR * samples * np.array([fit.ambiguity for fit in fits])
+    logs = objective + before.reshape(-1, *[1] * (objective.ndim - 1))
+    weights = np.exp(logs - logs.max(axis=0))
+    return np.asarray(weights / weights.sum(axis=0))
 
 
 def check_labels(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> tuple[Ints, Floats]:
@@ -188,47 +268,53 @@ def _dealt(owner: Ints) -> Ints:
     return np.asarray(owner % min(_PARTS, int(owner.max()) + 1))
 
 
-def _resampled(labels: Ints, parts: Floats, owner: Ints, fit: Fit, *, resamples: int, seed: int) -> list[Fit]:
-    """Fits to resampled patients, begun at ``fit``."""
+def _resampled(
+    labels: Ints, parts: Floats, owner: Ints, found: Weighed, *, resamples: int, seed: int
+) -> tuple[Floats, Floats]:
+    """Matrices (B, C, C) and shares of the true grades (B, C) that resampled patients make plausible.
+
+    Weighing the fits anew is enough: refitted at each level, they would hardly differ.
+    """
+    if not resamples:
+        return found.transition[None], found.prior[None]
     rng = np.random.Generator(np.random.PCG64(seed))
     patients = int(owner.max()) + 1
     draws = rng.multinomial(patients, np.full(patients, 1.0 / patients), size=resamples)
-    # How much sharpness is worth is an assumption, so the intervals do not take it for certain.
-    prices = OWN_SHARPNESS[fit.form] * 2.0 ** rng.uniform(-1.0, 1.0, size=resamples)
-    return [
-        fit_mixture(
-            labels,
-            parts,
-            form=fit.family,
-            weights=draw[owner].astype(np.float64),
-            start=fit,
-            sharpness=float(price),
-            steps=8,
-        )
-        for draw, price in zip(draws, prices, strict=True)
-    ]
+    size = draws @ np.bincount(owner)
+    objective, prior = [], []
+    for fit in found.fits:
+        likelihood = np.bincount(owner, log_likelihood(labels, parts, fit))
+        objective.append(fit.objective - likelihood.sum() + draws @ likelihood)
+        t = recalibrated(parts, fit)
+        prior.append([draws @ np.bincount(owner, column) / size for column in t.T])
+    cumulated = _plausibility(found.fits, np.array(objective), samples=len(labels)).cumsum(axis=0)
+    drawn = (cumulated < rng.random(resamples)).sum(axis=0).clip(max=len(found.fits) - 1)
+    transitions = np.array([found.fits[g].transition for g in drawn])
+    return transitions, np.array(prior)[drawn, :, np.arange(resamples)]
 
 
-def _adrift(fit: Fit) -> int | None:
+def _adrift(fit: Fit | Weighed) -> int | None:
     """A grade that is labelled as another more often than as itself: then the grades could change names."""
     lost = np.flatnonzero(fit.transition.argmax(axis=1) != np.arange(len(fit.prior)))
     return int(lost[0]) if len(lost) else None
 
 
-def _doubt(labels: Ints, parts: Floats, fit: Fit, *, interval: tuple[float, float], gain: Floats) -> str:
+def _doubt(
+    labels: Ints, parts: Floats, found: Weighed, *, interval: tuple[float, float], gain: Floats
+) -> str:
     """Why the estimate should not be relied on, in one sentence; "" where nothing speaks against it."""
     if gain.sum() < 2.0 * gain.std() * len(gain) ** 0.5:
         return "the probabilities say nothing about the labels beyond how common each grade is."
-    expected = fit.prior * len(labels)
+    expected = found.prior * len(labels)
     if expected.min() < _FEW:
         return (
             f"only about {expected.min():.0f} samples are of grade {int(expected.argmin())}: too few to see how "
             "often it is mistaken."
         )
-    grade = _adrift(fit)
+    grade = _adrift(found)
     if grade is not None:
         return f"true grade {grade} would be labelled as another more often than as itself."
-    vague = 1.0 - float(recalibrated(parts, fit).max(axis=1).mean())
+    vague = 1.0 - float(recalibrated(parts, found.heaviest).max(axis=1).mean())
     if vague > _VAGUE:  # however narrow the interval: the fit may have taken the noise for ambiguity
         return (
             f"the networks would mistake the grade of {vague:.0%} of the images even if all labels were right, and "

@@ -52,9 +52,8 @@ def true_grade_posterior(
         if transition is None
         else noise.check_matrix(transition, num_classes=classes)
     )
-    # With P known nothing is left to trade, so that t may be as blurred as the labels have it.
-    parts = design(p, finer=True)
-    t = recalibrated(parts, fit_mixture(y, parts, form=fixed(matrix), sharpness=0.0))
+    parts = design(p, ranking=True)
+    t = recalibrated(parts, fit_mixture(y, parts, form=fixed(matrix)))
     if prior is not None:
         t = _with_shares(t, _shares(prior, classes))
     joint = t * matrix.T[y]

@@ -3,11 +3,13 @@
 - ``quasi`` and ``truncated``: the paper's, with ρ alone unknown;
 - ``banded``: each grade has its own rates of being taken for its neighbours, and every further step is rarer
   by one common factor.
+
+The first parameter of each is its level, which says how much noise there is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -15,12 +17,17 @@ import numpy.typing as npt
 
 from srjt.ordinal import noise
 
-__all__ = ["FORMS", "Family", "Form", "family", "fixed"]
+__all__ = ["FORMS", "LEVELS", "PAPERS", "Family", "Form", "family", "fixed"]
 
 Floats = npt.NDArray[np.float64]
 Form = Literal["quasi", "truncated", "banded"]
 FORMS: tuple[Form, ...] = get_args(Form)
+PAPERS: tuple[Form, ...] = ("quasi", "truncated")
 
+_SHARES = np.linspace(0.01, 0.9, 14)
+LEVELS: Floats = np.log(
+    _SHARES / (1.0 - _SHARES)
+)  # from hardly any noise to nearly all that the form can hold
 _OFTEN, _DECAY = -2.5, -1.0  # where banded starts from: log odds of a neighbour, log factor of a further step
 
 
@@ -32,24 +39,20 @@ class Family:
     num_classes: int
     mean: Floats  # (M,) of the prior
     precision: Floats  # (M,)
-    directions: Floats  # (M, C, C): logit of entry = Σ_m θ_m directions_m (banded); else the shape w(|i − j|)
-    given: Floats | None = None  # a matrix that is known: no parameters
+    directions: Floats  # (M, C, C): logit of entry = offset + Σ_m θ_m directions_m; the paper's: w(|i − j|)
+    offset: Floats | None = None  # (C, C) logits; None for the paper's forms, which are not of that kind
 
     def matrix(self, theta: Floats) -> Floats:
         """(C, C) row-stochastic."""
-        if self.given is not None:
-            return self.given
-        if self.form == "banded":
-            weights = np.exp(np.tensordot(theta, self.directions, axes=1))
+        if self.offset is not None:
+            weights = np.exp(self.offset + np.tensordot(theta, self.directions, axes=1))
             return np.asarray(weights / weights.sum(axis=1, keepdims=True))
         off_diagonal = self._largest() * _sigmoid(theta[0]) * self.directions[0]
         return np.asarray(off_diagonal + np.diag(1.0 - off_diagonal.sum(axis=1)))
 
     def jacobian(self, theta: Floats) -> Floats:
         """(M, C, C): the derivative of the matrix by each parameter."""
-        if self.given is not None:
-            return self.directions
-        if self.form == "banded":
+        if self.offset is not None:
             p = self.matrix(theta)
             mean = (p * self.directions).sum(axis=2, keepdims=True)
             return np.asarray(p * (self.directions - mean))
@@ -62,6 +65,18 @@ class Family:
         begin = self.mean.copy()
         begin[:1] += 1.5 if noisy else -1.5
         return begin
+
+    def at(self, level: float) -> Family:
+        """The members of this level, with the other parameters as they were."""
+        if self.offset is None:
+            return replace(fixed(self.matrix(np.array([level]))), form=self.form)
+        return replace(
+            self,
+            mean=self.mean[1:],
+            precision=self.precision[1:],
+            directions=self.directions[1:],
+            offset=self.offset + level * self.directions[0],
+        )
 
     def _largest(self) -> float:
         return noise.largest_rho(self.form, num_classes=self.num_classes)
@@ -95,19 +110,22 @@ def family(form: Form, *, num_classes: int) -> Family:
         mean=np.array([_OFTEN, _DECAY] + [0.0] * len(own)),
         precision=np.array([0.05, 1.0] + [4.0] * len(own)),
         directions=np.stack([often, further, *own]),
+        offset=np.zeros((num_classes, num_classes)),
     )
 
 
 def fixed(matrix: Floats) -> Family:
     """The family of one member."""
     classes = len(matrix)
+    with np.errstate(divide="ignore"):
+        logits = np.log(matrix)
     return Family(
         form="banded",
         num_classes=classes,
         mean=np.empty(0),
         precision=np.empty(0),
         directions=np.empty((0, classes, classes)),
-        given=matrix,
+        offset=logits,
     )
 
 
