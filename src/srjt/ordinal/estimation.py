@@ -35,7 +35,7 @@ _SURE = 0.95  # weight of a form from which the other is not mentioned
 _FEW = 10  # expected samples of a grade below which its row is guesswork
 _WIDE = 0.3  # an interval of the rate that means nothing
 _TINY = 1e-12
-_VAGUE = 0.4  # mean doubt about the true grade beyond which wrong labels look like vague images
+_VAGUE = 0.5  # mean doubt about the true grade beyond which wrong labels and unclear images cannot be told apart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,7 +315,7 @@ def _doubt(
     if grade is not None:
         return f"true grade {grade} would be labelled as another more often than as itself."
     vague = 1.0 - float(recalibrated(parts, found.heaviest).max(axis=1).mean())
-    if vague > _VAGUE:  # however narrow the interval: the fit may have taken the noise for ambiguity
+    if vague > _VAGUE:  # however narrow the interval
         return (
             f"the networks would mistake the grade of {vague:.0%} of the images even if all labels were right, and "
             "so cannot tell wrong labels from unclear images."
