@@ -30,9 +30,11 @@ class Answers:
     true: np.ndarray  # (N,)
     patients: np.ndarray  # (N,)
     grades: np.ndarray  # (A, N): one row, or one for each network that is scored alone
+    classes: int
 
-    def counts(self, classes: int) -> np.ndarray:
+    def counts(self) -> np.ndarray:
         """(A, patients, C²) confusion counts."""
+        classes = self.classes
         names, owner = np.unique(self.patients, return_inverse=True)
         counts = np.zeros((len(self.grades), len(names), classes * classes))
         for row, grades in zip(counts, self.grades, strict=True):
@@ -78,6 +80,7 @@ def _pooled(
         true=np.concatenate([run["true"] for run in found]),
         patients=np.concatenate([run["patients"] for run in found]),
         grades=np.concatenate(grades, axis=1),
+        classes=each[0].shape[-1],
     )
 
 
@@ -86,8 +89,7 @@ def _compared(noise: str, ours: tuple[str, Answers], theirs: tuple[str, Answers]
     (name, one), (other, two) = ours, theirs
     if not (np.array_equal(one.true, two.true) and np.array_equal(one.patients, two.patients)):
         raise SystemExit(f"{name} and {other} were not tested on the same images.")
-    classes = int(one.true.max()) + 1
-    a, b = one.counts(classes), two.counts(classes)
+    a, b, classes = one.counts(), two.counts(), one.classes
     patients = a.shape[1]
     draws = np.random.default_rng(0).multinomial(patients, np.full(patients, 1 / patients), size=RESAMPLES)
     weights = np.concatenate([np.ones((1, patients)), draws])  # the patients as they are come first

@@ -196,6 +196,12 @@ def test_a_rate_that_the_data_do_not_settle_is_said_and_kept_plausible(
     ):
         config, _ = settle_noise(noisy, config=asked, device="cpu")
     assert config.noise_rate == 0.02
+    with pytest.warns(UserWarning, match=r"0\.02 is used"):
+        config, estimate = settle_noise(noisy, config=asked.replace(method="f-correction"), device="cpu")
+    assert estimate is not None
+    told = np.asarray(config.transition)  # not the matrix of an estimate that is not to be relied on
+    assert float(estimate.prior @ (1 - np.diag(told))) == pytest.approx(0.02)
+    np.testing.assert_allclose(told.sum(axis=1), 1.0)
 
 
 def test_several_processes_at_once_are_refused_unless_it_is_known(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 Srjt = Callable[..., tuple[int, str, str]]
@@ -69,3 +72,24 @@ def test_the_source_is_never_overwritten(command: Srjt, labelled: Path) -> None:
     assert code == 2
     assert "is the source itself" in err
     assert labelled.read_bytes() == before
+
+
+def test_a_link_stays_one_and_what_it_leads_to_is_written(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    Path("made.csv").write_text("")
+    Path("link").symlink_to(Path("made.csv").resolve())
+    code, _, err = command("predict", finished, labelled, "--device", "cpu", "--out", "link", "--force")
+    assert (code, err) == (0, "")
+    assert Path("link").is_symlink()
+    assert Path("made.csv").read_text().startswith("image,")
+
+
+def test_standard_output_is_never_spared(finished: Path, labelled: Path, tmp_path: Path) -> None:
+    """Also where it leads to a file, as after ``> made.csv``."""
+    made = tmp_path / "made.csv"
+    with made.open("wb") as file:
+        order = [sys.executable, "-m", "srjt", "predict", finished, labelled, "--device", "cpu"]
+        done = subprocess.run([*map(str, order), "--out", "/dev/stdout"], stdout=file, check=False)
+    assert done.returncode == 0
+    assert len(pd.read_csv(made)) == len(pd.read_csv(labelled))  # the table and nothing else

@@ -143,6 +143,26 @@ def test_noise_that_may_as_well_be_unclear_images_is_not_called_settled(quasi) -
     assert not estimate_noise(label, vague / vague.sum(axis=1, keepdims=True), bootstrap=0).identifiable
 
 
+def test_a_grade_that_no_image_shows_is_named() -> None:
+    """Its wrong labels look like unclear images: nothing in the data says otherwise, so at least it is said."""
+    grade, p = graded(1500, blur=0.3)
+    assert estimate_noise(noisy(grade, "quasi", 0.2)[0], p, bootstrap=0).caution == ""
+    matrix = np.eye(4)
+    matrix[2] = [0.1, 0.2, 0.5, 0.2]  # only grade 2 is mistaken, and the network has learnt just that
+    label = np.array([np.random.default_rng(i).choice(4, p=matrix[g]) for i, g in enumerate(grade)])
+    found = estimate_noise(label, p @ matrix, bootstrap=0)
+    assert found.rate < np.mean(label != grade) - 0.03
+    assert "no image shows grade 2 clearly" in found.caution
+    assert f"mind: {found.caution}" in str(found)
+
+
+def test_the_free_form_needs_patients_to_be_tested_on() -> None:
+    grade, p = graded(200, blur=0.4)
+    label = noisy(grade, "quasi", 0.2)[0]
+    found = estimate_noise(label, p, groups=["one"] * len(label), bootstrap=0)
+    assert found.form != "banded"
+
+
 def test_what_cannot_be_told_from_unclear_images_is_said_to_be_so() -> None:
     grade, p = graded(1500, blur=1.5)
     found = estimate_noise(noisy(grade, "truncated", 0.2)[0], p, bootstrap=0)

@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from srjt.audit.progress import NotesOnly, in_folds
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.store import OnBadImage, open_store
 from srjt.errors import SrjtError
+from srjt.ordinal import noise
 from srjt.ordinal.estimation import NoiseEstimate, estimate_noise
 from srjt.training import train as training
 from srjt.training.config import HOW, TrainConfig
@@ -241,13 +243,26 @@ def read_estimate(folder: Path) -> NoiseEstimate | None:
 
 
 def _told(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
-    rate = float(estimate.rate if estimate.identifiable else np.clip(estimate.rate, *PLAUSIBLE))
-    told: dict[str, Any] = {"noise_rate": rate}
+    if not estimate.identifiable:
+        estimate = _plain(estimate, rate=float(np.clip(estimate.rate, *PLAUSIBLE)))
+    told: dict[str, Any] = {"noise_rate": estimate.rate}
     if config.transition is None and "transition" in methods.entry(config.method).method.needs:
         told["transition"] = estimate.transition.tolist()
     if config.soft_labels == "estimated":
         told["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
     return config.replace(**told)
+
+
+def _plain(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
+    """In the place of an estimate that is not to be relied on: quasi noise of this rate, or as much as there can be."""
+    classes = len(estimate.prior)
+    largest = noise.largest_rho("quasi", num_classes=classes)
+    most = float(
+        estimate.prior @ (1.0 - np.diag(noise.transition_matrix("quasi", num_classes=classes, rho=largest)))
+    )
+    rho = largest * min(rate / most, 1.0)  # the rate is linear in ρ
+    matrix = noise.transition_matrix("quasi", num_classes=classes, rho=rho)
+    return replace(estimate, rate=rate, transition=matrix)
 
 
 def _doubt(estimate: NoiseEstimate) -> str:

@@ -94,6 +94,7 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
         "rate_interval": list(estimate.rate_interval),
         "identifiable": estimate.identifiable,
         "reason": estimate.reason,
+        "caution": estimate.caution,
         "form": estimate.form,
         "matrix": estimate.transition.tolist(),
         "prior": estimate.prior.tolist(),

@@ -183,6 +183,8 @@ def _say(done: Audit, out: Path) -> None:
             f"About {estimate.rate:.0%} of {len(done.scores):,} labels are wrong (95 %: {low:.0%} to {high:.0%}).",
             "bold",
         )
+        if estimate.caution:
+            say(f"Mind: {estimate.caution}")
     else:
         say(
             f"How many of {len(done.scores):,} labels are wrong is not settled: {estimate.reason.rstrip('.')} "

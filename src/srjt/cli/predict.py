@@ -73,8 +73,10 @@ def predict(
         )
     with options.writing(out):
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
-        if out.exists() and not out.is_file():
-            out.write_bytes(content)  # a pipe cannot be replaced
+        streamed = options.is_stream(out)
+        if streamed:
+            with out.open("ab") as stream:
+                stream.write(content)
         else:
             write_atomically(out, content)
     counts = table["grade"].value_counts()
@@ -82,7 +84,7 @@ def predict(
     what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
-    typer.echo(f"{what}: {shares}. Written to {out}.")
+    typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
     if left_out := table.attrs["skipped"]:
         from srjt.data import Problem, write_problems
 

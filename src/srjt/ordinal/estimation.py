@@ -34,8 +34,11 @@ _AHEAD = 2.5  # standard errors; two are found now and then where a form of the 
 _SURE = 0.95  # weight of a form from which the other is not mentioned
 _FEW = 10  # expected samples of a grade below which its row is guesswork
 _WIDE = 0.3  # an interval of the rate that means nothing
+_CLEAREST, _CLEARLY = 0.1, 0.7  # of a grade's images, and how sure of it they should make one
 _TINY = 1e-12
-_VAGUE = 0.5  # mean doubt about the true grade beyond which wrong labels and unclear images cannot be told apart
+_VAGUE = (
+    0.5  # mean doubt about the true grade beyond which wrong labels and unclear images cannot be told apart
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +58,7 @@ class NoiseEstimate:
     identifiable: bool
     reason: str  # "" or one sentence why not
     form_weight: float = 1.0  # how probable the form is; the rest is for the other of quasi and truncated
+    caution: str = ""  # what the model takes for granted and these data cannot show, in one sentence
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
@@ -88,7 +92,11 @@ class NoiseEstimate:
             f"  true grade {grade} ({share:.0%}) is labelled " + "  ".join(f"{p:.3f}" for p in row)
             for grade, (share, row) in enumerate(zip(self.prior, self.transition, strict=True))
         ]
-        return "\n".join(lines if self.identifiable else [*lines, f"  not to be relied on: {self.reason}"])
+        if not self.identifiable:
+            lines.append(f"  not to be relied on: {self.reason}")
+        elif self.caution:
+            lines.append(f"  mind: {self.caution}")
+        return "\n".join(lines)
 
 
 def estimate_noise(
@@ -134,6 +142,7 @@ def estimate_noise(
         identifiable=not reason,
         reason=reason,
         form_weight=found.share(found.form),
+        caution=_caution(recalibrated(parts, found.heaviest)),
     )
 
 
@@ -198,8 +207,12 @@ def choose_form(
     found = _weighed(fits, samples=len(labels))
     rival = max(papers, key=lambda form: float(likelihood[form].sum()))
     ahead = likelihood["banded"] - likelihood[rival]
-    if ahead.sum() > _AHEAD * ahead.std() * len(ahead) ** 0.5 and _adrift(best["banded"]) is None:
-        found = _weighed(profile(labels, parts, best["banded"]), samples=len(labels))
+    tested = (
+        part.max() + 1 == _PARTS
+    )  # of one or two patients hardly anything is held out, and the freest form wins
+    if tested and ahead.sum() > _AHEAD * ahead.std() * len(ahead) ** 0.5 and _adrift(best["banded"]) is None:
+        free = [fit for fit in profile(labels, parts, best["banded"]) if _adrift(fit) is None]
+        found = _weighed(free, samples=len(labels))
     shares = (np.bincount(labels, minlength=parts.shape[1]) + 0.5) / (len(labels) + 0.5 * parts.shape[1])
     gain = likelihood[found.form] - np.log(shares[labels])
     return found, {form: float(values.mean()) for form, values in likelihood.items()}, gain
@@ -297,6 +310,22 @@ def _adrift(fit: Fit | Weighed) -> int | None:
     """A grade that is labelled as another more often than as itself: then the grades could change names."""
     lost = np.flatnonzero(fit.transition.argmax(axis=1) != np.arange(len(fit.prior)))
     return int(lost[0]) if len(lost) else None
+
+
+def _caution(t: Floats) -> str:
+    """What (N, C) probabilities of the true grade leave open: a grade that even its clearest images do not show."""
+    dim = [
+        grade
+        for grade, column in enumerate(t.T)
+        if np.sort(column)[::-1][: max(3, int(_CLEAREST * column.sum()))].mean() < _CLEARLY
+    ]
+    if not dim:
+        return ""
+    names = " and ".join(filter(None, (", ".join(map(str, dim[:-1])), str(dim[-1]))))
+    return (
+        f"no image shows grade {names} clearly, so if labels of such images are wrong more often than others, they "
+        "look like unclear images, and the rate is too low."
+    )
 
 
 def _doubt(

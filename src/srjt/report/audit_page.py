@@ -48,6 +48,8 @@ def audit_page(folder: Path) -> Page:
                 "labels below still says which ones to look at first."
             )
         )
+    elif summary.get("caution"):  # audits made before it was looked for do not have it
+        notes.append(Note(text=f"Mind: {summary['caution']}"))
     if not facts["columns"]["patient"]:
         notes.append(
             Note(

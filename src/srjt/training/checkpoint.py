@@ -29,7 +29,8 @@ LEFTOVERS = ".*.tmp"  # files that were never renamed
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """The file is either as before or whole, even through a power cut or a full disk."""
+    """The file is either as before or whole, even through a power cut or a full disk. A link stays one."""
+    path = path.resolve()
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with open(aside, "wb") as file:

@@ -131,8 +131,13 @@ def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
 
 def spare(out: Path | None, *, force: bool) -> None:
     """Stop rather than overwrite a file; to be asked first, before an hour is spent. A pipe is no such file."""
-    if out is not None and out.is_file() and not force:
+    if out is not None and out.is_file() and not force and not is_stream(out):
         raise exists_already(out)
+
+
+def is_stream(out: Path) -> bool:
+    """A pipe or a device, such as /dev/stdout (also where that leads to a file): written to, never replaced."""
+    return out.is_relative_to("/dev") or (out.exists() and not out.is_file())
 
 
 @contextmanager
