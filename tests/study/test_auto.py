@@ -108,6 +108,10 @@ def test_a_recipe_is_told_an_estimate_where_the_study_knows_the_rate(small: Smal
     for noise in ("quasi:0.4", "none"):
         assert told["srjt", "noise_rate=0.3", noise] == 0.3
         assert told["co-teaching+ours", "noise_rate=auto", noise] == "auto"
+    (corrected,) = planned(
+        small(methods=("f-correction:noise_rate=auto",))
+    ).values()  # the study knows its matrix
+    assert (corrected.config.noise_rate, corrected.config.transition) == ("auto", None)
     estimates = {data.estimate_name(c) for c in data.cells() if c.config.noise_rate == "auto"}
     assert len(estimates) == 2  # one for each noise: a recipe's settings are no part of the warm-up
     alone = small(methods=("srjt",), noises=("none",))  # nothing injected, nothing known

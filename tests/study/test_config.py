@@ -155,8 +155,10 @@ def test_a_variant_may_have_a_noise_rate_of_its_own() -> None:
         "jocor", "jocor:noise_rate=auto", "cdr:noise_rate=0", "srjt", "srjt:noise_rate=0.3", "sord"
     )}  # fmt: skip
     assert list(rates.values()) == [None, "auto", 0, "auto", 0.3, None]
-    for nothing_to_tell in ("sord", "f-correction"):
-        with pytest.raises(SrjtError, match=f"Unknown option of {nothing_to_tell} 'noise_rate'"):
-            parse_method(f"{nothing_to_tell}:noise_rate=auto")
+    assert parse_method("f-correction:noise_rate=auto").own_rate == "auto"
+    with pytest.raises(SrjtError, match="f-correction is told the matrix of label errors, not a rate"):
+        parse_method("f-correction:noise_rate=0.3")
+    with pytest.raises(SrjtError, match="Unknown option of sord 'noise_rate'"):
+        parse_method("sord:noise_rate=auto")
     with pytest.raises(SrjtError, match="noise_rate lies in"):
         parse_method("srjt:noise_rate=2")

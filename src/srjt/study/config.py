@@ -49,13 +49,15 @@ class MethodSpec:
 def parse_method(text: str) -> MethodSpec:
     """``co-teaching`` or ``co-teaching:select=soft,update=soft``; ``co-teaching+ours:label_matrix=estimated`` learns
     from soft labels that follow the estimated noise, ``jocor+ours:balance=0.5`` with a training setting of its own,
-    ``jocor+ours:noise_rate=auto`` without knowing the rate that the study knows."""
+    ``jocor+ours:noise_rate=auto`` without knowing the rate that the study knows, ``f-correction:noise_rate=auto`` the
+    matrix."""
     import yaml
 
     name, _, rest = str(text).strip().partition(":")
     known = methods.options(name)
     trainable = {f.name for f in dataclasses.fields(TrainConfig)} - RESERVED
-    if "noise_rate" in methods.entry(name).method.needs:
+    needs = methods.entry(name).method.needs
+    if needs:  # "auto" estimates the matrix as well
         trainable.add("noise_rate")
     options: dict[str, Any] = {}
     settings: dict[str, Any] = {}
@@ -69,6 +71,10 @@ def parse_method(text: str) -> MethodSpec:
             (options if option in known else settings)[option] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
+    if settings.get("noise_rate", "auto") != "auto" and "noise_rate" not in needs:
+        raise SrjtError(
+            f"{name} is told the matrix of label errors, not a rate: say noise_rate=auto to have it estimated."
+        )
     if options:  # a misspelt value is better known now than from every run
         tried = {
             **options,
