@@ -132,6 +132,10 @@ def test_noisy_already(study: Srjt) -> None:
     code, out, _ = study("--noise", "none", "--noise-rate", 0.3, "--methods", "garg", "--dry-run")
     assert code == 0
     assert "get the quasi one solved for ε = 0.3 on the observed class mix" in out
+    twice = study(
+        "--noise", "none", "--methods", "sord", "--methods", "standard,cdr", "--noise-rate", 0.3, "--dry-run"
+    )
+    assert all(name in twice[1] for name in ("sord", "standard", "cdr"))  # none is dropped in silence
     code, _, err = study("--noise", "none", "--methods", "garg", "--dry-run")
     assert (code, "--noise-rate" in err) == (2, True)
 

@@ -40,8 +40,8 @@ def run(
         Path, typer.Option(help="Folder of the study; what is done there is not repeated.")
     ] = Path("study"),
     methods: Annotated[
-        str | None,
-        typer.Option(help="all, or names separated by spaces; a variant: codis:select=soft."),
+        list[str] | None,
+        typer.Option(help="all, or names separated by spaces; a variant: codis:select=soft. Repeatable."),
     ] = None,
     noise: Annotated[
         list[str] | None,
@@ -97,7 +97,7 @@ def run(
         config,
         {
             "source": source,
-            "methods": None if methods is None else _names(methods),
+            "methods": _names(" ".join(methods)) if methods else None,
             "noises": noise,
             "noise_rate": _rate(noise_rate),
             "transition": None if transition is None else _matrix(transition),
