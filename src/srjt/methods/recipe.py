@@ -1,4 +1,4 @@
-"""``srjt``: "+Ours" on JoCoR, trained as we found it best on real images. Not in the paper.
+"""``srjt``: "+Ours" on JoCoR, trained in the way that our search on real images favours. Not in the paper.
 
 The paper trains all methods alike: five epochs until only 1 − ε is kept, each grade as often as it occurs, ε known.
 On imbalanced photographs that keeps the commonest grade and nothing else, and outside a paper nobody knows ε.

@@ -321,7 +321,7 @@ def _caution(t: Floats) -> str:
     ]
     if not dim:
         return ""
-    names = " and ".join(filter(None, (", ".join(map(str, dim[:-1])), str(dim[-1]))))
+    names = " or ".join(filter(None, (", ".join(map(str, dim[:-1])), str(dim[-1]))))
     return (
         f"no image shows grade {names} clearly, so if labels of such images are wrong more often than others, they "
         "look like unclear images, and the rate is too low."

@@ -8,7 +8,7 @@ with a bias for each grade, an inverse temperature β, and terms in the mean s(x
 grade under p(x): γ says how much the order of the grades counts, and δ that an image which the network finds
 unclear is so. P has one of the forms in ``transitions``. All are fitted together, so the
 network may approximate the noisy or the true grades. (The former costs more: simulated noise of 0.3 comes out lower
-by about 0.03, as p is then a mixture, of which no recalibration is quite t.)
+by 0.03 to 0.04, as p is then a mixture, of which no recalibration is quite t.)
 
 Labels that are wrong and images that are ambiguous look alike where t is free to be blurred: P and t can trade
 places at almost the same likelihood. What tells them apart is how t falls off away from a boundary between

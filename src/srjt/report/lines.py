@@ -143,6 +143,6 @@ def incomplete(short: Mapping[str, str]) -> str:
 
 
 def ends(lines: Sequence[Line]) -> str:
-    """The last values in words, best first, for those who cannot see the lines."""
+    """The last values in words, from the highest down as they stand, for those who cannot see the lines."""
     last = sorted(((float(line.y[-1]), line.label or line.name) for line in lines), reverse=True)
     return "At the end: " + ", ".join(f"{name} {value:.3f}" for value, name in last) + "."
