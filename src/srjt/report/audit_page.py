@@ -49,7 +49,8 @@ def audit_page(folder: Path) -> Page:
             )
         )
     elif summary.get("caution"):  # audits made before it was looked for do not have it
-        notes.append(Note(text=f"Mind: {summary['caution']}"))
+        caution = str(summary["caution"])
+        notes.append(Note(text=caution[0].upper() + caution[1:]))
     if not facts["columns"]["patient"]:
         notes.append(
             Note(
@@ -154,14 +155,14 @@ def _realised(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.flo
     return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1))
 
 
-@drawn
 def _probability(value: float) -> str:
     return f"{value:.3f}" if value >= 0.0005 else "< 0.001"
 
 
+@drawn
 def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     figure = blank(4.6, 2.5)
-    axes = figure.add_axes((0.13, 0.19, 0.84, 0.75))
+    axes = figure.add_axes((0.16, 0.19, 0.81, 0.75))
     counts, edges = np.histogram(quality, bins=BINS, range=(0, 1))
     colours = [PALETTE["vermillion"] if edge < 0.5 - 1e-9 else PALETTE["blue"] for edge in edges[:-1]]
     axes.bar(edges[:-1], counts, width=0.9 / BINS, align="edge", color=colours, alpha=0.8)
