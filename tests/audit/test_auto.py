@@ -269,7 +269,8 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
     estimate = read_estimate(tmp_path / "run")
     assert estimate is not None
     recipe = srjt.methods.entry("srjt").recipe
-    assert (run.config.noise_rate, run.config.balance) == (estimate.rate, recipe.balance)
+    used = max(estimate.rate, recipe.least_rate)
+    assert (run.config.noise_rate, run.config.balance) == (used, recipe.balance)
     assert run.config.method_options == {"ramp_epochs": recipe.ramp_epochs(config.epochs)}
     other = fits.replace(method="co-teaching", noise_rate="auto")
     assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)

@@ -205,6 +205,40 @@ def test_lambda_zero_removes_the_divergence(convention: str, relaxed: str) -> No
     assert not same(evaluate(f"codis{relaxed}", convention=convention, co_lambda=2.0), plain)
 
 
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("keep", [1, 9, 16])
+def test_agreement_on_all_adds_the_mean_divergence_of_the_batch(convention: str, keep: int) -> None:
+    """ℓ₁ + ℓ₂ on the choice, λD on every sample: with λ = 1 the published code's weights would leave no loss at all."""
+    logits, labels = batch(5, 16)
+    x, y = torch.from_numpy(logits).requires_grad_(), torch.from_numpy(labels)
+    method = methods.create(
+        "jocor+ours", num_classes=C, noise_rate=0.2, convention=convention, co_lambda=1.0, agree="all"
+    )
+    found = method.loss(x, y, keep=keep)
+    p, q = (np.exp(one) / np.exp(one).sum(axis=-1, keepdims=True) for one in logits)
+    divergence = ((p - q) * np.log(p / q)).sum(axis=-1)
+    distance = np.abs(np.arange(C) - labels[:, None])
+    soft = np.exp(-distance) / np.exp(-distance).sum(axis=-1, keepdims=True)
+    losses = -(soft * (np.log(p) + np.log(q))).sum(axis=-1)
+    chosen = found.selected[0].numpy()
+    assert chosen.sum() == keep
+    assert float(found.total.detach()) == pytest.approx(losses[chosen].mean() + divergence.mean(), rel=1e-6)
+    found.total.backward()
+    assert x.grad is not None
+    assert (x.grad.abs().sum(dim=-1) > 0).all()  # the discarded ones teach as well
+
+
+def test_agreement_on_all_of_what_is_kept_is_jocor() -> None:
+    logits, labels = batch(6, 12)
+    some, everything = (
+        methods.create("jocor+ours", num_classes=C, noise_rate=0.2, agree=agree).loss(
+            torch.from_numpy(logits), torch.from_numpy(labels)
+        )
+        for agree in ("selected", "all")
+    )
+    torch.testing.assert_close(everything.total, some.total)
+
+
 def test_a_label_matrix_replaces_the_soft_labels() -> None:
     distance = np.abs(np.arange(C)[:, None] - np.arange(C)[None, :])
     eq3 = np.exp(-distance) / np.exp(-distance).sum(axis=1, keepdims=True)

@@ -130,6 +130,7 @@ def test_options_of_a_method() -> None:
         (lambda: make("standard", per_class=True), "option of standard 'per_class'"),
         (lambda: make("garg", inverse=np.eye(4)), "option of garg 'inverse'"),
         (lambda: make("jocor", select="sft"), "did you mean 'soft'"),
+        (lambda: make("jocor", agree="al"), "did you mean 'all'"),
         (lambda: make("jocor", convention="published_code"), "did you mean 'published-code'"),
         (lambda: make("jocor", temperature=0.0), "temperature is positive, not 0"),
         (lambda: make("jocor", select="soft", temperature=0.5), "sharpens a hard selection only"),
@@ -239,9 +240,9 @@ def test_a_variants_presets_can_be_overridden() -> None:
     assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1, select="hard").select == "hard"
 
 
-def test_the_recipe_is_jocor_with_soft_labels() -> None:
+def test_the_recipe_is_jocor_with_soft_labels_that_agrees_on_all() -> None:
     recipe, plain = (methods.create(n, num_classes=4, noise_rate=0.2) for n in ("srjt", "jocor+ours"))
-    assert recipe == plain
+    assert recipe == replace(plain, agree="all", co_lambda=1.0)
     found = methods.entry("srjt").recipe
     assert found.noise_rate == "auto"
     assert found.balance > 0

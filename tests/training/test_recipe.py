@@ -52,7 +52,11 @@ def test_the_recipe_spelt_out_is_the_same_training(data: Any, settings: dict[str
     recipe = srjt.train(data.manifest, method="srjt", **settings)
     spelt: dict[str, Any] = {
         "balance": RECIPE.balance,
-        "method_options": {"ramp_epochs": RECIPE.ramp_epochs(settings["epochs"])},
+        "method_options": {
+            "ramp_epochs": RECIPE.ramp_epochs(settings["epochs"]),
+            "agree": "all",
+            "co_lambda": 1.0,
+        },
     }
     plain = srjt.train(data.manifest, method="jocor+ours", **settings, **spelt)
     without = srjt.train(data.manifest, method="jocor+ours", **settings)

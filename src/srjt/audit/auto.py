@@ -178,10 +178,13 @@ def settle_noise(
         )
 
     estimate = make(None) if out is None else _once(Path(out), facts, make, reporter)
+    told = _told(config, estimate)
     reporter.note(sentence(estimate))
     if not estimate.identifiable:
-        warnings.warn(_doubt(estimate), stacklevel=2)
-    return _told(config, estimate), estimate
+        warnings.warn(_doubt(estimate, used=told.settled_rate), stacklevel=2)
+    elif told.settled_rate != estimate.rate:
+        reporter.note(f"{config.method} takes it for {told.settled_rate:.2f}, the least it ever drops.")
+    return told, estimate
 
 
 def needs_estimate(config: TrainConfig) -> bool:
@@ -245,7 +248,8 @@ def read_estimate(folder: Path) -> NoiseEstimate | None:
 def _told(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
     if not estimate.identifiable:
         estimate = _plain(estimate, rate=float(np.clip(estimate.rate, *PLAUSIBLE)))
-    told: dict[str, Any] = {"noise_rate": estimate.rate}
+    least = methods.entry(config.method).recipe.least_rate
+    told: dict[str, Any] = {"noise_rate": max(estimate.rate, least)}
     if config.transition is None and "transition" in methods.entry(config.method).method.needs:
         told["transition"] = estimate.transition.tolist()
     if config.soft_labels == "estimated":
@@ -265,9 +269,7 @@ def _plain(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
     return replace(estimate, rate=rate, transition=matrix)
 
 
-def _doubt(estimate: NoiseEstimate) -> str:
-    low, high = PLAUSIBLE
-    used = float(np.clip(estimate.rate, low, high))
+def _doubt(estimate: NoiseEstimate, *, used: float | None) -> str:
     return (
         f"The data do not settle the noise rate ({estimate.reason.rstrip('.')}); {used:.2f} is used. A rate known from "
         "elsewhere would be better."

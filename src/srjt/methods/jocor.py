@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from torch import Tensor
 
+from srjt.errors import suggest
 from srjt.methods.base import Loss
 from srjt.methods.joint import JointTraining, masked_mean
 from srjt.methods.registry import register
 from srjt.ordinal.losses import jeffreys
+
+Agreement = Literal["selected", "all"]
 
 
 @register(
@@ -20,18 +24,38 @@ from srjt.ordinal.losses import jeffreys
 )
 @dataclass(frozen=True, kw_only=True)
 class JoCor(JointTraining):
+    agree: Agreement = (
+        "selected"  # on what the networks are pulled together; all: on what is discarded as well
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.agree not in get_args(Agreement):
+            raise suggest("agree", self.agree, get_args(Agreement))
+
     def score(self, losses: Tensor, logits: Tensor) -> Tensor:
         """ℓ(f₁) + ℓ(f₂) + λD (Eq. 6), the same for both networks. The published code takes D at τ = 1."""
         tau = self.tau if self.convention == "paper" else 1.0
-        return self._joint(losses, logits, tau).expand_as(losses)
+        return (self._losses_of_both(losses) + self._disagreement(logits, tau)).expand_as(losses)
 
     def combine(self, losses: Tensor, logits: Tensor, selected: Tensor) -> Loss:
-        """The common loss on the common choice, counted once; D at τ = 1."""
-        total = masked_mean(self._joint(losses, logits, 1.0), selected[0])
+        """The common loss on the common choice, counted once; D at τ = 1.
+
+        D asks for no label. With ``agree="all"`` the images whose labels are not believed still teach the networks
+        to see the same in them.
+        """
+        both, divergence = self._losses_of_both(losses), self._disagreement(logits, 1.0)
+        if self.agree == "all":
+            total = masked_mean(both, selected[0]) + divergence.mean()
+        else:
+            total = masked_mean(both + divergence, selected[0])
         return Loss(total, masked_mean(losses, selected).detach(), selected)
 
-    def _joint(self, losses: Tensor, logits: Tensor, tau: float) -> Tensor:
-        """(2, B) losses → (B,) ℓ₁ + ℓ₂ + λD; the published code weighs the losses by 1 − λ."""
-        weight = 1.0 if self.convention == "paper" else 1.0 - self.co_lambda
-        divergence = jeffreys(logits[0], logits[1], temperature=tau)
-        return weight * losses.sum(dim=0) + self.co_lambda * divergence
+    def _losses_of_both(self, losses: Tensor) -> Tensor:
+        """(2, B) → (B,) ℓ₁ + ℓ₂; the published code, which knows no ``agree``, weighs them by 1 − λ."""
+        as_published = self.convention == "published-code" and self.agree == "selected"
+        return (1.0 - self.co_lambda if as_published else 1.0) * losses.sum(dim=0)
+
+    def _disagreement(self, logits: Tensor, tau: float) -> Tensor:
+        """(2, B, C) logits → (B,) λD."""
+        return self.co_lambda * jeffreys(logits[0], logits[1], temperature=tau)
