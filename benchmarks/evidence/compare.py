@@ -1,10 +1,11 @@
-"""Two recipes on the same patients: scores and paired differences with intervals by resampling patients.
+"""Two methods on the same patients: scores and paired differences with intervals by resampling patients.
 
     python benchmarks/evidence/compare.py predictions --of srjt --against sord --against co-teaching+ours
+    python benchmarks/evidence/compare.py benchmarks/evidence/results/held_out.csv.xz --of srjt --against sord
 
-reads what predictions.py wrote. Networks are averaged; ``--views 10`` averages the views of an image as well, and
-``--plain`` scores the methods compared with as the paper does: each network alone, one view, their mean.
-Folds of a setting are pooled: every patient is in the test side of one of them.
+reads what predictions.py wrote, a folder of tables or all in one. Networks are averaged; ``--views 10`` averages ten
+views of an image as well, and ``--plain`` scores the methods compared with as the paper does: each network alone,
+one view, their mean. Folds and seeds of a setting are pooled, and a patient is drawn with all of his or her images.
 """
 
 from __future__ import annotations
@@ -30,11 +31,9 @@ class Answers:
     true: np.ndarray  # (N,)
     patients: np.ndarray  # (N,)
     grades: np.ndarray  # (A, N): one row, or one for each network that is scored alone
-    classes: int
 
-    def counts(self) -> np.ndarray:
+    def counts(self, classes: int) -> np.ndarray:
         """(A, patients, C²) confusion counts."""
-        classes = self.classes
         names, owner = np.unique(self.patients, return_inverse=True)
         counts = np.zeros((len(self.grades), len(names), classes * classes))
         for row, grades in zip(counts, self.grades, strict=True):
@@ -52,35 +51,42 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=1, choices=(1, 2, 10))
     parser.add_argument("--plain", action="store_true")
     given = parser.parse_args()
-    runs = [dict(np.load(file)) for file in sorted(given.predictions.glob("*.npz"))]
+    table = _read(given.predictions)
     rows = []
-    for noise in sorted({str(run["noise"]) for run in runs}):
-        ours = _pooled(runs, noise, given.of, views=given.views, alone=False)
+    for noise in sorted(set(table["noise"])):
+        ours = _pooled(table, noise, given.of, views=given.views, alone=False)
         for name in given.against:
-            theirs = _pooled(runs, noise, name, views=1 if given.plain else given.views, alone=given.plain)
+            theirs = _pooled(table, noise, name, views=1 if given.plain else given.views, alone=given.plain)
             if ours is not None and theirs is not None:
                 rows += _compared(noise, (given.of, ours), (name, theirs))
+    if not rows:
+        raise SystemExit(f"{given.predictions} has no noise with both {given.of} and {given.against}.")
     print(pd.DataFrame(rows).to_string(index=False))
 
 
-def _pooled(
-    runs: list[dict[str, Any]], noise: str, wanted: str, *, views: int, alone: bool
-) -> Answers | None:
+def _read(source: Path) -> pd.DataFrame:
+    files = sorted(source.glob("*.csv")) if source.is_dir() else [source]
+    if not files:
+        raise SystemExit(f"{source} holds no tables: make them with predictions.py.")
+    kept_as_text = {"noise": str, "variant": str, "patient": str}
+    return pd.concat(
+        pd.read_csv(file, dtype=kept_as_text, keep_default_na=False, na_values=[""]) for file in files
+    )
+
+
+def _pooled(table: pd.DataFrame, noise: str, wanted: str, *, views: int, alone: bool) -> Answers | None:
     method, _, variant = wanted.partition(":")
-    found = [
-        run
-        for run in runs
-        if (str(run["noise"]), str(run["method"]), str(run["variant"])) == (noise, method, variant)
-    ]
-    if not found:
+    found = table[
+        (table["noise"] == noise) & (table["method"] == method) & (table["variant"].fillna("") == variant)
+    ].sort_values(["fold", "seed"], kind="stable")
+    if found.empty:
         return None
-    each = [run["probabilities"][:views].astype(np.float64).mean(axis=0) for run in found]  # (K, N, C)
-    grades = [(p if alone else p.mean(axis=0, keepdims=True)).argmax(axis=-1) for p in each]
+    names = [f"views {views}, network {k}" for k in (1, 2)] if alone else [f"views {views}, both"]
+    given = found[names].dropna(axis=1)  # the second of a single network is empty
     return Answers(
-        true=np.concatenate([run["true"] for run in found]),
-        patients=np.concatenate([run["patients"] for run in found]),
-        grades=np.concatenate(grades, axis=1),
-        classes=each[0].shape[-1],
+        true=found["true"].to_numpy(),
+        patients=found["patient"].to_numpy(),
+        grades=given.to_numpy(np.int64).T,
     )
 
 
@@ -89,7 +95,8 @@ def _compared(noise: str, ours: tuple[str, Answers], theirs: tuple[str, Answers]
     (name, one), (other, two) = ours, theirs
     if not (np.array_equal(one.true, two.true) and np.array_equal(one.patients, two.patients)):
         raise SystemExit(f"{name} and {other} were not tested on the same images.")
-    a, b, classes = one.counts(), two.counts(), one.classes
+    classes = 1 + int(max(one.true.max(), one.grades.max(), two.grades.max()))
+    a, b = one.counts(classes), two.counts(classes)
     patients = a.shape[1]
     draws = np.random.default_rng(0).multinomial(patients, np.full(patients, 1 / patients), size=RESAMPLES)
     weights = np.concatenate([np.ones((1, patients)), draws])  # the patients as they are come first

@@ -2,8 +2,8 @@
 
     python benchmarks/evidence/predictions.py STUDY --out predictions
 
-writes one .npz per run: true grades (N,), patients (N,), and probabilities (V, K, N, C) of K networks for V views
-of each image: the centre crop, its mirror image, and the four crops at the corners with their mirror images.
+writes one table per run, a line per test image: its patient, its true grade, and the grades by each network and by
+both (the mean of their probabilities), from one view of the image, from two and from ten (``srjt predict --views``).
 Differences between two runs of a fold can then be resampled by patient. A second call makes only what is missing.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from srjt.data.augment import view_crops
 from srjt.data.store import open_store
@@ -30,6 +31,17 @@ def views(pixels: np.ndarray, *, crop: int) -> Iterator[np.ndarray]:
         yield np.ascontiguousarray(cut[:, :, ::-1] if mirrored else cut)
 
 
+def answers(probabilities: np.ndarray) -> dict[str, np.ndarray]:
+    """(V, K, N, C) probabilities by view and network → grades (N,) by how many views and whose they are."""
+    found = {}
+    for seen in (1, 2, 10):
+        by_network = probabilities[:seen].astype(np.float64).mean(axis=0)  # (K, N, C)
+        for k, one in enumerate(by_network):
+            found[f"views {seen}, network {k + 1}"] = one.argmax(axis=-1)
+        found[f"views {seen}, both"] = by_network.mean(axis=0).argmax(axis=-1)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -41,7 +53,7 @@ def main() -> None:
     facts = read_study(given.study)
     data = open_data(study_config(facts))
     for known in facts["cells"]:
-        file = given.out / f"{known['key']}.npz"
+        file = given.out / f"{known['key']}.csv"
         if file.exists() or cell_status(given.study, known["key"]) != "done":
             continue
         run = load_run(run_folder(given.study, known["key"]))
@@ -51,13 +63,9 @@ def main() -> None:
         probabilities = np.stack([run.probabilities(view)[0] for view in views(seen, crop=run.config.crop)])
         truth = data.manifest.labels if data.manifest.true_labels is None else data.manifest.true_labels
         owners = np.array(data.manifest.patients or data.manifest.ids)
-        np.savez_compressed(
-            file,
-            true=truth[rows],
-            patients=owners[rows],
-            probabilities=probabilities.astype(np.float16),
-            **{name: known[name] for name in ("method", "variant", "noise", "fold", "seed")},
-        )
+        of_run = {name: known[name] for name in ("method", "variant", "noise", "fold", "seed")}
+        of_image = {"patient": owners[rows], "true": truth[rows]}
+        pd.DataFrame({**of_image, **answers(probabilities)}).assign(**of_run).to_csv(file, index=False)
         print(known["key"], flush=True)
 
 
