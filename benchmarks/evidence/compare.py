@@ -1,11 +1,12 @@
-"""Two methods on the same patients: scores and paired differences with intervals by resampling patients.
+"""One method against others on the same patients: scores, and differences with intervals by resampling patients.
 
-    python benchmarks/evidence/compare.py predictions --of srjt --against sord --against co-teaching+ours
-    python benchmarks/evidence/compare.py benchmarks/evidence/results/held_out.csv.xz --of srjt --against sord
+    python benchmarks/evidence/compare.py benchmarks/evidence/results/held_out.csv.xz --of srjt
+    python benchmarks/evidence/compare.py predictions --of srjt --against sord --views 10 --figure differences.svg
 
 reads what predictions.py wrote, a folder of tables or all in one. Networks are averaged; ``--views 10`` averages ten
 views of an image as well, and ``--plain`` scores the methods compared with as the paper does: each network alone,
 one view, their mean. Folds and seeds of a setting are pooled, and a patient is drawn with all of his or her images.
+So the intervals are about other patients; three seeds say little about other trainings.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from srjt.ordinal.metrics import METRICS
+from srjt.report.canvas import GREY, INK, PALETTE, drawn
 
-SHOWN = ("accuracy", "mae", "macro_f1")
+SHOWN = {"accuracy": "accuracy", "mae": "MAE", "macro_f1": "macro-F1"}
 RESAMPLES = 2000
 
 
@@ -41,85 +44,132 @@ class Answers:
         return counts
 
 
+class Difference(NamedTuple):
+    """Of one metric: both scores, and the 95 % interval of their difference."""
+
+    ours: float
+    theirs: float
+    low: float
+    high: float
+
+    @property
+    def clear(self) -> bool:
+        return self.low > 0 or self.high < 0
+
+
+class Row(NamedTuple):
+    noise: str
+    against: str
+    patients: int
+    by_metric: dict[str, Difference]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("predictions", type=Path)
     parser.add_argument("--of", required=True, help="a method, or method:variant")
-    parser.add_argument("--against", action="append", required=True)
+    parser.add_argument("--against", action="append", help="by default all others; repeatable")
     parser.add_argument("--views", type=int, default=1, choices=(1, 2, 10))
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--figure", type=Path, help="draw the differences to this file as well")
     given = parser.parse_args()
     table = _read(given.predictions)
     rows = []
     for noise in sorted(set(table["noise"])):
         ours = _pooled(table, noise, given.of, views=given.views, alone=False)
-        for name in given.against:
+        for name in given.against or sorted(set(table["named"]) - {given.of}):
             theirs = _pooled(table, noise, name, views=1 if given.plain else given.views, alone=given.plain)
             if ours is not None and theirs is not None:
-                rows += _compared(noise, (given.of, ours), (name, theirs))
+                rows.append(_compared(noise, name, ours, theirs))
     if not rows:
-        raise SystemExit(f"{given.predictions} has no noise with both {given.of} and {given.against}.")
-    print(pd.DataFrame(rows).to_string(index=False))
+        raise SystemExit(
+            f"{given.predictions} has no setting with {given.of} and a method to compare it with."
+        )
+    print(f"| noise | against | {' | '.join(SHOWN.values())} |\n|:--|:--|{':-:|' * len(SHOWN)}")
+    for row in rows:
+        cells = (_cell(row.by_metric[metric]) for metric in SHOWN)
+        print(f"| {row.noise} | `{row.against}` | {' | '.join(cells)} |")
+    if given.figure is not None:
+        _draw(rows, given.of, given.figure)
 
 
 def _read(source: Path) -> pd.DataFrame:
     files = sorted(source.glob("*.csv")) if source.is_dir() else [source]
     if not files:
         raise SystemExit(f"{source} holds no tables: make them with predictions.py.")
-    kept_as_text = {"noise": str, "variant": str, "patient": str}
-    return pd.concat(
-        pd.read_csv(file, dtype=kept_as_text, keep_default_na=False, na_values=[""]) for file in files
-    )
+    as_text = {"noise": str, "method": str, "variant": str, "patient": str}
+    table = pd.concat(pd.read_csv(f, dtype=as_text, keep_default_na=False, na_values=[""]) for f in files)
+    table["named"] = table["method"] + (":" + table["variant"]).fillna("")
+    return table
 
 
-def _pooled(table: pd.DataFrame, noise: str, wanted: str, *, views: int, alone: bool) -> Answers | None:
-    method, _, variant = wanted.partition(":")
-    found = table[
-        (table["noise"] == noise) & (table["method"] == method) & (table["variant"].fillna("") == variant)
-    ].sort_values(["fold", "seed"], kind="stable")
+def _pooled(table: pd.DataFrame, noise: str, named: str, *, views: int, alone: bool) -> Answers | None:
+    found = table[(table["noise"] == noise) & (table["named"] == named)]
     if found.empty:
         return None
-    names = [f"views {views}, network {k}" for k in (1, 2)] if alone else [f"views {views}, both"]
-    given = found[names].dropna(axis=1)  # the second of a single network is empty
+    found = found.sort_values(["fold", "seed"], kind="stable")
+    columns = [f"views {views}, network {k}" for k in (1, 2)] if alone else [f"views {views}, both"]
     return Answers(
         true=found["true"].to_numpy(),
         patients=found["patient"].to_numpy(),
-        grades=given.to_numpy(np.int64).T,
+        grades=found[columns].dropna(axis=1).to_numpy(np.int64).T,  # a single network has no second
     )
 
 
-def _compared(noise: str, ours: tuple[str, Answers], theirs: tuple[str, Answers]) -> list[dict[str, Any]]:
+def _compared(noise: str, against: str, ours: Answers, theirs: Answers) -> Row:
     """Both are resampled by the same draws of patients."""
-    (name, one), (other, two) = ours, theirs
-    if not (np.array_equal(one.true, two.true) and np.array_equal(one.patients, two.patients)):
-        raise SystemExit(f"{name} and {other} were not tested on the same images.")
-    classes = 1 + int(max(one.true.max(), one.grades.max(), two.grades.max()))
-    a, b = one.counts(classes), two.counts(classes)
-    patients = a.shape[1]
+    if not (np.array_equal(ours.true, theirs.true) and np.array_equal(ours.patients, theirs.patients)):
+        raise SystemExit(f"{against} was not tested on the same images.")
+    classes = 1 + int(max(ours.true.max(), ours.grades.max(), theirs.grades.max()))
+    counts = [answers.counts(classes) for answers in (ours, theirs)]
+    patients = counts[0].shape[1]
     draws = np.random.default_rng(0).multinomial(patients, np.full(patients, 1 / patients), size=RESAMPLES)
     weights = np.concatenate([np.ones((1, patients)), draws])  # the patients as they are come first
-    row: dict[str, Any] = {"noise": noise, "of": name, "against": other, "patients": patients}
+    by_metric = {}
     for metric in SHOWN:
         left, right = (
             np.mean(
-                [
-                    [METRICS[metric](one.reshape(classes, classes)) for one in weights @ part]
-                    for part in counts
-                ],
+                [[METRICS[metric](c.reshape(classes, classes)) for c in weights @ part] for part in side],
                 axis=0,
             )
-            for counts in (a, b)
+            for side in counts
         )
         low, high = np.quantile((left - right)[1:], [0.025, 0.975])
-        row |= {
-            metric: f"{left[0]:.3f}",
-            f"theirs {metric}": f"{right[0]:.3f}",
-            "difference": f"{left[0] - right[0]:+.3f} ({low:+.3f} to {high:+.3f})",
-        }
-        row[f"Δ {metric}"] = row.pop("difference")
-    return [row]
+        by_metric[metric] = Difference(left[0], right[0], low, high)
+    return Row(noise, against, patients, by_metric)
+
+
+def _cell(d: Difference) -> str:
+    gap = f"**{d.ours - d.theirs:+.3f}**" if d.clear else f"{d.ours - d.theirs:+.3f}"
+    return f"{d.ours:.3f}, {d.theirs:.3f}: {gap} ({d.low:+.3f} to {d.high:+.3f})".replace("-", "−")
+
+
+@drawn
+def _draw(rows: list[Row], of: str, file: Path) -> None:
+    """A panel for each metric, in all of them better to the right."""
+    figure = Figure(figsize=(7.4, 0.9 + 0.27 * len(rows)), layout="constrained")
+    figure.suptitle(
+        f"{of} minus another method, 95 % of resampled patients; to the right {of} is better", fontsize=9.5
+    )
+    names = [f"{'as given' if row.noise == 'none' else row.noise}, {row.against}" for row in rows]
+    panels = figure.subplots(1, len(SHOWN), sharey=True)
+    for panel, (metric, title) in zip(panels, SHOWN.items(), strict=True):
+        for height, row in enumerate(rows):
+            d = row.by_metric[metric]
+            better = (d.ours > d.theirs) != (metric == "mae")
+            colour = PALETTE["blue" if better else "vermillion"] if d.clear else GREY
+            panel.plot([d.low, d.high], [height, height], color=colour, linewidth=1.6)
+            panel.plot(d.ours - d.theirs, height, "o", color=colour, markersize=4.5)
+        panel.axvline(0, color=INK, linewidth=0.7)
+        panel.set_title(title)
+        panel.set_yticks(range(len(rows)), names)
+        panel.set_ylim(len(rows) - 0.5, -0.5)
+        panel.tick_params(length=0)
+        if metric == "mae":
+            panel.invert_xaxis()
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
 if __name__ == "__main__":
