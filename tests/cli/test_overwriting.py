@@ -18,6 +18,7 @@ COMMANDS = {
     "export": (["export", "RUN"], "model.pt"),
     "features": (["features", "LABELS", *SMALL], "rows.npz"),
     "corrupt": (["data", "corrupt", "LABELS", "--rate", 0.2, "--grade-column", "true_grade"], "noisy.csv"),
+    "split": (["data", "split", "LABELS", "--grade-column", "true_grade"], "folds.csv"),
     "evaluate": (["evaluate", "RUN", "LABELS", "--device", "cpu"], "found.json"),
     "predict": (["predict", "RUN", "LABELS", "--device", "cpu"], "mine.csv"),
 }

@@ -134,6 +134,9 @@ def test_a_loaded_run_says_the_same(rows: Rows, tmp_path: Path) -> None:
         np.testing.assert_array_equal(made, read)
     alone = np.concatenate([loaded.probabilities(rows.x[i : i + 1])[0] for i in range(5)], axis=1)
     np.testing.assert_allclose(alone, run.probabilities(rows.x)[0][:, :5], atol=1e-6)
+    none, nothing = loaded.probabilities(rows.x[:0])  # no rows are no error
+    assert none.shape == (len(alone), 0, alone.shape[-1])
+    assert nothing.shape == (len(alone), 0)
 
 
 class StopsAfter(SilentReporter):

@@ -63,6 +63,9 @@ class Trained:
         """
         self._check(pixels)
         shown = self.views(views, size=pixels.shape[1])
+        if len(pixels) == 0:
+            shape = (self.method.networks, 0, self.method.num_classes)
+            return np.empty(shape, np.float32), np.empty(shape[:2], np.int64)
         if pixels.ndim == 2:
             pixels = as_features(pixels)
         feed = open_feed(pixels, device=self.device, share=self.config.memory_share)

@@ -28,6 +28,7 @@ def split(
         ),
     ] = "stratified",
     out: Annotated[Path, typer.Option(help="CSV file with id, fold, split.")] = Path("splits.csv"),
+    force: options.Force = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
@@ -43,6 +44,7 @@ def split(
     from srjt.data import folds as make_folds
     from srjt.data import read, write_splits
 
+    options.spare(out, force=force)  # other folds under the same name would make results incomparable
     reading = read(source, **how)
     manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     with options.print_warnings():
