@@ -285,3 +285,30 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
 def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split, fits: TrainConfig) -> None:
     run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.3, device="cpu")
     assert run.config.noise_rate == 0.3
+
+
+@pytest.mark.parametrize(("found", "method", "used"), [
+    (0.03, "srjt", 0.3), (0.37, "srjt", 0.37), (0.03, "jocor+ours", 0.03),
+])  # fmt: skip
+def test_a_recipe_discards_a_share_at_least(
+    noisy: Manifest,
+    split: Split,
+    fits: TrainConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    found: float,
+    method: str,
+    used: float,
+) -> None:
+    """Where no image shows a grade clearly, an estimate is too low; the estimate itself is kept as it is."""
+    real = auto.estimate_noise
+
+    def pretend(*given: Any, **how: Any) -> Any:
+        return replace(real(*given, **how), rate=found, identifiable=True, reason="")
+
+    monkeypatch.setattr(auto, "estimate_noise", pretend)
+    watching = SilentReporter()
+    config = fits.replace(method=method, noise_rate="auto")
+    told, estimate = settle_noise(noisy, config=config, split=split, device="cpu", reporter=watching)
+    assert estimate is not None
+    assert (told.noise_rate, estimate.rate) == (used, found)
+    assert ("srjt drops 0.30, as it does at least." in watching.notes) == (used == 0.3)

@@ -182,8 +182,8 @@ def settle_noise(
     reporter.note(sentence(estimate))
     if not estimate.identifiable:
         warnings.warn(_doubt(estimate, used=told.settled_rate), stacklevel=2)
-    elif told.settled_rate != estimate.rate:
-        reporter.note(f"{config.method} takes it for {told.settled_rate:.2f}, the least it ever drops.")
+    if told.settled_rate == _least(config) > 0:
+        reporter.note(f"{config.method} drops {told.settled_rate:.2f}, as it does at least.")
     return told, estimate
 
 
@@ -248,13 +248,17 @@ def read_estimate(folder: Path) -> NoiseEstimate | None:
 def _told(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
     if not estimate.identifiable:
         estimate = _plain(estimate, rate=float(np.clip(estimate.rate, *PLAUSIBLE)))
-    least = methods.entry(config.method).recipe.least_rate
-    told: dict[str, Any] = {"noise_rate": max(estimate.rate, least)}
+    told: dict[str, Any] = {"noise_rate": max(estimate.rate, _least(config))}
     if config.transition is None and "transition" in methods.entry(config.method).method.needs:
         told["transition"] = estimate.transition.tolist()
     if config.soft_labels == "estimated":
         told["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
     return config.replace(**told)
+
+
+def _least(config: TrainConfig) -> float:
+    """The rate that the method's recipe never goes below."""
+    return methods.entry(config.method).recipe.least_rate
 
 
 def _plain(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
