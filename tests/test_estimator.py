@@ -414,3 +414,14 @@ def test_the_recipe_needs_no_rate() -> None:
     assert (config.noise_rate, config.balance) == (model.noise_rate_, methods.entry("srjt").recipe.balance)
     own = quick(method="srjt", noise_rate=0.3, epochs=1, settings={"balance": 0.0}).fit(data.X, data.y)
     assert (own.noise_rate_, own.trained_.config.balance, own.noise_estimate_) == (0.3, 0.0, None)
+
+
+def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
+    """Rows that show their grade clearly: the low estimate is believed, and nobody is discarded for a least rate."""
+    data = rows(600, wrong=0.03)
+    model = quick(method="srjt", noise_rate="auto", epochs=20).fit(data.X, data.y)
+    assert model.noise_estimate_ is not None
+    assert model.noise_rate_ == model.noise_estimate_.rate < 0.15
+    unseen = rows(600, seed=1)
+    said = model.predict(unseen.X)
+    assert min(np.mean(said[unseen.true == grade] == grade) for grade in range(4)) > 0.6

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from srjt.errors import suggest
 from srjt.ordinal.metrics import METRICS
 from srjt.report.canvas import GREY, INK, PALETTE, drawn
 
@@ -60,7 +61,6 @@ class Difference(NamedTuple):
 class Row(NamedTuple):
     noise: str
     against: str
-    patients: int
     by_metric: dict[str, Difference]
 
 
@@ -76,6 +76,9 @@ def main() -> None:
     parser.add_argument("--figure", type=Path, help="draw the differences to this file as well")
     given = parser.parse_args()
     table = _read(given.predictions)
+    for name in [given.of, *(given.against or [])]:
+        if name not in set(table["named"]):
+            raise SystemExit(str(suggest("method", name, set(table["named"]))))
     rows = []
     for noise in sorted(set(table["noise"])):
         ours = _pooled(table, noise, given.of, views=given.views, alone=False)
@@ -97,7 +100,7 @@ def main() -> None:
 
 def _read(source: Path) -> pd.DataFrame:
     files = sorted(source.glob("*.csv")) if source.is_dir() else [source]
-    if not files:
+    if not files or not files[0].is_file():
         raise SystemExit(f"{source} holds no tables: make them with predictions.py.")
     as_text = {"noise": str, "method": str, "variant": str, "patient": str}
     table = pd.concat(pd.read_csv(f, dtype=as_text, keep_default_na=False, na_values=[""]) for f in files)
@@ -111,6 +114,7 @@ def _pooled(table: pd.DataFrame, noise: str, named: str, *, views: int, alone: b
         return None
     found = found.sort_values(["fold", "seed"], kind="stable")
     columns = [f"views {views}, network {k}" for k in (1, 2)] if alone else [f"views {views}, both"]
+    columns = [name for name in columns if name in found]
     return Answers(
         true=found["true"].to_numpy(),
         patients=found["patient"].to_numpy(),
@@ -121,7 +125,9 @@ def _pooled(table: pd.DataFrame, noise: str, named: str, *, views: int, alone: b
 def _compared(noise: str, against: str, ours: Answers, theirs: Answers) -> Row:
     """Both are resampled by the same draws of patients."""
     if not (np.array_equal(ours.true, theirs.true) and np.array_equal(ours.patients, theirs.patients)):
-        raise SystemExit(f"{against} was not tested on the same images.")
+        raise SystemExit(
+            f"{noise}: {against} was not tested in the same folds and seeds, on the same images."
+        )
     classes = 1 + int(max(ours.true.max(), ours.grades.max(), theirs.grades.max()))
     counts = [answers.counts(classes) for answers in (ours, theirs)]
     patients = counts[0].shape[1]
@@ -138,7 +144,7 @@ def _compared(noise: str, against: str, ours: Answers, theirs: Answers) -> Row:
         )
         low, high = np.quantile((left - right)[1:], [0.025, 0.975])
         by_metric[metric] = Difference(left[0], right[0], low, high)
-    return Row(noise, against, patients, by_metric)
+    return Row(noise, against, by_metric)
 
 
 def _cell(d: Difference) -> str:

@@ -6,10 +6,11 @@
 # Against srjt stand, for each setting, the paper's methods with the best figures in the tables of docs/results.md.
 set -e
 only=$1 here=$(dirname "$0") jobs=${JOBS:-8}
+case $only in ''|eyepacs|deepdrid) ;; *) echo "eyepacs or deepdrid, or neither; got $only" >&2; exit 2;; esac
 
 compare() {  # data, name of the study, noise, methods
     [ -z "$only" ] || [ "$only" = "$1" ] || return 0
-    srjt study run "$1256/labels.csv" --config "$here/$1.yaml" --splits "$1256/held_out_splits.csv" \
+    srjt study run "${1}256/labels.csv" --config "$here/$1.yaml" --splits "${1}256/held_out_splits.csv" \
         --noise "$3" --methods "srjt $4" --seed 0 --seed 1 --seed 2 --jobs "$jobs" --out "held_out/$2"
     python "$here/predictions.py" "held_out/$2" --out "held_out/predictions-$1"
 }

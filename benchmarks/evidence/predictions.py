@@ -20,6 +20,7 @@ from srjt.data.augment import view_crops
 from srjt.data.store import open_store
 from srjt.study.folder import cell_status, read_study, run_folder, study_config
 from srjt.study.source import open_data
+from srjt.training.checkpoint import write_atomically
 from srjt.training.trained import load_run
 
 
@@ -65,7 +66,8 @@ def main() -> None:
         owners = np.array(data.manifest.patients or data.manifest.ids)
         of_run = {name: known[name] for name in ("method", "variant", "noise", "fold", "seed")}
         of_image = {"patient": owners[rows], "true": truth[rows]}
-        pd.DataFrame({**of_image, **answers(probabilities)}).assign(**of_run).to_csv(file, index=False)
+        table = pd.DataFrame({**of_image, **answers(probabilities)}).assign(**of_run)
+        write_atomically(file, table.to_csv(index=False).encode())  # half a table would count as made
         print(known["key"], flush=True)
 
 

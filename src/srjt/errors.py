@@ -31,11 +31,11 @@ class Interrupted(BaseException):
         self.status = 128 + number
 
 
-def suggest(kind: str, given: str, known: Iterable[str]) -> UnknownNameError:
+def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not among ``known``, with the nearest one as a suggestion."""
     names = sorted(known)
     lower = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.5)
     hint = f"did you mean {lower[near[0]]!r}?" if near else "there is none like it."
     return UnknownNameError(f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}.")
 

@@ -269,9 +269,9 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
     estimate = read_estimate(tmp_path / "run")
     assert estimate is not None
     recipe = srjt.methods.entry("srjt").recipe
-    used = max(estimate.rate, recipe.least_rate)
-    assert (run.config.noise_rate, run.config.balance) == (used, recipe.balance)
-    assert run.config.method_options == {"ramp_epochs": recipe.ramp_epochs(config.epochs)}
+    assert estimate.rate > recipe.least_rate
+    assert (run.config.noise_rate, run.config.balance) == (estimate.rate, recipe.balance)
+    assert run.config.method_options["ramp_epochs"] == recipe.ramp_epochs(config.epochs)
     other = fits.replace(method="co-teaching", noise_rate="auto")
     assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)
     _, same = settle_noise(noisy, config=other, split=split, device="cpu")
@@ -283,32 +283,53 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
 
 @pytest.mark.usefixtures("forbidden")
 def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split, fits: TrainConfig) -> None:
-    run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.3, device="cpu")
-    assert run.config.noise_rate == 0.3
+    run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.1, device="cpu")
+    assert run.config.noise_rate == 0.1
 
 
-@pytest.mark.parametrize(("found", "method", "used"), [
-    (0.03, "srjt", 0.3), (0.37, "srjt", 0.37), (0.03, "jocor+ours", 0.03),
-])  # fmt: skip
-def test_a_recipe_discards_a_share_at_least(
+UNCLEAR = "no image shows grade 1 clearly"
+
+
+@pytest.mark.parametrize(
+    ("found", "method", "used"),
+    [
+        ({"rate": 0.03, "caution": UNCLEAR}, "srjt", 0.3),
+        ({"rate": 0.37, "caution": UNCLEAR}, "srjt", 0.37),
+        ({"rate": 0.03, "caution": ""}, "srjt", 0.03),
+        ({"rate": 0.03, "caution": UNCLEAR}, "jocor+ours", 0.03),
+    ],
+)
+def test_a_low_estimate_is_raised_where_images_are_unclear(
     noisy: Manifest,
     split: Split,
     fits: TrainConfig,
     monkeypatch: pytest.MonkeyPatch,
-    found: float,
+    found: dict[str, Any],
     method: str,
     used: float,
 ) -> None:
-    """Where no image shows a grade clearly, an estimate is too low; the estimate itself is kept as it is."""
+    """Where no image shows a grade clearly, an estimate is too low. The recipe takes it for more; it stays as it is."""
     real = auto.estimate_noise
 
     def pretend(*given: Any, **how: Any) -> Any:
-        return replace(real(*given, **how), rate=found, identifiable=True, reason="")
+        return replace(real(*given, **how), identifiable=True, reason="", **found)
 
     monkeypatch.setattr(auto, "estimate_noise", pretend)
     watching = SilentReporter()
     config = fits.replace(method=method, noise_rate="auto")
     told, estimate = settle_noise(noisy, config=config, split=split, device="cpu", reporter=watching)
     assert estimate is not None
-    assert (told.noise_rate, estimate.rate) == (used, found)
-    assert ("srjt drops 0.30, as it does at least." in watching.notes) == (used == 0.3)
+    assert (told.noise_rate, estimate.rate) == (used, found["rate"])
+    assert any(note.startswith("srjt takes it for 0.30") for note in watching.notes) == (used == 0.3)
+
+
+def test_a_recipe_that_cannot_rely_on_the_estimate_drops_no_less(
+    noisy: Manifest, fits: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from functools import partial
+
+    monkeypatch.setattr(auto, "estimate_noise", partial(auto.estimate_noise, identifiable=False))
+    monkeypatch.setattr(auto, "PLAUSIBLE", (0.01, 0.02))
+    with pytest.warns(UserWarning, match=r"0\.30 is used"):
+        told, _ = settle_noise(noisy, config=fits.replace(method="srjt"), device="cpu")
+    assert told.noise_rate == 0.3

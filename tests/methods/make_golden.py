@@ -27,6 +27,7 @@ VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("jocor", {"select": "soft", "update": "hard"}),
     ("co-teaching+ours", {"per_class": True}),
     ("jocor+ours", {"co_lambda": 0.5, "temperature": 0.5}),
+    ("jocor+ours", {"co_lambda": 1.0, "agree": "all"}),  # the loss of the recipe
 )
 
 

@@ -20,7 +20,7 @@ def measured() -> dict:
 
 
 def test_every_method_and_convention_is_stored() -> None:
-    for name in methods.plain_names():  # a recipe has no loss of its own
+    for name in methods.plain_names():  # the recipe's loss is among the variants
         for convention in ("paper", "published-code"):
             assert f"{name} ({convention})" in STORED["methods"]
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srjt import methods
+from srjt.errors import SrjtError
 
 HOSTS = ("co-teaching", "jocor", "codis")
 CONVENTIONS = ("paper", "published-code")
@@ -153,13 +154,13 @@ def test_a_chosen_temperature_acts_on_the_selection_score_and_on_nothing_else(
         convention=convention,
         update=update,
         temperature=tau,
-        co_lambda=1.0,
+        co_lambda=0.9,
     )
     for seed in range(6):
         logits, labels = batch(seed, 12, spread=0.3)
         found = method.loss(torch.from_numpy(logits), torch.from_numpy(labels), keep=5)
         total, _, chosen = reference(
-            host, convention, "hard", update, tau, 1.0, logits.tolist(), labels.tolist(), 5
+            host, convention, "hard", update, tau, 0.9, logits.tolist(), labels.tolist(), 5
         )
         assert found.selected.tolist() == chosen
         assert float(found.total) == pytest.approx(total, rel=1e-6)
@@ -226,6 +227,13 @@ def test_agreement_on_all_adds_the_mean_divergence_of_the_batch(convention: str,
     found.total.backward()
     assert x.grad is not None
     assert (x.grad.abs().sum(dim=-1) > 0).all()  # the discarded ones teach as well
+
+
+def test_published_weights_that_leave_nothing_of_the_labels_are_refused() -> None:
+    for name in ("jocor", "srjt"):
+        with pytest.raises(SrjtError, match="weighs the labels by 1 − co_lambda"):
+            evaluate(name, convention="published-code", agree="selected", co_lambda=1.0)
+    evaluate("srjt", convention="published-code")
 
 
 def test_agreement_on_all_of_what_is_kept_is_jocor() -> None:

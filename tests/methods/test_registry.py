@@ -131,6 +131,7 @@ def test_options_of_a_method() -> None:
         (lambda: make("garg", inverse=np.eye(4)), "option of garg 'inverse'"),
         (lambda: make("jocor", select="sft"), "did you mean 'soft'"),
         (lambda: make("jocor", agree="al"), "did you mean 'all'"),
+        (lambda: make("jocor", agree=True), "Unknown agree True"),
         (lambda: make("jocor", convention="published_code"), "did you mean 'published-code'"),
         (lambda: make("jocor", temperature=0.0), "temperature is positive, not 0"),
         (lambda: make("jocor", select="soft", temperature=0.5), "sharpens a hard selection only"),

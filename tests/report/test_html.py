@@ -177,6 +177,16 @@ def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:
     assert "0 of 1 run finished" in text
 
 
+def test_the_noise_section_says_that_a_recipe_may_have_used_more_than_the_estimate(study) -> None:
+    def text(*methods: str) -> str:
+        made = study(**{**FEW, "methods": methods})
+        made = replace(made, noise=made.noise.assign(estimated_rate=0.03))
+        return " ".join(next(s for s in study_page(made).sections if s.slug == "noise").text)
+
+    assert "srjt took less than 0.3 for 0.3 where the estimate was doubtful" in text("standard", "srjt")
+    assert "took less" not in text("standard", "jocor+ours")
+
+
 def test_noise_that_was_not_injected_is_not_claimed_to_be(study) -> None:
     section = next(s for s in study_page(study(**{**FEW, "noises": ("none",)})).sections if s.slug == "noise")
     assert "nothing was injected" in section.text[0]

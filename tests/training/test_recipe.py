@@ -16,13 +16,14 @@ from srjt.training.config import TrainConfig
 from srjt.training.folder import read_facts
 
 RECIPE = methods.entry("srjt").recipe
+SPELT_OUT = {"update": "soft", "agree": "all", "co_lambda": 1.0}  # so that run.json says what was trained
 
 
 @pytest.mark.parametrize("features", [False, True])
 def test_what_is_left_open_follows_the_recipe(features: bool) -> None:
     config = TrainConfig(method="srjt", epochs=20).for_data(features=features)
     assert (config.noise_rate, config.balance) == ("auto", RECIPE.balance)
-    assert config.method_options == {"ramp_epochs": RECIPE.ramp_epochs(20)}
+    assert config.method_options == {**SPELT_OUT, "ramp_epochs": RECIPE.ramp_epochs(20)}
     assert config.for_data(features=features) == config  # once decided, it stays
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
@@ -36,7 +37,10 @@ def test_the_papers_methods_are_trained_as_before(method: str) -> None:
 def test_what_is_given_stays() -> None:
     given = {"noise_rate": 0.3, "balance": 0.0, "method_options": {"ramp_epochs": 7, "temperature": 0.5}}
     config = TrainConfig(method="srjt", **given).for_data(features=False)
-    assert {name: getattr(config, name) for name in given} == given
+    assert (config.noise_rate, config.balance) == (0.3, 0.0)
+    assert config.method_options == {**SPELT_OUT, "ramp_epochs": 7, "temperature": 0.5}
+    mine = TrainConfig(method="srjt", method_options={"agree": "selected"}).for_data(features=False)
+    assert mine.method_options["agree"] == "selected"
     none = TrainConfig(method="srjt", noise_rate=0.0).for_data(features=False)
     assert none.noise_rate == 0.0  # a number like any other
 
@@ -52,11 +56,7 @@ def test_the_recipe_spelt_out_is_the_same_training(data: Any, settings: dict[str
     recipe = srjt.train(data.manifest, method="srjt", **settings)
     spelt: dict[str, Any] = {
         "balance": RECIPE.balance,
-        "method_options": {
-            "ramp_epochs": RECIPE.ramp_epochs(settings["epochs"]),
-            "agree": "all",
-            "co_lambda": 1.0,
-        },
+        "method_options": {**SPELT_OUT, "ramp_epochs": RECIPE.ramp_epochs(settings["epochs"])},
     }
     plain = srjt.train(data.manifest, method="jocor+ours", **settings, **spelt)
     without = srjt.train(data.manifest, method="jocor+ours", **settings)

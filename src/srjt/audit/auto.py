@@ -181,9 +181,12 @@ def settle_noise(
     told = _told(config, estimate)
     reporter.note(sentence(estimate))
     if not estimate.identifiable:
-        warnings.warn(_doubt(estimate, used=told.settled_rate), stacklevel=2)
-    if told.settled_rate == _least(config) > 0:
-        reporter.note(f"{config.method} drops {told.settled_rate:.2f}, as it does at least.")
+        warnings.warn(_doubt(estimate, used=float(told.settled_rate or 0.0)), stacklevel=2)
+    elif told.settled_rate != estimate.rate:
+        reporter.note(
+            f"{config.method} takes it for {told.settled_rate:.2f}: no image shows some of the grades clearly, so "
+            "their wrong labels are not counted. A rate that is given is used as it is."
+        )
     return told, estimate
 
 
@@ -246,9 +249,10 @@ def read_estimate(folder: Path) -> NoiseEstimate | None:
 
 
 def _told(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
+    least = _least(config, estimate)
     if not estimate.identifiable:
-        estimate = _plain(estimate, rate=float(np.clip(estimate.rate, *PLAUSIBLE)))
-    told: dict[str, Any] = {"noise_rate": max(estimate.rate, _least(config))}
+        estimate = _plain(estimate, rate=max(float(np.clip(estimate.rate, *PLAUSIBLE)), least))
+    told: dict[str, Any] = {"noise_rate": max(estimate.rate, least)}
     if config.transition is None and "transition" in methods.entry(config.method).method.needs:
         told["transition"] = estimate.transition.tolist()
     if config.soft_labels == "estimated":
@@ -256,9 +260,10 @@ def _told(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
     return config.replace(**told)
 
 
-def _least(config: TrainConfig) -> float:
-    """The rate that the method's recipe never goes below."""
-    return methods.entry(config.method).recipe.least_rate
+def _least(config: TrainConfig, estimate: NoiseEstimate) -> float:
+    """What the method's recipe takes a lower estimate for, where that is likely to be too low."""
+    doubtful = bool(estimate.caution) or not estimate.identifiable
+    return methods.entry(config.method).recipe.least_rate if doubtful else 0.0
 
 
 def _plain(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
@@ -273,7 +278,7 @@ def _plain(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
     return replace(estimate, rate=rate, transition=matrix)
 
 
-def _doubt(estimate: NoiseEstimate, *, used: float | None) -> str:
+def _doubt(estimate: NoiseEstimate, *, used: float) -> str:
     return (
         f"The data do not settle the noise rate ({estimate.reason.rstrip('.')}); {used:.2f} is used. A rate known from "
         "elsewhere would be better."

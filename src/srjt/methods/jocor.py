@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from srjt.errors import suggest
+from srjt.errors import SrjtError, suggest
 from srjt.methods.base import Loss
 from srjt.methods.joint import JointTraining, masked_mean
 from srjt.methods.registry import register
@@ -24,14 +24,21 @@ Agreement = Literal["selected", "all"]
 )
 @dataclass(frozen=True, kw_only=True)
 class JoCor(JointTraining):
-    agree: Agreement = (
-        "selected"  # on what the networks are pulled together; all: on what is discarded as well
-    )
+    # on what the networks are pulled together; all: on the discarded samples as well
+    agree: Agreement = "selected"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.agree not in get_args(Agreement):
             raise suggest("agree", self.agree, get_args(Agreement))
+        if self._weighed_as_published and self.co_lambda >= 1.0:
+            raise SrjtError(
+                f"The published code weighs the labels by 1 − co_lambda, so it must be below 1; got {self.co_lambda:g}."
+            )
+
+    @property
+    def _weighed_as_published(self) -> bool:
+        return self.convention == "published-code" and self.agree == "selected"  # it knows no other
 
     def score(self, losses: Tensor, logits: Tensor) -> Tensor:
         """ℓ(f₁) + ℓ(f₂) + λD (Eq. 6), the same for both networks. The published code takes D at τ = 1."""
@@ -52,9 +59,8 @@ class JoCor(JointTraining):
         return Loss(total, masked_mean(losses, selected).detach(), selected)
 
     def _losses_of_both(self, losses: Tensor) -> Tensor:
-        """(2, B) → (B,) ℓ₁ + ℓ₂; the published code, which knows no ``agree``, weighs them by 1 − λ."""
-        as_published = self.convention == "published-code" and self.agree == "selected"
-        return (1.0 - self.co_lambda if as_published else 1.0) * losses.sum(dim=0)
+        """(2, B) → (B,) ℓ₁ + ℓ₂; the published code weighs them by 1 − λ."""
+        return (1.0 - self.co_lambda if self._weighed_as_published else 1.0) * losses.sum(dim=0)
 
     def _disagreement(self, logits: Tensor, tau: float) -> Tensor:
         """(2, B, C) logits → (B,) λD."""

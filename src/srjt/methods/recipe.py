@@ -3,7 +3,8 @@
 The paper trains all methods alike: five epochs until only 1 − ε is kept, each grade as often as it occurs, ε known.
 On imbalanced photographs that keeps the commonest grade and nothing else, and outside a paper nobody knows ε.
 Where no image shows a grade clearly its wrong labels look like unclear images, and the estimate of ε misses them:
-so a share is always discarded. The networks are pulled together on the discarded images, too, which needs no label.
+there a share is discarded whatever the estimate. The networks are pulled together on the discarded images, too, which
+needs no label.
 What each change was worth stands in docs/results.md; to change one, change it here, and nowhere else.
 """
 

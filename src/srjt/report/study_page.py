@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
+from srjt import methods
 from srjt.errors import SrjtError
 from srjt.ordinal.noise import ILL_CONDITIONED
 from srjt.report.ablation_figures import ablation_figures
@@ -20,7 +21,7 @@ from srjt.report.tables import METRIC_NAMES, PAPER_METRICS, study_tables
 from srjt.report.typeset import MISSING, Cell, Column, Row, Table
 from srjt.study.comparison import LOWER_IS_BETTER, size_ratio
 from srjt.study.noise_spec import parse_noise
-from srjt.study.paper import display_name
+from srjt.study.paper import display_name, is_recipe
 
 if TYPE_CHECKING:
     from srjt.study.results import StudyResults
@@ -225,6 +226,7 @@ def _noise(results: StudyResults) -> Section:
             else "Those that are not told a rate"
         )
         text.append(f"{who} were told what was estimated from the training labels.")
+        text += _raised(results)
     if not all(given):
         text.insert(0, "Training and validation labels were corrupted, test labels never.")
     if any(given):
@@ -241,6 +243,17 @@ def _noise(results: StudyResults) -> Section:
         tables=[table],
         drawings=[d for d in drawings if d is not None],
     )
+
+
+def _raised(results: StudyResults) -> list[str]:
+    """Of each recipe that takes low estimates for more."""
+    names = [str(name) for name in results.runs["method"].unique() if is_recipe(str(name))]
+    rates = {name: methods.entry(name).recipe.least_rate for name in names}
+    return [
+        f"{name} took less than {rate:g} for {rate:g} where the estimate was doubtful: its run.json says what it used."
+        for name, rate in rates.items()
+        if rate > 0
+    ]
 
 
 def _runs(results: StudyResults) -> Section:

@@ -142,8 +142,12 @@ class TrainConfig:
         return self.noise_rate
 
     def with_recipe(self) -> TrainConfig:
-        """What was left open and the method has a wish for, decided; what was given stays."""
-        recipe, options = methods.entry(self.method).recipe, dict(self.method_options)
+        """What was left open and the method has a wish for, decided; what was given stays. A recipe's options are
+        spelt out, so that a run says what it was, also when the recipe has changed since."""
+        wanted = methods.entry(self.method)
+        recipe, options = wanted.recipe, dict(self.method_options)
+        if wanted.is_recipe:
+            options = {**wanted.defaults, **options}
         if (ramp := recipe.ramp_epochs(self.epochs)) is not None:
             options.setdefault("ramp_epochs", ramp)
         balance = recipe.balance if self.balance is None else self.balance
