@@ -26,7 +26,7 @@ def test_a_table_curves_and_what_to_do_next(command: Srjt) -> None:
         assert (Path("shown") / method / "summary.json").exists()
     with Image.open("shown/curves.png") as picture:
         assert picture.width > 800
-    assert out.splitlines()[-1].endswith("srjt train labels.csv --noise-rate 0.2 --fold 0 --out runs/mine")
+    assert out.splitlines()[-1].endswith("srjt train labels.csv --method srjt --fold 0 --out runs/mine")
     assert "standard: epoch 1/2" in out
     code, again, _ = command("demo", "--images", 200, "--epochs", 2, "--out", "shown")
     assert code == 0

@@ -92,4 +92,4 @@ def demo(
     # Set up by make, the command is not on the PATH; and a command to be copied stands on a line of its own.
     command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
     console.print("Next, on your own data:", highlight=False)
-    typer.echo(f"  {command} train labels.csv --noise-rate 0.2 --fold 0 --out runs/mine")
+    typer.echo(f"  {command} train labels.csv --method srjt --fold 0 --out runs/mine")
