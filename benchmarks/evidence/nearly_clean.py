@@ -20,6 +20,7 @@ SHARES, WRONG = (0.55, 0.25, 0.13, 0.07), 0.05
 WAYS = {
     "srjt": {"method": "srjt"},
     "told 0.05": {"method": "srjt", "noise_rate": 0.05},
+    "told 0.3": {"method": "srjt", "noise_rate": 0.3},
     "sord": {"method": "sord"},
 }
 
