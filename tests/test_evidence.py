@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from srjt.errors import SrjtError
+
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "evidence" / "compare.py"
 Compare = Callable[..., str]
 
@@ -76,18 +78,18 @@ def test_others_may_be_scored_as_in_the_paper(compare: Compare, tables: Path) ->
 
 
 def test_the_figure_and_the_table_in_one_file(compare: Compare, tables: Path, tmp_path: Path) -> None:
-    whole, figure = tmp_path / "all.csv.xz", tmp_path / "differences.svg"
+    whole = tmp_path / "all.csv.xz"
     pd.concat(pd.read_csv(file) for file in sorted(tables.glob("*.csv"))).to_csv(whole, index=False)
-    said = compare(whole, "--of", "good", "--figure", figure)
+    said = compare(whole, "--of", "good", "--figures", tmp_path / "figures")
     assert said.count("| quasi:0.2 |") == 2
-    assert "quasi:0.2, single" in figure.read_text()
+    assert "quasi:0.2, single" in (tmp_path / "figures" / "differences.svg").read_text()
 
 
 def test_what_cannot_be_compared_is_one_sentence(compare: Compare, tables: Path, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="did you mean 'good'"):
+    with pytest.raises(SrjtError, match="did you mean 'good'"):
         compare(tables, "--of", "god")
-    with pytest.raises(SystemExit, match="holds no tables"):
+    with pytest.raises(SrjtError, match="holds no tables"):
         compare(tmp_path / "nowhere", "--of", "good")
     (tables / "poor1.csv").unlink()
-    with pytest.raises(SystemExit, match=r"quasi:0\.2: poor was not tested in the same folds and seeds"):
+    with pytest.raises(SrjtError, match=r"quasi:0\.2: poor was not tested in the same folds and seeds"):
         compare(tables, "--of", "good", "--against", "poor")

@@ -1,7 +1,7 @@
 """One method against others on the same patients: scores, and differences with intervals by resampling patients.
 
     python benchmarks/evidence/compare.py benchmarks/evidence/results/held_out.csv.xz --of srjt
-    python benchmarks/evidence/compare.py predictions --of srjt --against sord --views 10 --figure differences.svg
+    python benchmarks/evidence/compare.py predictions --of srjt --against sord --views 10 --figures figures
 
 reads what predictions.py wrote, a folder of tables or all in one. Networks are averaged; ``--views 10`` averages ten
 views of an image as well, and ``--plain`` scores the methods compared with as the paper does: each network alone,
@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
-from srjt.errors import suggest
-from srjt.ordinal.metrics import METRICS
-from srjt.report.canvas import GREY, INK, PALETTE, drawn
+from srjt.errors import SrjtError, suggest
+from srjt.ordinal.intervals import resampled_metrics
+from srjt.report.canvas import GREY, INK, PALETTE, Drawing, blank, drawn, save
 
 SHOWN = {"accuracy": "accuracy", "mae": "MAE", "macro_f1": "macro-F1"}
 RESAMPLES = 2000
@@ -35,14 +34,6 @@ class Answers:
     true: np.ndarray  # (N,)
     patients: np.ndarray  # (N,)
     grades: np.ndarray  # (A, N): one row, or one for each network that is scored alone
-
-    def counts(self, classes: int) -> np.ndarray:
-        """(A, patients, C²) confusion counts."""
-        names, owner = np.unique(self.patients, return_inverse=True)
-        counts = np.zeros((len(self.grades), len(names), classes * classes))
-        for row, grades in zip(counts, self.grades, strict=True):
-            np.add.at(row, (owner, self.true * classes + grades), 1.0)
-        return counts
 
 
 class Difference(NamedTuple):
@@ -73,12 +64,12 @@ def main() -> None:
     parser.add_argument("--against", action="append", help="by default all others; repeatable")
     parser.add_argument("--views", type=int, default=1, choices=(1, 2, 10))
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--figure", type=Path, help="draw the differences to this file as well")
+    parser.add_argument("--figures", type=Path, help="folder for differences.svg and .png")
     given = parser.parse_args()
     table = _read(given.predictions)
     for name in [given.of, *(given.against or [])]:
         if name not in set(table["named"]):
-            raise SystemExit(str(suggest("method", name, set(table["named"]))))
+            raise suggest("method", name, set(table["named"]))
     rows = []
     for noise in sorted(set(table["noise"])):
         ours = _pooled(table, noise, given.of, views=given.views, alone=False)
@@ -87,21 +78,21 @@ def main() -> None:
             if ours is not None and theirs is not None:
                 rows.append(_compared(noise, name, ours, theirs))
     if not rows:
-        raise SystemExit(
+        raise SrjtError(
             f"{given.predictions} has no setting with {given.of} and a method to compare it with."
         )
     print(f"| noise | against | {' | '.join(SHOWN.values())} |\n|:--|:--|{':-:|' * len(SHOWN)}")
     for row in rows:
         cells = (_cell(row.by_metric[metric]) for metric in SHOWN)
         print(f"| {row.noise} | `{row.against}` | {' | '.join(cells)} |")
-    if given.figure is not None:
-        _draw(rows, given.of, given.figure)
+    if given.figures is not None:
+        save(_drawing(rows, given.of), given.figures)
 
 
 def _read(source: Path) -> pd.DataFrame:
     files = sorted(source.glob("*.csv")) if source.is_dir() else [source]
     if not files or not files[0].is_file():
-        raise SystemExit(f"{source} holds no tables: make them with predictions.py.")
+        raise SrjtError(f"{source} holds no tables: make them with predictions.py.")
     as_text = {"noise": str, "method": str, "variant": str, "patient": str}
     table = pd.concat(pd.read_csv(f, dtype=as_text, keep_default_na=False, na_values=[""]) for f in files)
     table["named"] = table["method"] + (":" + table["variant"]).fillna("")
@@ -125,26 +116,30 @@ def _pooled(table: pd.DataFrame, noise: str, named: str, *, views: int, alone: b
 def _compared(noise: str, against: str, ours: Answers, theirs: Answers) -> Row:
     """Both are resampled by the same draws of patients."""
     if not (np.array_equal(ours.true, theirs.true) and np.array_equal(ours.patients, theirs.patients)):
-        raise SystemExit(
-            f"{noise}: {against} was not tested in the same folds and seeds, on the same images."
-        )
+        raise SrjtError(f"{noise}: {against} was not tested in the same folds and seeds, on the same images.")
     classes = 1 + int(max(ours.true.max(), ours.grades.max(), theirs.grades.max()))
-    counts = [answers.counts(classes) for answers in (ours, theirs)]
-    patients = counts[0].shape[1]
-    draws = np.random.default_rng(0).multinomial(patients, np.full(patients, 1 / patients), size=RESAMPLES)
-    weights = np.concatenate([np.ones((1, patients)), draws])  # the patients as they are come first
+    left, right = (_scores(answers, classes) for answers in (ours, theirs))
     by_metric = {}
     for metric in SHOWN:
-        left, right = (
-            np.mean(
-                [[METRICS[metric](c.reshape(classes, classes)) for c in weights @ part] for part in side],
-                axis=0,
-            )
-            for side in counts
-        )
-        low, high = np.quantile((left - right)[1:], [0.025, 0.975])
-        by_metric[metric] = Difference(left[0], right[0], low, high)
+        low, high = np.quantile((left[metric] - right[metric])[1:], [0.025, 0.975])
+        by_metric[metric] = Difference(left[metric][0], right[metric][0], low, high)
     return Row(noise, against, by_metric)
+
+
+def _scores(answers: Answers, classes: int) -> dict[str, np.ndarray]:
+    """(1 + RESAMPLES,) values by metric; of networks that are scored alone, their mean."""
+    each = [
+        resampled_metrics(
+            answers.true,
+            grades,
+            num_classes=classes,
+            groups=answers.patients.tolist(),
+            metrics=SHOWN,
+            resamples=RESAMPLES,
+        )
+        for grades in answers.grades
+    ]
+    return {metric: np.mean([one[metric] for one in each], axis=0) for metric in SHOWN}
 
 
 def _cell(d: Difference) -> str:
@@ -153,9 +148,10 @@ def _cell(d: Difference) -> str:
 
 
 @drawn
-def _draw(rows: list[Row], of: str, file: Path) -> None:
+def _drawing(rows: list[Row], of: str) -> Drawing:
     """A panel for each metric, in all of them better to the right."""
-    figure = Figure(figsize=(7.4, 0.9 + 0.27 * len(rows)), layout="constrained")
+    figure = blank(7.4, 0.9 + 0.27 * len(rows))
+    figure.set_layout_engine("constrained")
     figure.suptitle(
         f"{of} minus another method, 95 % of resampled patients; to the right {of} is better", fontsize=9.5
     )
@@ -175,8 +171,11 @@ def _draw(rows: list[Row], of: str, file: Path) -> None:
         panel.tick_params(length=0)
         if metric == "mae":
             panel.invert_xaxis()
-    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
+    return Drawing(name="differences", figure=figure, caption="", alt="")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SrjtError as problem:
+        raise SystemExit(str(problem)) from None

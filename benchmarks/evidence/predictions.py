@@ -10,36 +10,27 @@ Differences between two runs of a fold can then be resampled by patient. A secon
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from srjt.data.augment import view_crops
 from srjt.data.store import open_store
+from srjt.errors import SrjtError
 from srjt.study.folder import cell_status, read_study, run_folder, study_config
 from srjt.study.source import open_data
 from srjt.training.checkpoint import write_atomically
-from srjt.training.trained import load_run
+from srjt.training.trained import Trained, load_run
 
 
-def views(pixels: np.ndarray, *, crop: int) -> Iterator[np.ndarray]:
-    """(N, H, W, 3) → the ten views of each, (N, crop, crop, 3), of which the network's centre crop is all."""
-    for view in view_crops(10, margin=pixels.shape[1] - crop):
-        (down, right), mirrored = view.offsets[0].tolist(), bool(view.flips)
-        cut = pixels[:, down : down + crop, right : right + crop]
-        yield np.ascontiguousarray(cut[:, :, ::-1] if mirrored else cut)
-
-
-def answers(probabilities: np.ndarray) -> dict[str, np.ndarray]:
-    """(V, K, N, C) probabilities by view and network → grades (N,) by how many views and whose they are."""
-    found = {}
-    for seen in (1, 2, 10):
-        by_network = probabilities[:seen].astype(np.float64).mean(axis=0)  # (K, N, C)
-        for k, one in enumerate(by_network):
-            found[f"views {seen}, network {k + 1}"] = one.argmax(axis=-1)
-        found[f"views {seen}, both"] = by_network.mean(axis=0).argmax(axis=-1)
+def answers(run: Trained, pixels: np.ndarray) -> dict[str, np.ndarray]:
+    """(N, H, W, 3) images → grades (N,) by how many views and whose they are."""
+    found: dict[str, np.ndarray] = {}
+    for views in (1, 2, 10):
+        probabilities, grades = run.probabilities(pixels, views=views)  # by network
+        found |= {f"views {views}, network {k + 1}": one for k, one in enumerate(grades)}
+        both = probabilities.mean(axis=0).argmax(axis=-1)
+        found[f"views {views}, both"] = both if len(grades) > 1 else grades[0]  # one decides by its own rule
     return found
 
 
@@ -60,16 +51,17 @@ def main() -> None:
         run = load_run(run_folder(given.study, known["key"]))
         rows = data.splits[int(known["fold"])].test
         pixels = open_store(data.manifest, size=run.config.image_size, resize=run.config.resize).pixels
-        seen = np.asarray(pixels[rows])
-        probabilities = np.stack([run.probabilities(view)[0] for view in views(seen, crop=run.config.crop)])
         truth = data.manifest.labels if data.manifest.true_labels is None else data.manifest.true_labels
         owners = np.array(data.manifest.patients or data.manifest.ids)
         of_run = {name: known[name] for name in ("method", "variant", "noise", "fold", "seed")}
         of_image = {"patient": owners[rows], "true": truth[rows]}
-        table = pd.DataFrame({**of_image, **answers(probabilities)}).assign(**of_run)
+        table = pd.DataFrame({**of_image, **answers(run, np.asarray(pixels[rows]))}).assign(**of_run)
         write_atomically(file, table.to_csv(index=False).encode())  # half a table would count as made
         print(known["key"], flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SrjtError as problem:
+        raise SystemExit(str(problem)) from None

@@ -282,6 +282,15 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
 
 
 @pytest.mark.usefixtures("forbidden")
+@pytest.mark.parametrize("options", [{"agree": "al"}, {"temprature": 1.0}])
+def test_a_misspelt_option_is_known_before_the_warm_up(
+    noisy: Manifest, fits: TrainConfig, options: dict[str, Any]
+) -> None:
+    with pytest.raises(SrjtError, match="did you mean"):
+        srjt.train(noisy, config=fits, method="srjt", method_options=options, device="cpu")
+
+
+@pytest.mark.usefixtures("forbidden")
 def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split, fits: TrainConfig) -> None:
     run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.1, device="cpu")
     assert run.config.noise_rate == 0.1

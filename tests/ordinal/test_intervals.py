@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import bootstrap_metrics
+from srjt.ordinal.intervals import bootstrap_metrics, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 
 
@@ -97,3 +99,18 @@ def test_lengths_must_fit() -> None:
     for true, predicted in (([], []), ([1], [1, 0])):
         with pytest.raises(SrjtError, match="both are needed, and as many"):
             bootstrap_metrics(true, predicted, num_classes=2)
+
+
+def test_two_methods_on_the_same_patients_are_resampled_alike() -> None:
+    """One that is wrong on exactly one image more: each draw differs by how often that image's patient was drawn."""
+    true, patients = np.array([0, 1, 1, 2, 0, 2]), ["a", "a", "b", "b", "c", "c"]
+    worse = true.copy()
+    worse[2] = 2
+    how: dict[str, Any] = {"num_classes": 3, "groups": patients, "resamples": 40, "metrics": ["accuracy"]}
+    right, wrong = (resampled_metrics(true, said, **how)["accuracy"] for said in (true, worse))
+    assert (right == 1.0).all()
+    gap = (right - wrong) * 6  # times that patient b was drawn
+    assert gap[0] == pytest.approx(1.0)
+    assert gap == pytest.approx(gap.round())
+    assert set(gap[1:].round().astype(int)) == {0, 1, 2, 3}
+    assert right.shape == (41,)

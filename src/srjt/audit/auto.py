@@ -35,7 +35,7 @@ from srjt.training.folder import held, write_json
 from srjt.training.inputs import Transform
 from srjt.training.loop import Reporter
 from srjt.training.reporters import SilentReporter
-from srjt.training.trained import NetworkMaker, Trained
+from srjt.training.trained import NetworkMaker, Trained, build_method
 
 __all__ = [
     "name_warm_up_epoch",
@@ -132,6 +132,7 @@ def settle_noise(
     config = config.for_data(features=manifest.are_features)
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
+    _check_options(config, num_classes=manifest.num_classes)
     reporter = reporter or SilentReporter()
     wanted = warm_up(config)
     kept = manifest
@@ -203,6 +204,12 @@ def needs_estimate(config: TrainConfig) -> bool:
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
         raise SrjtError("soft_labels 'estimated' makes the label_matrix: do not give one as well.")
     return config.rate_or_recipe == "auto" and bool(needs or config.soft_labels == "estimated")
+
+
+def _check_options(config: TrainConfig, *, num_classes: int) -> None:
+    """A misspelt option of the method is better known now than after the warm-up."""
+    told = {"noise_rate": 0.0, "transition": np.eye(num_classes).tolist(), "soft_labels": "paper"}
+    build_method(config.replace(**told), num_classes=num_classes)
 
 
 def warm_up(config: TrainConfig) -> TrainConfig:

@@ -24,9 +24,7 @@ class Recipe:
     """How a method wants to be trained where nobody says otherwise; by default as the paper trains all of them."""
 
     noise_rate: Literal["auto"] | None = None  # auto: estimated, so that nobody has to know it
-    least_rate: float = (
-        0.0  # a lower estimate is raised to this where images do not show their grades clearly
-    )
+    least_rate: float = 0.0  # for lower estimates where no image shows a grade clearly
     balance: float = 0.0  # grade c is drawn ∝ n_c^(1 − balance)
     ramp_share: float | None = None  # of the epochs, until only 1 − ε is kept; None: the paper's 5 epochs
 

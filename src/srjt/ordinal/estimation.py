@@ -36,9 +36,8 @@ _FEW = 10  # expected samples of a grade below which its row is guesswork
 _WIDE = 0.3  # an interval of the rate that means nothing
 _CLEAREST, _CLEARLY = 0.1, 0.7  # of a grade's images, and how sure of it they should make one
 _TINY = 1e-12
-_VAGUE = (
-    0.5  # mean doubt about the true grade beyond which wrong labels and unclear images cannot be told apart
-)
+# mean doubt about the true grade beyond which wrong labels and unclear images cannot be told apart
+_VAGUE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,9 +195,7 @@ def choose_form(
     part = _dealt(np.arange(len(labels)) if owner is None else owner)
     best = {form: fit_mixture(labels, parts, form=form) for form in FORMS}
     likelihood = {form: _held_out(labels, parts, part, whole) for form, whole in best.items()}
-    papers = (
-        PAPERS if parts.shape[1] > 2 else PAPERS[:1]
-    )  # two grades have neighbours only: the forms are one
+    papers = PAPERS if parts.shape[1] > 2 else PAPERS[:1]  # of two grades both forms are one
     fits = [fit for form in papers for fit in profile(labels, parts, best[form])]
     # Beyond, the same could be said with other names of the grades (of two, 0.8 is 0.2 with the names exchanged),
     # and the mean would lie between; only where the best fit is there itself is it left in, to be warned of.
@@ -207,9 +204,7 @@ def choose_form(
     found = _weighed(fits, samples=len(labels))
     rival = max(papers, key=lambda form: float(likelihood[form].sum()))
     ahead = likelihood["banded"] - likelihood[rival]
-    tested = (
-        part.max() + 1 == _PARTS
-    )  # of one or two patients hardly anything is held out, and the freest form wins
+    tested = part.max() + 1 == _PARTS  # of few patients hardly anything is held out, and the freest form wins
     if tested and ahead.sum() > _AHEAD * ahead.std() * len(ahead) ** 0.5 and _adrift(best["banded"]) is None:
         free = [fit for fit in profile(labels, parts, best["banded"]) if _adrift(fit) is None]
         found = _weighed(free, samples=len(labels))

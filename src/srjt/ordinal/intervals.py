@@ -5,7 +5,7 @@ Images of one patient resemble each other, so resampling images would make every
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,9 @@ import numpy.typing as npt
 from srjt.errors import SrjtError
 from srjt.ordinal.metrics import METRICS
 
-__all__ = ["Interval", "bootstrap_metrics"]
+__all__ = ["Interval", "bootstrap_metrics", "resampled_metrics"]
+
+Floats = npt.NDArray[np.float64]
 
 
 class Interval(NamedTuple):
@@ -35,8 +37,34 @@ def bootstrap_metrics(
 ) -> dict[str, Interval]:
     """true, predicted: (N,) grades; groups: (N,) patients (None: each sample on its own) → metric → interval.
 
-    Percentile bootstrap. Every metric is a function of the confusion matrix, and a resampled confusion
-    matrix is a weighted sum of the patients' own, so nothing is recounted.
+    Percentile bootstrap.
+    """
+    found = resampled_metrics(
+        true, predicted, num_classes=num_classes, groups=groups, resamples=resamples, seed=seed
+    )
+    tails = [(1 - level) / 2, 1 - (1 - level) / 2]
+    intervals = {}
+    for name, (value, *draws) in found.items():
+        low, high = np.nanquantile(draws, tails) if np.isfinite(draws).any() else (np.nan, np.nan)
+        intervals[name] = Interval(float(value), float(low), float(high))
+    return intervals
+
+
+def resampled_metrics(
+    true: npt.ArrayLike,
+    predicted: npt.ArrayLike,
+    *,
+    num_classes: int,
+    groups: Sequence[Hashable] | None = None,
+    metrics: Iterable[str] = tuple(METRICS),
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Floats]:
+    """As ``bootstrap_metrics`` → metric → (1 + resamples,): of the patients as they are, then of each draw of them.
+
+    The same groups and seed give the same draws: what two methods say of the same samples may be subtracted. Every
+    metric is a function of the confusion matrix, and a resampled confusion matrix is a weighted sum of the patients'
+    own, so nothing is recounted.
     """
     y, p = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
     if len(y) == 0 or len(y) != len(p):
@@ -50,13 +78,6 @@ def bootstrap_metrics(
     draws = np.random.Generator(np.random.PCG64(seed)).multinomial(
         patients, np.full(patients, 1.0 / patients), size=resamples
     )
-    shape = (num_classes, num_classes)
-    resampled = (draws @ own).reshape(resamples, *shape)
-    whole = own.sum(axis=0).reshape(shape)
-    tails = [(1 - level) / 2, 1 - (1 - level) / 2]
-    intervals = {}
-    for name, metric in METRICS.items():
-        values = np.array([metric(confusion) for confusion in resampled])
-        low, high = np.nanquantile(values, tails) if np.isfinite(values).any() else (np.nan, np.nan)
-        intervals[name] = Interval(metric(whole), float(low), float(high))
-    return intervals
+    weights = np.concatenate([np.ones((1, patients)), draws])
+    confusions = (weights @ own).reshape(-1, num_classes, num_classes)
+    return {name: np.array([METRICS[name](confusion) for confusion in confusions]) for name in metrics}

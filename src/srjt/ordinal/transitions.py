@@ -25,9 +25,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 PAPERS: tuple[Form, ...] = ("quasi", "truncated")
 
 _SHARES = np.linspace(0.01, 0.9, 14)
-LEVELS: Floats = np.log(
-    _SHARES / (1.0 - _SHARES)
-)  # from hardly any noise to nearly all that the form can hold
+LEVELS: Floats = np.log(_SHARES / (1.0 - _SHARES))  # from hardly any noise to nearly all that a form can hold
 _OFTEN, _DECAY = -2.5, -1.0  # where banded starts from: log odds of a neighbour, log factor of a further step
 
 
