@@ -9,6 +9,7 @@ wider the spread, the less a row shows its grade. Estimates are raised to the le
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from sklearn.metrics import confusion_matrix
@@ -17,7 +18,7 @@ from srjt import OrdinalNoiseClassifier
 from srjt.ordinal.metrics import METRICS
 
 SHARES, WRONG = (0.55, 0.25, 0.13, 0.07), 0.05
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     "srjt": {"method": "srjt"},
     "told 0.05": {"method": "srjt", "noise_rate": 0.05},
     "told 0.3": {"method": "srjt", "noise_rate": 0.3},
