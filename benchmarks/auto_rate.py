@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from srjt.study.results import gather
+from srjt.studies.results import gather
 
 NOISES = ("quasi:0.2", "quasi:0.4", "truncated:0.2", "truncated:0.4")
 METHOD, FOLLOWING = "co-teaching+ours", "co-teaching+ours:label_matrix=estimated"

@@ -81,7 +81,7 @@ def logistic_regressions(features: np.ndarray, grades: np.ndarray, patients: np.
 
 def accuracies(out: Path) -> None:
     """Test accuracy per method and noise, mean over the folds."""
-    from srjt.study.results import gather
+    from srjt.studies.results import gather
 
     scores = gather(out).scores
     shown = scores[(scores["split"] == "test") & (scores["metric"] == "accuracy")]
@@ -103,7 +103,7 @@ def phases(source: Path, *, network: str, epochs: int, batch_size: int) -> None:
 
     from srjt.data import folds, read
     from srjt.training import loop
-    from srjt.training.step import Step
+    from srjt.training.engine.step import Step
     from srjt.training.train import train
 
     torch.set_num_threads(1)

@@ -28,7 +28,7 @@ import resource, sys
 from pathlib import Path
 import pandas as pd
 from srjt.data.manifest import Manifest
-from srjt.data.store import open_store
+from srjt.data.images.store import open_store
 root, cache, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 names = sorted(p.name for p in root.iterdir())
 names = [names[i % len(names)] for i in range(count)]
@@ -77,8 +77,8 @@ def plain_pillow(paths: list[Path]) -> float:
 def building(paths: list[Path], cache: Path, *, workers: int) -> float:
     import pandas as pd
 
+    from srjt.data.images.store import open_store
     from srjt.data.manifest import Manifest
-    from srjt.data.store import open_store
 
     names = [path.name for path in paths]
     table = pd.DataFrame({"id": names, "image": names, "grade": 0})
@@ -92,8 +92,8 @@ def feeding(count: int, folder: Path) -> None:
     """Rates of the feeds, and one batch's crops, on a GPU if there is one."""
     import torch
 
-    from srjt.data.augment import draw_crops, gather_crops
-    from srjt.data.feed import StreamedFeed, open_feed
+    from srjt.data.images.augment import draw_crops, gather_crops
+    from srjt.data.images.feed import StreamedFeed, open_feed
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None

@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 from noisy_settings import Setting, parser, settings, table
 
-from srjt.ordinal.estimation import estimate_noise
-from srjt.ordinal.quality import label_quality
+from srjt.noise.estimate import estimate_noise
+from srjt.noise.label_quality import label_quality
 
 WANTED = [(kind, rate) for kind in ("quasi", "truncated") for rate in (0.2, 0.4)]
 SCORES = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from noisy_settings import Setting, parser, settings, table
 
-from srjt.ordinal.estimation import NoiseEstimate, estimate_noise
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
 
 KINDS, RATES = ("quasi", "truncated"), (0.1, 0.2, 0.3, 0.4)
 

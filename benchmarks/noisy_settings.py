@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from srjt.ordinal import noise
+from srjt import noise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +80,10 @@ def settings(given: argparse.Namespace, wanted: Iterable[tuple[str, float]]) -> 
 
 
 def trained(given: argparse.Namespace, kind: str, rate: float) -> Setting:
-    from srjt.audit.crossfit import cross_fit
     from srjt.data import read as read_data
     from srjt.data.synthetic import generate
     from srjt.training.config import TrainConfig
+    from srjt.training.crossfit import cross_fit
 
     own = {
         "network": given.network,

@@ -5,12 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 from hypothesis import settings
 
 from processes import Launcher
 
+pytest_plugins = ["fixtures.small_images", "fixtures.noisy_features"]
+
 settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("srjt")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two test processes share two cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

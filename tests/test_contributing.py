@@ -21,7 +21,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/add-a-method.md").read
 @pytest.fixture
 def examples(monkeypatch):
     """Run the printed blocks as if each were a module, in a registry of their own."""
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
     for number, block in enumerate(BLOCKS):
         name = f"contributed_{number}"
         module = types.ModuleType(name)

@@ -130,7 +130,9 @@ def here(
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))  # methods that a page adds are its own
+    monkeypatch.setattr(
+        registry, "_REGISTRY", dict(registry._REGISTRY)
+    )  # methods that a page adds are its own
     return tmp_path / "here"
 
 

@@ -130,9 +130,11 @@ def test_too_few_rows_or_groups_are_said_to_be_too_few() -> None:
 
 def test_groups_are_patients_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    settle = estimator.settle_noise
+    settle = estimator.resolve_noise_rate
     monkeypatch.setattr(
-        estimator, "settle_noise", lambda manifest, **how: seen.append(manifest) or settle(manifest, **how)
+        estimator,
+        "resolve_noise_rate",
+        lambda manifest, **how: seen.append(manifest) or settle(manifest, **how),
     )
     data = rows(240)
     quick(noise_rate="auto", epochs=1).fit(data.X, data.y, groups=pd.Series(data.groups))
@@ -411,7 +413,7 @@ def test_the_recipe_needs_no_rate() -> None:
     model = quick(method="srjt", noise_rate=None, epochs=3).fit(data.X, data.y)
     assert model.noise_estimate_ is not None
     config = model.trained_.config
-    assert (config.noise_rate, config.balance) == (model.noise_rate_, methods.entry("srjt").recipe.balance)
+    assert (config.noise_rate, config.balance) == (model.noise_rate_, methods.lookup("srjt").recipe.balance)
     own = quick(method="srjt", noise_rate=0.3, epochs=1, settings={"balance": 0.0}).fit(data.X, data.y)
     assert (own.noise_rate_, own.trained_.config.balance, own.noise_estimate_) == (0.3, 0.0, None)
 

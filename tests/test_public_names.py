@@ -17,7 +17,8 @@ CORE = {"ordinal": {"errors", "ordinal"}, "methods": {"errors", "ordinal", "meth
 
 
 def test_the_public_names_of_the_core() -> None:
-    from srjt.ordinal import labels, noise, selection
+    from srjt import noise
+    from srjt.ordinal import labels, selection
 
     assert {"soft_labels", "keep_rate", "noise", "methods"} <= set(srjt.__all__)
     assert srjt.soft_labels is labels.soft_labels

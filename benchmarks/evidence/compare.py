@@ -21,7 +21,7 @@ import pandas as pd
 
 from srjt.errors import SrjtError, suggest
 from srjt.ordinal.intervals import resampled_metrics
-from srjt.report.canvas import GREY, INK, PALETTE, Drawing, blank, drawn, save
+from srjt.reports.figures.canvas import GREY, INK, PALETTE, Drawing, blank, drawn, save
 
 SHOWN = {"accuracy": "accuracy", "mae": "MAE", "macro_f1": "macro-F1"}
 RESAMPLES = 2000

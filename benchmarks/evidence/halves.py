@@ -22,7 +22,7 @@ import pandas as pd
 from srjt.data import Manifest, Split, folds, read
 from srjt.data.splits import write_splits
 
-NOBODY = np.empty(0, dtype=np.int64)
+NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     write_splits(
         table.parent / "held_out_splits.csv",
         everyone,
-        [Split(train=searched, validation=NOBODY, test=reported)],
+        [Split(train=searched, validation=NO_ROWS, test=reported)],
     )
     dev = everyone.select(searched)
     rows = pd.read_csv(table, dtype=str, keep_default_na=False)
@@ -49,7 +49,7 @@ def main() -> None:
         [
             Split(
                 train=np.sort(np.concatenate([fold.train, fold.validation])),
-                validation=NOBODY,
+                validation=NO_ROWS,
                 test=fold.test,
             )
             for fold in folds(dev, folds=5, seed=7)

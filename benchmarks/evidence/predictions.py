@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from srjt.data.store import open_store
+from srjt.data.images.store import open_store
 from srjt.errors import SrjtError
-from srjt.study.folder import cell_status, read_study, run_folder, study_config
-from srjt.study.source import open_data
-from srjt.training.checkpoint import write_atomically
+from srjt.files import write_atomically
+from srjt.studies.folder import read_study, run_folder, run_status, study_config
+from srjt.studies.open_data import open_data
 from srjt.training.trained import Trained, load_run
 
 
@@ -46,7 +46,7 @@ def main() -> None:
     data = open_data(study_config(facts))
     for known in facts["cells"]:
         file = given.out / f"{known['key']}.csv"
-        if file.exists() or cell_status(given.study, known["key"]) != "done":
+        if file.exists() or run_status(given.study, known["key"]) != "done":
             continue
         run = load_run(run_folder(given.study, known["key"]))
         rows = data.splits[int(known["fold"])].test

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from srjt._version import __version__
 
 if TYPE_CHECKING:
-    from srjt import audit, data, methods, ordinal
-    from srjt.audit.auto import train
+    from srjt import data, methods, noise, ordinal
+    from srjt.auditing.audit import audit
     from srjt.estimator import OrdinalNoiseClassifier
-    from srjt.ordinal import noise
+    from srjt.inference.evaluate import evaluate
+    from srjt.inference.export import export
+    from srjt.inference.predict import predict
     from srjt.ordinal.labels import soft_labels
     from srjt.ordinal.selection import keep_rate
-    from srjt.training.export import export
+    from srjt.training.train import train
     from srjt.training.trained import load_run
 
 __all__ = [
@@ -25,29 +27,33 @@ __all__ = [
     "__version__",
     "audit",
     "data",
+    "evaluate",
     "export",
     "keep_rate",
     "load_run",
     "methods",
     "noise",
     "ordinal",
+    "predict",
     "soft_labels",
     "train",
 ]
 
-# name -> (module, attribute); no attribute means the module itself
+# name -> module that defines it; a module that is public itself has no attribute
 _LAZY: dict[str, tuple[str, str | None]] = {
     "OrdinalNoiseClassifier": ("srjt.estimator", "OrdinalNoiseClassifier"),
-    "audit": ("srjt.audit", None),
+    "audit": ("srjt.auditing.audit", "audit"),
     "data": ("srjt.data", None),
-    "export": ("srjt.training.export", "export"),
+    "evaluate": ("srjt.inference.evaluate", "evaluate"),
+    "export": ("srjt.inference.export", "export"),
     "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
     "load_run": ("srjt.training.trained", "load_run"),
     "methods": ("srjt.methods", None),
-    "noise": ("srjt.ordinal.noise", None),
+    "noise": ("srjt.noise", None),
     "ordinal": ("srjt.ordinal", None),
+    "predict": ("srjt.inference.predict", "predict"),
     "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
-    "train": ("srjt.audit.auto", "train"),
+    "train": ("srjt.training.train", "train"),
 }
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from pathlib import Path
 
-__all__ = ["Interrupted", "SrjtError", "UnknownNameError", "exists_already", "missing_extra", "suggest"]
+__all__ = ["Interrupted", "SrjtError", "UnknownNameError", "missing_extra", "suggest"]
 
 
 class SrjtError(ValueError):
@@ -38,11 +37,6 @@ def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
     near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.5)
     hint = f"did you mean {lower[near[0]]!r}?" if near else "there is none like it."
     return UnknownNameError(f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}.")
-
-
-def exists_already(path: Path) -> SrjtError:
-    """The error for a file that would be overwritten."""
-    return SrjtError(f"{path} exists already: give another file, or --force to overwrite it.")
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> SrjtError:

@@ -21,20 +21,18 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
-from srjt.audit.auto import WARM_UP_FOLDS, needs_estimate, settle_noise
-from srjt.audit.progress import NotesOnly
 from srjt.data.features import as_features
+from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources.arrays import as_colour
-from srjt.data.store import open_store
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods import JointTraining
 from srjt.networks import backbones
-from srjt.ordinal.estimation import NoiseEstimate
+from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
-from srjt.training.devices import amp_dtype
-from srjt.training.loop import Reporter
-from srjt.training.reporters import reporter_for
+from srjt.training.engine.devices import amp_dtype
+from srjt.training.record.reporters import reporter_for
+from srjt.training.resolve_noise import WARM_UP_FOLDS, needs_estimate
 from srjt.training.train import train
 from srjt.training.trained import Trained
 
@@ -141,11 +139,11 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         config = self._config(manifest)
         maker = None if isinstance(self.network, str) else self.network
 
-        reporter = reporter_for(config.epochs, quiet=not self.verbose)
+        reporter = reporter_for(quiet=not self.verbose)
         with reporter, tempfile.TemporaryDirectory(prefix="srjt-") as cache:
             where: dict[str, Any] = {"network": maker, "device": self.device, "cache": cache}
             try:
-                config, estimate = _settled(manifest, config, reporter=NotesOnly(reporter), **where)
+                config = _without_estimate_if_few(manifest, config)
                 trained = train(manifest, config=config, reporter=reporter, **where)
             except Interrupted as stop:
                 if stop.status == 128 + signal.SIGINT:  # what a notebook expects
@@ -155,14 +153,16 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         trained.networks.streams, trained.networks.runners = [], []
 
         self.classes_ = classes
-        self.noise_rate_ = config.settled_rate
-        found = None if estimate is None else estimate.transition
-        told = found if config.transition is None else config.transition
-        self.transition_ = None if told is None else np.asarray(told, dtype=np.float64)
-        self.noise_estimate_ = estimate
+        used = trained.config
+        self.noise_estimate_ = trained.noise_estimate
+        self.noise_rate_ = used.known_noise_rate
+        matrix: npt.ArrayLike | None = used.transition
+        if matrix is None and trained.noise_estimate is not None:
+            matrix = trained.noise_estimate.transition
+        self.transition_ = None if matrix is None else np.asarray(matrix, dtype=np.float64)
         self.selected_ = _selected(trained)
         self.history_ = trained.metrics
-        self.n_iter_ = config.epochs
+        self.n_iter_ = used.epochs
         self.trained_ = trained
         return self
 
@@ -302,24 +302,22 @@ def _manifest(X: Array, codes: Ints, *, names: Sequence[str], groups: Any = None
     return Manifest(table=table, grades=tuple(names), arrays=X)
 
 
-def _settled(
-    manifest: Manifest, config: TrainConfig, *, reporter: Reporter, **where: Any
-) -> tuple[TrainConfig, NoiseEstimate | None]:
-    """The noise rate as a number. Where there is too little to estimate it from, every label is believed."""
+def _without_estimate_if_few(manifest: Manifest, config: TrainConfig) -> TrainConfig:
+    """Noise rate 0 in place of "auto" where there are too few rows to estimate it from."""
     if not needs_estimate(config):
-        return settle_noise(manifest, config=config, reporter=reporter, **where)
+        return config
     rows, grades = len(manifest), manifest.num_classes
     groups = rows if manifest.patients is None else len(set(manifest.patients))
     if rows >= ENOUGH * grades and groups >= 2 * WARM_UP_FOLDS:
-        return settle_noise(manifest, config=config, reporter=reporter, **where)
+        return config
     what = f"{rows} rows" + (f" of {groups} groups" if groups < rows else "")
     warnings.warn(
-        f"{what} are too few to estimate the noise of {grades} grades, so every label is believed (noise_rate 0): "
-        "give noise_rate=… if you know it.",
+        f"{what} are too few to estimate the noise of {grades} grades, so all labels are taken as correct "
+        "(noise_rate 0): pass noise_rate=… if you know it.",
         stacklevel=3,
     )
     transition = np.eye(grades).tolist() if config.transition is None else config.transition
-    return config.replace(noise_rate=0.0, transition=transition, soft_labels="paper"), None
+    return config.replace(noise_rate=0.0, transition=transition, soft_labels="paper")
 
 
 def _selected(trained: Trained) -> Floats:

@@ -50,7 +50,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """labels.csv with noisy and true grades, patients and a split, beside its images."""
     from srjt import noise
     from srjt.data import folds
-    from srjt.data.corruption import corrupt_sides
+    from srjt.data.corrupt import corrupt_sides
     from srjt.data.synthetic import generate, write
 
     clean = generate(images=120, patients=20, size=32)

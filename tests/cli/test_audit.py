@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from srjt.ordinal.estimation import estimate_noise
+from srjt.noise.estimate import estimate_noise
 
 Srjt = Callable[..., tuple[int, str, str]]
 

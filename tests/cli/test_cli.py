@@ -63,9 +63,9 @@ def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:
     assert [found[1] for found in begun if found] == list(methods.names())
     words = " ".join(listed.split())
     for name in methods.names():
-        assert methods.entry(name).paper in papers
+        assert methods.lookup(name).paper in papers
         assert re.search(rf"^(.*, )?{re.escape(name)}(, .*)?: ", papers, re.MULTILINE)
-        assert methods.entry(name).scores.split()[0] in words
+        assert methods.lookup(name).scores.split()[0] in words
     assert re.search(r"garg .* P$", "\n".join(lines), re.MULTILINE)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from srjt.study.folder import cell_status, read_study
-from srjt.study.results import gather
+from srjt.studies.folder import read_study, run_status
+from srjt.studies.results import collect_results
 
 Srjt = Callable[..., tuple[int, str, str]]
 
@@ -64,7 +64,7 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
 
     assert command("study", "status", "study") == (0, "2 runs: 2 done, 0 running, 0 failed, 0 left.\n", "")
 
-    results = gather(Path("study"))
+    results = collect_results(Path("study"))
     for name, more, table in (
         ("all.csv", [], results.metrics),
         ("scores.csv", ["--scores"], results.scores),
@@ -257,13 +257,13 @@ class Study:
         assert self.process.poll() is None, self.process.communicate()
         left, now = self.left(), self.epochs()
         return bool(left) and all(
-            cell_status(self.out, key) == "running" and now.get(key, 0) > before.get(key, 0) for key in left
+            run_status(self.out, key) == "running" and now.get(key, 0) > before.get(key, 0) for key in left
         )
 
     def left(self) -> list[str]:
         if not (self.out / "study.json").exists():
             return []
-        return [key for key in planned(str(self.out)) if cell_status(self.out, key) != "done"]
+        return [key for key in planned(str(self.out)) if run_status(self.out, key) != "done"]
 
     def epochs(self) -> dict[str, int]:
         """How many epochs each run has done, by its metrics."""
@@ -331,7 +331,7 @@ def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
     code, out, err = disturbed.ended()
     assert (code, "Traceback" in out + err) == (143, False), out + err
     assert "runs done. The same command goes on from there." in err
-    assert {cell_status(disturbed.out, key) for key in before} <= {"left", "done"}  # it waited for them
+    assert {run_status(disturbed.out, key) for key in before} <= {"left", "done"}  # it waited for them
     assert all(name > before[key] for key, name in disturbed.saved().items())
     disturbed.nobody_is_left()
     assert not list(disturbed.out.glob("errors/*"))
@@ -340,7 +340,7 @@ def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
     for out in (disturbed.out, "peace"):
         same = ["--config", "study.yaml", "--device", "cpu", "--jobs", 2, "--fold", 0, "--out", out]
         assert command("study", *same)[::2] == (0, "")
-    results, undisturbed = gather(disturbed.out), gather(Path("peace"))
+    results, undisturbed = collect_results(disturbed.out), collect_results(Path("peace"))
     assert results.runs["status"].tolist() == ["done", "done"]
     pd.testing.assert_frame_equal(results.scores, undisturbed.scores, check_exact=True)
     for key in results.runs["key"]:

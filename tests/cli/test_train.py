@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from srjt.errors import SrjtError
-from srjt.training.reporters import PlainReporter
+from srjt.training.record.reporters import PlainReporter
 
 Srjt = Callable[..., tuple[int, str, str]]
 TRAIN = [

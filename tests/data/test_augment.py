@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from srjt.data.augment import (
+from srjt.data.images.augment import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     Crops,

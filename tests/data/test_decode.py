@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from srjt.data.decode import IMAGE_SUFFIXES, BadImageError, read_image
-from srjt.data.depth import stretch, to_8bit
+from srjt.data.images.decode import IMAGE_SUFFIXES, BadImageError, read_image
+from srjt.data.images.pixel_depth import stretch, to_8bit
 from srjt.errors import SrjtError
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)

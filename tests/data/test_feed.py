@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from srjt.data import feed as feeds
-from srjt.data.feed import Feed, ResidentFeed, StreamedFeed, open_feed
+from srjt.data.images import feed as feeds
+from srjt.data.images.feed import Feed, ResidentFeed, StreamedFeed, open_feed
 from srjt.errors import SrjtError
 
 CPU = torch.device("cpu")

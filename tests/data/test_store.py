@@ -16,10 +16,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from srjt.data import build, store
-from srjt.data.decode import read_image
+from srjt.data.images import store
+from srjt.data.images import store_build as build
+from srjt.data.images.decode import read_image
+from srjt.data.images.store import ImageStore, open_store
 from srjt.data.manifest import Manifest
-from srjt.data.store import ImageStore, open_store
 from srjt.errors import SrjtError
 
 SIZE = 16
@@ -224,7 +225,7 @@ import sys, time
 import pandas as pd, numpy as np
 from pathlib import Path
 from srjt.data import build, store
-from srjt.data.decode import read_image
+from srjt.data.images.decode import read_image
 from srjt.data.manifest import Manifest
 
 root, cache, delay = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])

@@ -15,9 +15,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from srjt.cli.data.synthetic import synthetic
-from srjt.data.brushes import noise, stamp
 from srjt.data.manifest import Manifest
 from srjt.data.synthetic import _population, generate, write
+from srjt.data.synthetic.brushes import noise, stamp
 from srjt.errors import SrjtError
 
 

@@ -39,20 +39,20 @@ def make(name: str, **options) -> methods.Method:
 
 @pytest.fixture
 def clean_registry(monkeypatch):
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
 
 def test_the_fourteen_methods_in_the_papers_order_and_our_recipe() -> None:
     assert methods.plain_names() == NAMES
     assert methods.names() == (*NAMES, "srjt")
-    assert not any(methods.entry(name).is_recipe for name in NAMES)
+    assert not any(methods.lookup(name).is_recipe for name in NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("convention", ["paper", "published-code"])
 def test_every_method_keeps_the_protocol(name: str, convention: str) -> None:
     method = make(name, convention=convention)
-    entry = methods.entry(name)
+    entry = methods.lookup(name)
     assert method.networks == (2 if name in JOINT else 1)
     assert isinstance(method, entry.method)
     assert entry.scores
@@ -244,7 +244,7 @@ def test_a_variants_presets_can_be_overridden() -> None:
 def test_the_recipe_is_jocor_with_soft_labels_that_agrees_on_all() -> None:
     recipe, plain = (methods.create(n, num_classes=4, noise_rate=0.2) for n in ("srjt", "jocor+ours"))
     assert recipe == replace(plain, agree="all", co_lambda=1.0)
-    found = methods.entry("srjt").recipe
+    found = methods.lookup("srjt").recipe
     assert found.noise_rate == "auto"
     assert found.balance > 0
     with pytest.raises(SrjtError, match="did you mean 'srjt'"):
@@ -261,6 +261,6 @@ def test_a_ramp_in_proportion_to_the_epochs(epochs: int, ramp: int) -> None:
 def test_a_recipe_of_ones_own() -> None:
     mine = methods.Recipe(balance=1.0)
     methods.register("even", scores="s", updates="u", paper="p", recipe=mine)(methods.Standard)
-    assert methods.entry("even").recipe == mine
+    assert methods.lookup("even").recipe == mine
     assert methods.names()[-1] == "even"
     assert "even" not in methods.plain_names()

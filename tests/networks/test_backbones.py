@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from srjt import networks
 from srjt.errors import SrjtError, UnknownNameError
-from srjt.networks import imagenet
+from srjt.networks import imagenet_weights as imagenet
 
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
 

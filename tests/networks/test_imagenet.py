@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from srjt.errors import SrjtError
-from srjt.networks import imagenet
+from srjt.networks import imagenet_weights as imagenet
 
 CONTENT = bytes(range(256)) * 9000  # more than one chunk
 HASH = hashlib.sha256(CONTENT).hexdigest()[:8]

@@ -12,8 +12,8 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 import pytest
 
 from srjt.cli import main
+from srjt.review.audit_folder import read_audit
 from srjt.review.decisions import Decisions
-from srjt.review.folder import read_audit
 
 
 def test_it_announces_serves_and_sums_up(audit_folder: Path, serve: Callable[..., Any]) -> None:

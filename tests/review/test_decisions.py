@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from srjt.errors import SrjtError
-from srjt.review.decisions import ConflictError, Decisions, Entry, Present, replay
-from srjt.review.folder import read_audit
+from srjt.review.audit_folder import read_audit
+from srjt.review.decisions import ConflictError, Decisions, LogEntry, Present, replay
 from srjt.review.progress import measure
 
 STEP = st.tuples(
@@ -28,14 +28,14 @@ STEP = st.tuples(
 )
 
 
-def by_definition(log: list[Entry], only: str | None) -> dict[str, Entry]:
+def by_definition(log: list[LogEntry], only: str | None) -> dict[str, LogEntry]:
     """The last decision about each sample that no line undoes."""
     seen = [entry for entry in log if only in (None, entry.reviewer)]
     undone = {entry.undoes for entry in seen}
     return {e.id: e for e in seen if e.action != "undo" and e.revision not in undone}
 
 
-def decided(present: Present) -> dict[str, Entry]:
+def decided(present: Present) -> dict[str, LogEntry]:
     return {entry.id: entry for entry in present.decided()}
 
 

@@ -14,9 +14,9 @@ import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from srjt.cli import main
-from srjt.review.decisions import Decisions, Entry
+from srjt.review.audit_folder import read_audit
+from srjt.review.decisions import Decisions, LogEntry
 from srjt.review.export import training_command
-from srjt.review.folder import read_audit
 
 PROVENANCE = ["original_grade", "reviewed_by", "reviewed_at", "decision"]
 
@@ -43,7 +43,7 @@ class Reviewer:
         self.store = Decisions(folder / "decisions.sqlite")
         self.name = name
 
-    def __call__(self, line: int, action: str, grade: int | None = None) -> Entry:
+    def __call__(self, line: int, action: str, grade: int | None = None) -> LogEntry:
         self.store.catch_up()
         sample, label = self.audit.ids[line], self.audit.grades[self.audit.labels[line]]
         to = label if grade is None else self.audit.grades[grade]

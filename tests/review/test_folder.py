@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from srjt.errors import SrjtError
-from srjt.review.folder import grade_keys, read_audit
+from srjt.review.audit_folder import grade_keys, read_audit
 
 
 def test_what_was_written_is_read(audit_folder: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from browser import Browser, Tab, needs_browser
-from srjt.review.decisions import Decisions, Entry
-from srjt.review.folder import Audit, read_audit
+from srjt.review.audit_folder import AuditFolder, read_audit
+from srjt.review.decisions import Decisions, LogEntry
 
 pytestmark = [pytest.mark.slow, needs_browser]
 
@@ -53,14 +53,14 @@ def press(tab: Tab, key: str) -> None:
     tab.wait("document.querySelector('#toast').textContent")
 
 
-def log(folder: Path) -> list[Entry]:
+def log(folder: Path) -> list[LogEntry]:
     store = Decisions(folder / "decisions.sqlite")
     found = store.log()
     store.close()
     return found
 
 
-def present(folder: Path) -> dict[str, Entry]:
+def present(folder: Path) -> dict[str, LogEntry]:
     store = Decisions(folder / "decisions.sqlite")
     found = {entry.id: entry for entry in store.present.decided()}
     store.close()
@@ -76,7 +76,7 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
     browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
 ) -> None:
     folder = make(tmp_path / "audit", images=56)
-    audit: Audit = read_audit(folder)
+    audit: AuditFolder = read_audit(folder)
     served = serve(folder, "--reviewer", "anna", "--limit", 50)
     tab = visit(browser.tab(), served.address)
     assert tab.js("location.search").find("token") < 0

@@ -19,9 +19,9 @@ import uvicorn
 from PIL import Image
 
 from srjt.errors import SrjtError
+from srjt.review.audit_folder import AuditFolder, read_audit
 from srjt.review.decisions import Decisions
-from srjt.review.folder import Audit, read_audit
-from srjt.review.guard import Door
+from srjt.review.security import Door
 from srjt.review.server import Desk, create_app
 from srjt.review.serving import Listening, listen
 
@@ -78,7 +78,7 @@ class Client:
 
 
 @contextmanager
-def running(audit: Audit, path: Path, reviewer: str = "anna") -> Iterator[Client]:
+def running(audit: AuditFolder, path: Path, reviewer: str = "anna") -> Iterator[Client]:
     at = listen()
     desk = Desk(audit=audit, decisions=Decisions(path), reviewer=reviewer, queue=audit.expected_wrong)
     config = uvicorn.Config(
@@ -206,7 +206,7 @@ def test_no_way_to_other_files(unspoilt: Client, path: str) -> None:
     assert b"root:" not in body
 
 
-def with_images(folder: Path, images: list[str]) -> Audit:
+def with_images(folder: Path, images: list[str]) -> AuditFolder:
     audit = read_audit(folder)
     return replace(audit, images=images + audit.images[len(images) :])
 

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from srjt.training.metrics_log import read_metrics
+from srjt.training.record.metrics_log import read_metrics
 
 EPOCHS = 10
 TIMED = ["seconds", "images_per_second", "peak_memory_mb"]
@@ -114,7 +114,7 @@ def test_asked_to_stop(
 
 def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    slow = "import srjt.training.checkpoint as c, time; c.write = lambda *a: time.sleep(60)"
+    slow = "import srjt.training.record.checkpoint as c, time; c.write = lambda *a: time.sleep(60)"
     pid = launcher.start(*command(labels, out), says=tmp_path / "says", setup=[slow])
     assert launcher.wait_until(pid, lambda: epochs_done(out) >= 1) is None
     os.kill(pid, signal.SIGTERM)
@@ -129,7 +129,7 @@ def test_a_full_disk_leaves_a_run_that_can_be_gone_on_with(
     """A limit on the size of files, set after a few checkpoints, refuses the next one as a full disk would."""
     out = tmp_path / "run"
     full = (
-        "import resource, signal, srjt.training.checkpoint as c\n"
+        "import resource, signal, srjt.training.record.checkpoint as c\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "write, calls = c.write, []\n"
         "def limited(*args):\n"

@@ -12,14 +12,14 @@ from torch import nn
 
 import srjt
 from srjt.errors import SrjtError
+from srjt.inference.predict import predict
 from srjt.networks.small import tiny
-from srjt.training.predict import predict
 
 
 @pytest.mark.parametrize("method", srjt.methods.names())
 def test_trains_and_predicts(data: Any, settings: dict[str, Any], method: str) -> None:
     run = srjt.train(data.manifest, method=method, transition=data.matrix, **{**settings, "epochs": 2})
-    networks = srjt.methods.entry(method).method.networks
+    networks = srjt.methods.lookup(method).method.networks
     assert len(run.networks.members) == networks
     losses = run.metrics.query("metric == 'loss'")
     assert len(losses) == 2 * networks

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from srjt.data.augment import normalise
-from srjt.data.feed import open_feed
-from srjt.training.committee import Committee
+from srjt.data.images.augment import normalise
+from srjt.data.images.feed import open_feed
 from srjt.training.config import TrainConfig
-from srjt.training.distributed import Process
-from srjt.training.inputs import Preprocess, TrainingSet
+from srjt.training.engine.batches import Preprocess, TrainingSet
+from srjt.training.engine.distributed import Process
+from srjt.training.engine.plan import draw_plan
+from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.loop import Fitted, fit
-from srjt.training.randomness import draw_plan
-from srjt.training.reporters import SilentReporter
-from srjt.training.trained import build_committee, build_method
+from srjt.training.record.reporters import SilentReporter
+from srjt.training.trained import build_method, build_networks
 
 EPOCHS, BATCH, SIZE, CROP, NOISE = 4, 16, 32, 28, 0.4
 
@@ -30,14 +30,14 @@ def soft_label(grade: int) -> Tensor:
     return weight / weight.sum()
 
 
-def first_committee(method: str) -> tuple[TrainConfig, Committee]:
+def first_committee(method: str) -> tuple[TrainConfig, StackedNetworks]:
     # in full precision: Adam magnifies the last bit of a gradient near zero
     options = {"label_matrix": [soft_label(c).tolist() for c in range(4)]} if "ours" in method else {}
     config = TrainConfig(
         method_options=options, method=method, noise_rate=NOISE, network="tiny", image_size=SIZE, crop=CROP,
         epochs=EPOCHS, batch_size=BATCH, learning_rate=1e-3,
     ).for_data(features=False)  # fmt: skip
-    committee = build_committee(config, build_method(config, num_classes=4), in_shape=(3, CROP, CROP))
+    committee = build_networks(config, build_method(config, num_classes=4), in_shape=(3, CROP, CROP))
     return config, committee.double()
 
 

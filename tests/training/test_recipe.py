@@ -13,9 +13,9 @@ import srjt
 from srjt import methods
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
-from srjt.training.folder import read_facts
+from srjt.training.record.run_folder import read_facts
 
-RECIPE = methods.entry("srjt").recipe
+RECIPE = methods.lookup("srjt").recipe
 SPELT_OUT = {"update": "soft", "agree": "all", "co_lambda": 1.0}  # so that run.json says what was trained
 
 

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 import srjt
 from srjt.errors import Interrupted, SrjtError
+from srjt.files import lock_folder
 from srjt.networks.small import tiny
-from srjt.training import checkpoint
-from srjt.training.folder import held
-from srjt.training.reporters import SilentReporter
+from srjt.training.record import checkpoint
+from srjt.training.record.reporters import SilentReporter
 from srjt.training.trained import Trained
 
 TIMED = ["seconds", "images_per_second", "peak_memory_mb"]
@@ -224,7 +224,7 @@ def test_what_a_killed_process_left_while_making_the_folder_is_swept(
 
 def test_two_processes_do_not_work_on_one_run(data: Any, settings: dict[str, Any], stopped: Path) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
-    with held(stopped), pytest.raises(SrjtError, match="Another process is working on"):
+    with lock_folder(stopped), pytest.raises(SrjtError, match="Another process is working on"):
         srjt.train(data.manifest, out=stopped, **settings)
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
     srjt.train(data.manifest, out=stopped, **settings)
@@ -348,7 +348,7 @@ def test_no_room_for_a_file(
 def test_no_room_for_a_line_of_metrics(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-    from srjt.training.metrics_log import MetricRow, MetricsLog
+    from srjt.training.record.metrics_log import MetricRow, MetricsLog
 
     log = MetricsLog(Path("/dev/full"))
     with pytest.raises(SrjtError, match=r"No space left on device.*run the same command again"):

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 
 if TYPE_CHECKING:
-    from srjt.audit import Audit
+    from srjt.auditing.audit import Audit
     from srjt.data import Reading
 
-TRAINING, HOW = "Training", "How it is computed"
+TRAINING, COMPUTING = "Training", "How it is computed"
 ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column")
 SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # of each, on the screen
 
@@ -25,7 +24,7 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
 
 @options.reads_a_source(without=("split_column",))
 def audit(
-    source: options.Source,
+    source: options.SourceArgument,
     out: Annotated[Path, typer.Option(help="Folder of the audit; what is done there is not repeated.")],
     folds: Annotated[int, typer.Option(help="Trainings; each judges the patients it has not seen.")] = 5,
     reader_column: Annotated[
@@ -58,9 +57,11 @@ def audit(
     ] = None,
     seed: Annotated[int | None, _option("Of folds and networks. [dim]default: 0[/]", TRAINING)] = None,
     device: Annotated[
-        str | None, _option("cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]", HOW)
+        str | None, _option("cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]", COMPUTING)
     ] = None,
-    precision: Annotated[str | None, _option("fp32, tf32, bf16. [dim]default: bf16 on a GPU[/]", HOW)] = None,
+    precision: Annotated[
+        str | None, _option("fp32, tf32, bf16. [dim]default: bf16 on a GPU[/]", COMPUTING)
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(help="YAML file of settings, as for srjt train; options win over it.")
     ] = None,
@@ -82,12 +83,11 @@ def audit(
     All samples are audited, whatever side of a split they are on, and no
     label is changed. Run the same command again to go on after an interruption.
     """
-    from srjt.audit import audit as run_audit
-    from srjt.audit.auditing import DEFAULTS, name_epoch, with_noise
-    from srjt.audit.auto import warm_up_epochs
+    from srjt.auditing.audit import DEFAULTS, with_noise
+    from srjt.auditing.audit import audit as run_audit
     from srjt.cli.train import check_early, layered, rate_or_auto, warnings_as_sentences
     from srjt.data import Problem, read, write_problems
-    from srjt.training.reporters import reporter_for
+    from srjt.training.record.reporters import reporter_for
 
     settings = with_noise(
         layered(
@@ -119,9 +119,7 @@ def audit(
     table, label_column = _table(reading, how["labels"] or source, columns)
     root = manifest.root.absolute() if reading.kind == "table" else None
     read_with = _as_options({**how, "images": root, "labels": None})
-    total = warm_up_epochs(settings) + folds * settings.epochs
-    naming = partial(name_epoch, config=settings, folds=folds)
-    with warnings_as_sentences(), reporter_for(total, naming=naming, quiet=quiet) as reporter:
+    with warnings_as_sentences(), reporter_for(quiet=quiet) as reporter:
         done = run_audit(
             manifest,
             out=out,

@@ -27,13 +27,13 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
+    from srjt import noise
     from srjt.data import folds
-    from srjt.data.corruption import corrupt_sides
+    from srjt.data.corrupt import corrupt_sides
     from srjt.data.synthetic import generate
-    from srjt.ordinal import noise
-    from srjt.report.curves import plot_curves
-    from srjt.training.metrics_log import LAST, last_epochs
-    from srjt.training.reporters import reporter_for
+    from srjt.reports.figures.curves import plot_curves
+    from srjt.training.record.metrics_log import LAST, last_epochs
+    from srjt.training.record.reporters import reporter_for
     from srjt.training.train import train
 
     console = Console()
@@ -51,9 +51,7 @@ def demo(
     )
     runs = {}
     for method in METHODS:
-        # as wide as the longest name, so that the bars of a terminal stand below each other
-        title = f"{method:16}" if sys.stdout.isatty() else method
-        with reporter_for(epochs, title) as reporter:
+        with reporter_for() as reporter:
             runs[method] = train(
                 data,
                 out=out / method,

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 
 
 @options.reads_a_source(without=("grades",))
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    source: options.Source,
+    source: options.SourceArgument,
     network: Annotated[
         str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
     ] = "ensemble",
@@ -52,13 +52,13 @@ def evaluate(
     from srjt.cli.train import chosen_split
     from srjt.data import read
     from srjt.errors import SrjtError, suggest
-    from srjt.training.assess import assess
-    from srjt.training.folder import write_json
-    from srjt.training.predict import check_choices
+    from srjt.files import write_json
+    from srjt.inference.evaluate import evaluate
+    from srjt.inference.predict import check_choices
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
-    options.spare(out, force=force)
+    options.refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
     trained.views(views)  # an error if there are none
     reading = read(source, grades=list(trained.grades), **how)
@@ -77,7 +77,7 @@ def evaluate(
         if not len(manifest):
             raise SrjtError(f"There is nobody on the {side} side.")
     with options.decoding_bar() as decoded:
-        found = assess(
+        found = evaluate(
             trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,
             progress=decoded,
         )  # fmt: skip

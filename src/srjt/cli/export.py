@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
-    from srjt.data.feed import Samples
+    from srjt.data.images.feed import Samples
     from srjt.training.trained import Trained
 
 
@@ -37,13 +37,13 @@ def export(
     or features (N, F), and gives probabilities, grade and severity. It is written
     only if it answers as the run does.
     """
-    from srjt.training.export import export as export_run
-    from srjt.training.export import settle_format
-    from srjt.training.folder import read_facts
+    from srjt.inference.export import export as export_run
+    from srjt.inference.export import settle_format
+    from srjt.training.record.run_folder import read_facts
     from srjt.training.trained import load_run
 
     chosen = settle_format(out, format)
-    options.spare(out, force=force)
+    options.refuse_overwrite(out, force=force)
     if read_facts(run).own_network:
         raise SrjtError(
             f"{run} was trained with a network of your own, which only Python knows: "
@@ -63,8 +63,8 @@ def export(
 def _samples(trained: Trained, sources: list[Path]) -> Samples:
     """Images as prediction reads them, resized; or the rows of a file of features."""
     from srjt.data import read
+    from srjt.data.images.store import open_store
     from srjt.data.sources.unlabelled import read_images
-    from srjt.data.store import open_store
 
     features = len(trained.in_shape) == 1
     manifest = read(sources[0]).manifest if features else read_images(sources, grades=trained.grades)

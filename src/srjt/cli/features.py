@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 from srjt.errors import SrjtError
 
 
 @options.reads_a_source(without=("labels", "feature_columns"))
 def features(
-    source: options.Source,
+    source: options.SourceArgument,
     out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write them.")] = Path("features.npz"),
     force: options.Force = False,
     backbone: Annotated[
@@ -49,12 +49,12 @@ def features(
     """
     from srjt.data import Problem, read, write_problems
     from srjt.data.sources.features import pack_features
-    from srjt.training.checkpoint import write_atomically
-    from srjt.training.embed import embed
+    from srjt.files import write_atomically
+    from srjt.inference.embed import embed
 
     if out.suffix != ".npz":
         raise SrjtError(f"Features are written as an .npz file; --out {out} ends in something else.")
-    options.spare(out, force=force)
+    options.refuse_overwrite(out, force=force)
     reading = read(source, **how)
     manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     with options.writing(out):
@@ -92,7 +92,7 @@ def features(
 @contextmanager
 def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
     """Passing bars over images being decoded and embedded, as functions of (done, total)."""
-    with options.passing_bar() as bar:
+    with options.transient_bar() as bar:
         tasks = [bar.add_task(what, total=None, visible=False) for what in ("Decoding", "Embedding")]
 
         def decoded(done: int, total: int) -> None:

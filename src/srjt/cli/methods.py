@@ -18,7 +18,7 @@ def methods(
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.methods import entry, names
+    from srjt.methods import names
 
     if plain:
         typer.echo("\n".join(names()))

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 from srjt.errors import SrjtError
 
 
@@ -38,13 +38,13 @@ def predict(
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.unlabelled import read_images
-    from srjt.training.checkpoint import write_atomically
-    from srjt.training.predict import check_choices
-    from srjt.training.predict import predict as predict_run
+    from srjt.files import write_atomically
+    from srjt.inference.predict import check_choices
+    from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
-    options.spare(out, force=force)
+    options.refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
     trained.views(views)  # an error if there are none
     if len(trained.in_shape) == 1:

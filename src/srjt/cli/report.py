@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from srjt.study.results import StudyResults
+    from srjt.studies.results import StudyResults
 
 
 def report(
@@ -35,23 +35,23 @@ def report(
     It needs no network and opens from disk. Unfinished runs and failures are named at its top.
     """
     from srjt.errors import SrjtError
-    from srjt.report.canvas import save
-    from srjt.report.html import Page, drawings, write_page
+    from srjt.reports.figures.canvas import save
+    from srjt.reports.pages.html import Page, drawings, write_page
 
     chosen = _metrics(metrics)
     results = None
     if (folder / "study.json").exists():
-        from srjt.report.study_page import study_page
-        from srjt.study.results import gather
+        from srjt.reports.pages.study_page import study_page
+        from srjt.studies.results import collect_results
 
-        results = gather(folder)
+        results = collect_results(folder)
         page: Page = study_page(results, metrics=chosen)
     elif (folder / "run.json").exists():
-        from srjt.report.run_page import run_page
+        from srjt.reports.pages.run_page import run_page
 
         page = run_page(folder)
     elif (folder / "audit.json").exists():
-        from srjt.report.audit_page import audit_page
+        from srjt.reports.pages.audit_page import audit_page
 
         page = audit_page(folder)
     else:
@@ -74,7 +74,7 @@ def report(
 def _metrics(text: str | None) -> tuple[str, ...]:
     from srjt.errors import suggest
     from srjt.ordinal.metrics import METRICS
-    from srjt.report.tables import PAPER_METRICS
+    from srjt.reports.tables.study_tables import PAPER_METRICS
 
     if text is None:
         return tuple(PAPER_METRICS)
@@ -86,9 +86,9 @@ def _metrics(text: str | None) -> tuple[str, ...]:
 
 
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> int:
-    from srjt.cli.data.options import writing
-    from srjt.report.study_page import ratio_of_sides
-    from srjt.report.tables import study_tables
+    from srjt.cli.options import writing
+    from srjt.reports.pages.study_page import ratio_of_sides
+    from srjt.reports.tables.study_tables import study_tables
 
     made = study_tables(results, metrics=metrics, test_train_ratio=ratio_of_sides(results.folder))
     for number, table in enumerate(made, start=1):

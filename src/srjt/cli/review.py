@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 from srjt.cli.groups import RunByDefault
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from srjt.review.audit_folder import AuditFolder
     from srjt.review.decisions import Entry
-    from srjt.review.folder import Audit
 
 app = typer.Typer(
     cls=RunByDefault,
@@ -61,8 +61,8 @@ def run(
     go on where you stopped.
     """
     from srjt.errors import SrjtError
+    from srjt.review.audit_folder import read_audit
     from srjt.review.decisions import Decisions
-    from srjt.review.folder import read_audit
     from srjt.review.progress import measure
     from srjt.review.server import Desk
     from srjt.review.serving import listen, open_browser, serve
@@ -119,8 +119,8 @@ def export(
     """
     from srjt.errors import SrjtError
     from srjt.review import export as corrections
+    from srjt.review.audit_folder import read_audit
     from srjt.review.decisions import Decisions, begun, replay
-    from srjt.review.folder import read_audit
 
     audit = read_audit(folder)
     path = folder / "decisions.sqlite"
@@ -141,7 +141,7 @@ def export(
     typer.echo(f"Next: {corrections.training_command(audit, out)}")
 
 
-def _tell_agreement(audit: Audit, log: Sequence[Entry], path: Path | None, force: bool) -> None:
+def _tell_agreement(audit: AuditFolder, log: Sequence[Entry], path: Path | None, force: bool) -> None:
     from srjt.review import export as corrections
 
     for pair in corrections.agreements(audit, log):

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 from srjt.cli.groups import RunByDefault
 from srjt.errors import SrjtError, suggest
 
 if TYPE_CHECKING:
-    from srjt.study.cells import Cell, StudyData
-    from srjt.study.config import StudyConfig
+    from srjt.studies.config import StudyConfig
+    from srjt.studies.grid import PlannedRun, StudyData
 
-    Execute = Callable[[Path, Sequence[Cell], "_Watcher"], dict[str, str]]
+    Execute = Callable[[Path, Sequence[PlannedRun], "_Watcher"], dict[str, str]]
 
 
 app = typer.Typer(
@@ -119,10 +119,10 @@ def run(
 @app.command()
 def status(folder: Annotated[Path, typer.Argument(help="Folder of a study.")]) -> None:
     """What is done, running, failed and left, and how long it will take."""
-    from srjt.study.results import gather
-    from srjt.study.status import status_lines
+    from srjt.studies.results import collect_results
+    from srjt.studies.status import status_lines
 
-    for line in status_lines(gather(folder)):
+    for line in status_lines(collect_results(folder)):
         typer.echo(line)
 
 
@@ -136,9 +136,9 @@ def export(
 ) -> None:
     """Gather all runs into one tidy table: who (key, method, variant, noise, fold, seed), epoch, split, …, value."""
     from srjt.errors import missing_extra
-    from srjt.study.results import gather
+    from srjt.studies.results import collect_results
 
-    results = gather(folder)
+    results = collect_results(folder)
     table = results.scores if scores else results.metrics
     with options.writing(out):
         if out.suffix == ".parquet":
@@ -167,7 +167,7 @@ def _asked(
     assignments: list[str],
 ) -> StudyConfig:
     """A preset, then the file, then the options; settings of the runs are merged, the rest replaced."""
-    from srjt.study.config import StudyConfig, load_preset
+    from srjt.studies.config import StudyConfig, load_preset
     from srjt.training.config import load_config, parse_overrides
 
     layers = [load_preset(preset) if preset else {}, load_config(file) if file else {}]
@@ -193,13 +193,13 @@ def _chosen(executor: str, *, here: dict[str, Any], on_ray: dict[str, Any]) -> E
     if strange := [name for name, value in known[other].items() if value is not None]:
         raise SrjtError(f"--{strange[0].replace('_', '-')} is for --executor {other}, not for {executor}.")
 
-    def execute(folder: Path, cells: Sequence[Cell], watcher: _Watcher) -> dict[str, str]:
+    def execute(folder: Path, cells: Sequence[PlannedRun], watcher: _Watcher) -> dict[str, str]:
         if executor == "ray":
-            from srjt.study.ray_executor import run_on_ray
+            from srjt.studies.executors.ray_driver import run_on_ray
 
             given = {name: value for name, value in on_ray.items() if value is not None}
             return run_on_ray(folder, cells, watcher=watcher, say=watcher.say, **given)
-        from srjt.study.local import Slots, run_locally
+        from srjt.studies.executors.local import Slots, run_locally
 
         return run_locally(folder, cells, slots=Slots.here(**here), watcher=watcher)
 
@@ -207,8 +207,8 @@ def _chosen(executor: str, *, here: dict[str, Any], on_ray: dict[str, Any]) -> E
 
 
 def _run(asked: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> None:
-    from srjt.study.folder import error_file, held_study, settle_study
-    from srjt.study.source import open_data
+    from srjt.studies.folder import error_file, lock_study, write_plan
+    from srjt.studies.open_data import open_data
 
     data = open_data(asked)
     if data.manifest.patients is None:
@@ -237,8 +237,8 @@ def _run(asked: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> N
         for cell, state in zip(cells, states, strict=True):
             typer.echo(f"  {state:8}{cell.key}")
         return
-    with held_study(out):
-        cells = settle_study(out, data, command=shlex.join(["srjt", *sys.argv[1:]]))
+    with lock_study(out):
+        cells = write_plan(out, data, command=shlex.join(["srjt", *sys.argv[1:]]))
         states = _say_plan(out, data, cells)
         with _Watcher(out, cells, done=states.count("done")) as watcher:
             outcome = execute(out, cells, watcher)
@@ -253,11 +253,11 @@ def _run(asked: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> N
         )
 
 
-def _say_plan(out: Path, data: StudyData, cells: Sequence[Cell]) -> list[str]:
+def _say_plan(out: Path, data: StudyData, cells: Sequence[PlannedRun]) -> list[str]:
     """How much there is to do; the cells' states."""
-    from srjt.study.folder import cell_status
+    from srjt.studies.folder import run_status
 
-    states = [cell_status(out, cell.key) for cell in cells]
+    states = [run_status(out, cell.key) for cell in cells]
     typer.echo(
         f"{len(cells)} runs: {states.count('done')} done, {len(cells) - states.count('done')} to do. "
         f"{len(data.manifest):,} {'rows of features' if data.manifest.are_features else 'images'}, "
@@ -269,7 +269,7 @@ def _say_plan(out: Path, data: StudyData, cells: Sequence[Cell]) -> list[str]:
 class _Watcher:
     """One live display of all runs on a terminal, a line per finished run elsewhere."""
 
-    def __init__(self, folder: Path, cells: Sequence[Cell], *, done: int) -> None:
+    def __init__(self, folder: Path, cells: Sequence[PlannedRun], *, done: int) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -296,18 +296,18 @@ class _Watcher:
     def say(self, sentence: str) -> None:
         self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
-    def started(self, cell: Cell) -> None:
+    def started(self, cell: PlannedRun) -> None:
         title = f"{cell.method.name} {cell.noise.label} fold {cell.fold}"
         self.tasks[cell.key] = self.progress.add_task(f"  {title[:42]:42}", total=cell.config.epochs)
 
-    def looked(self, running: Sequence[Cell]) -> None:
+    def looked(self, running: Sequence[PlannedRun]) -> None:
         if not self.live or time.monotonic() - self._looked < 1.0:
             return
         self._looked = time.monotonic()
         for cell in running:
             self.progress.update(self.tasks[cell.key], completed=_epochs_done(self.folder, cell))
 
-    def ended(self, cell: Cell, status: str) -> None:
+    def ended(self, cell: PlannedRun, status: str) -> None:
         self.progress.remove_task(self.tasks.pop(cell.key))
         self.count += status == "done"
         self.progress.update(self.whole, completed=self.count)
@@ -317,7 +317,7 @@ class _Watcher:
             )
 
 
-def _epochs_done(folder: Path, cell: Cell) -> int:
+def _epochs_done(folder: Path, cell: PlannedRun) -> int:
     """Read off the last line of the run's metrics: cheap, and true for a resumed run."""
     path = folder / "runs" / cell.key / "metrics.csv"
     try:

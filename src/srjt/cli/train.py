@@ -6,21 +6,20 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
     from srjt.training.config import TrainConfig
-    from srjt.training.loop import Reporter
+    from srjt.training.record.reporters import Reporter
 
-METHOD, NETWORK, IMAGES, OPTIMISER, SPLIT, HOW = (
+METHOD, NETWORK, IMAGES, OPTIMISER, SPLIT, COMPUTING = (
     "Method", "Network", "Images", "Optimisation", "Evaluation", "How it is computed",
 )  # fmt: skip
 
@@ -31,7 +30,7 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
 
 @options.reads_a_source()
 def train(
-    source: options.Source,
+    source: options.SourceArgument,
     out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is gone on with.")],
     method: Annotated[
         str | None,
@@ -89,12 +88,17 @@ def train(
         ),
     ] = None,
     device: Annotated[
-        str | None, _option("cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]", HOW)
+        str | None, _option("cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]", COMPUTING)
     ] = None,
-    precision: Annotated[str | None, _option("fp32, tf32, bf16. [dim]default: bf16 on a GPU[/]", HOW)] = None,
-    step: Annotated[str | None, _option("eager, graph, compiled. [dim]default: the fastest[/]", HOW)] = None,
+    precision: Annotated[
+        str | None, _option("fp32, tf32, bf16. [dim]default: bf16 on a GPU[/]", COMPUTING)
+    ] = None,
+    step: Annotated[
+        str | None, _option("eager, graph, compiled. [dim]default: the fastest[/]", COMPUTING)
+    ] = None,
     deterministic: Annotated[
-        bool | None, _option("Same bits on a GPU too (slower).", HOW, "--deterministic/--no-deterministic")
+        bool | None,
+        _option("Same bits on a GPU too (slower).", COMPUTING, "--deterministic/--no-deterministic"),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file of settings; options win over it.")] = None,
     set_: Annotated[
@@ -119,9 +123,8 @@ def train(
     other sides are evaluated every epoch; without, all samples are trained on.
     Run the same command again to go on after an interruption.
     """
-    from srjt.audit.auto import name_warm_up_epoch, settle_noise, warm_up_epochs
     from srjt.data import read
-    from srjt.training.reporters import reporter_for
+    from srjt.training.record.reporters import reporter_for
     from srjt.training.train import train as train_run
 
     settings = layered(
@@ -162,23 +165,10 @@ def train(
     quiet = quiet or os.environ.get("RANK", "0") != "0"  # of several processes one speaks
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to go on with: leave --resume out to begin one.")
-    with warnings_as_sentences():
-        if settings.noise_rate == "auto":
-            naming = partial(name_warm_up_epoch, config=settings)
-            with reporter_for(warm_up_epochs(settings), "warm-up", naming=naming, quiet=quiet) as reporter:
-                settings, _ = settle_noise(
-                    manifest,
-                    config=settings,
-                    split=split,
-                    out=out,
-                    device=device,
-                    reporter=reporter,
-                    on_bad_image=on_bad_image,  # type: ignore[arg-type]
-                )
-    with warnings_as_sentences(), reporter_for(settings.epochs, settings.method, quiet=quiet) as reporter:
+    with warnings_as_sentences(), reporter_for(quiet=quiet) as reporter:
         watching: Reporter = reporter
         if tensorboard and os.environ.get("RANK", "0") == "0":
-            from srjt.training.tensorboard import TensorBoardReporter
+            from srjt.training.record.tensorboard import TensorBoardReporter
 
             watching = TensorBoardReporter(reporter, out / "tensorboard")
         run = train_run(
@@ -230,11 +220,11 @@ def layered(
 def check_early(settings: TrainConfig, *, fold: int | None = None, folds: int | None = None) -> None:
     """What is known to be wrong before an hour is spent on reading images, in the words of this command."""
     from srjt import networks
-    from srjt.audit.auto import needs_estimate
     from srjt.errors import suggest
-    from srjt.methods import entry
+    from srjt.methods import lookup
+    from srjt.training.resolve_noise import needs_estimate
 
-    needs = entry(settings.method).method.needs
+    needs = lookup(settings.method).method.needs
     if "noise_rate" in needs and settings.noise_rate is None:
         raise SrjtError(
             f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
@@ -327,7 +317,7 @@ def warnings_as_sentences() -> Iterator[None]:
 def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
     import numpy as np
 
-    from srjt.ordinal.noise import check_matrix
+    from srjt.noise.matrices import check_matrix
 
     try:
         matrix = np.loadtxt(path, delimiter=",", ndmin=2)
@@ -343,7 +333,7 @@ def _closing(metrics: Any, out: Path, *, new: str, pooled: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.training.metrics_log import LAST, last_epochs
+    from srjt.training.record.metrics_log import LAST, last_epochs
 
     averages = last_epochs(metrics, pooled=pooled)
     if len(averages):

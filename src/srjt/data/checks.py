@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from srjt.data.decode import BadImageError, read_image
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from srjt.data.decode import BadImageError, read_image, resized
+from srjt.data.images.decode import BadImageError, read_image, resized
 from srjt.data.manifest import Manifest
 
 __all__ = ["contact_sheet"]

@@ -2,7 +2,16 @@
 
 # The order of these imports is the order of the paper's tables.
 from srjt.methods.base import Loss, Method, SingleNetwork
-from srjt.methods.registry import Entry, Recipe, create, entry, names, options, plain_names, register
+from srjt.methods.registry import (
+    Recipe,
+    RegisteredMethod,
+    create,
+    lookup,
+    names,
+    options,
+    plain_names,
+    register,
+)
 
 from srjt.methods.standard import Standard  # isort: skip
 from srjt.methods.sord import Sord  # isort: skip
@@ -23,7 +32,6 @@ __all__ = [
     "Cdr",
     "CoDis",
     "CoTeaching",
-    "Entry",
     "ForwardCorrection",
     "Garg",
     "JoCor",
@@ -33,12 +41,13 @@ __all__ = [
     "Method",
     "Mixup",
     "Recipe",
+    "RegisteredMethod",
     "Reweight",
     "SingleNetwork",
     "Sord",
     "Standard",
     "create",
-    "entry",
+    "lookup",
     "names",
     "options",
     "plain_names",

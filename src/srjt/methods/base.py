@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from srjt import noise
 from srjt.errors import SrjtError
-from srjt.ordinal import decoding, noise
+from srjt.ordinal import decoding
 from srjt.ordinal.losses import log_probabilities
 from srjt.ordinal.selection import Convention, check_convention
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from srjt.errors import SrjtError
 from srjt.methods.base import SingleNetwork
 from srjt.methods.registry import register
+from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import losses
 from srjt.ordinal.decoding import median_grade
-from srjt.ordinal.noise import ILL_CONDITIONED
 
 
 class OrdinalHead(nn.Module):

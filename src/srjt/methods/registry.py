@@ -11,12 +11,12 @@ from srjt.errors import SrjtError, suggest
 from srjt.methods.base import Method
 from srjt.ordinal.selection import Convention
 
-__all__ = ["Entry", "Recipe", "create", "entry", "names", "options", "plain_names", "register"]
+__all__ = ["Recipe", "RegisteredMethod", "create", "lookup", "names", "options", "plain_names", "register"]
 
 M = TypeVar("M", bound=type[Method])
 
 _COMMON = {"num_classes", "noise_rate", "transition", "convention"}  # create()'s own arguments
-_ENTRIES: dict[str, Entry] = {}
+_REGISTRY: dict[str, RegisteredMethod] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Recipe:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class RegisteredMethod:
     """A row of the table that ``srjt methods`` prints."""
 
     name: str
@@ -59,10 +59,10 @@ def register(
     where nobody says otherwise."""
 
     def enter(method: M) -> M:
-        known = _ENTRIES.get(name)  # the same class once more is a notebook cell run again
+        known = _REGISTRY.get(name)  # the same class once more is a notebook cell run again
         if known and _where(known.method) != _where(method):
             raise SrjtError(f"A method named {name!r} exists already; choose another name.")
-        _ENTRIES[name] = Entry(
+        _REGISTRY[name] = RegisteredMethod(
             name=name,
             method=method,
             scores=scores,
@@ -82,24 +82,24 @@ def _where(method: type[Method]) -> tuple[str, str]:
 
 def names() -> tuple[str, ...]:
     """All methods, in the paper's order, then our recipe; your own come last."""
-    return tuple(_ENTRIES)
+    return tuple(_REGISTRY)
 
 
 def plain_names() -> tuple[str, ...]:
     """All but the recipes: the paper's fourteen, and your own. What ``all`` means in a study."""
-    return tuple(name for name, known in _ENTRIES.items() if not known.is_recipe)
+    return tuple(name for name, known in _REGISTRY.items() if not known.is_recipe)
 
 
-def entry(name: str) -> Entry:
+def lookup(name: str) -> RegisteredMethod:
     """What is known of a method; a misspelt name is an error that suggests the nearest."""
-    if name not in _ENTRIES:
-        raise suggest("method", name, _ENTRIES)
-    return _ENTRIES[name]
+    if name not in _REGISTRY:
+        raise suggest("method", name, _REGISTRY)
+    return _REGISTRY[name]
 
 
 def options(name: str) -> tuple[str, ...]:
     """The options that ``create(name, …)`` takes beyond the common ones."""
-    return tuple(f.name for f in fields(entry(name).method) if f.init and f.name not in _COMMON)
+    return tuple(f.name for f in fields(lookup(name).method) if f.init and f.name not in _COMMON)
 
 
 def create(
@@ -117,7 +117,7 @@ def create(
     matrix P[i, j] = Pr(label = j | true = i), for methods that correct by it. Both are accepted, and
     ignored, by methods that need neither, so that a comparison can pass them to all.
     """
-    found = entry(name)
+    found = lookup(name)
     for option in chosen:
         if option not in options(name):
             raise suggest(f"option of {name}", option, options(name))

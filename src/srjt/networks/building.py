@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from srjt.errors import SrjtError
-from srjt.networks import backbones, imagenet, weights
+from srjt.networks import backbones, weights
+from srjt.networks import imagenet_weights as imagenet
 
 __all__ = ["build"]
 

@@ -11,26 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from srjt.ordinal.decoding import decode, expected_grade, median_grade
-    from srjt.ordinal.estimation import NoiseEstimate, estimate_noise
     from srjt.ordinal.labels import one_hot, smooth_labels, soft_label_matrix, soft_labels
-    from srjt.ordinal.quality import label_quality, true_grade_posterior
     from srjt.ordinal.selection import keep_count, keep_rate, select_smallest
 
 __all__ = [
-    "NoiseEstimate",
     "decode",
-    "estimate_noise",
     "expected_grade",
     "keep_count",
     "keep_rate",
-    "label_quality",
     "median_grade",
     "one_hot",
     "select_smallest",
     "smooth_labels",
     "soft_label_matrix",
     "soft_labels",
-    "true_grade_posterior",
 ]
 
 _ROOMS = (
@@ -39,11 +33,8 @@ _ROOMS = (
     "decoding",
     "losses",
     "metrics",
-    "noise",
     "intervals",
     "calibration",
-    "estimation",
-    "quality",
 )
 
 
@@ -51,7 +42,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return importlib.import_module(f"srjt.ordinal.{name}")
     if name in __all__:
-        for room in ("labels", "selection", "decoding", "estimation", "quality"):
+        for room in ("labels", "selection", "decoding"):
             module = importlib.import_module(f"srjt.ordinal.{room}")
             if name in module.__all__:
                 return getattr(module, name)

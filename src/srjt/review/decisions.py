@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 from srjt.errors import SrjtError
 
-__all__ = ["ACTIONS", "Action", "ConflictError", "Decisions", "Entry", "Present", "begun", "replay"]
+__all__ = ["ACTIONS", "Action", "ConflictError", "Decisions", "LogEntry", "Present", "begun", "replay"]
 
 Action = Literal["set", "accept", "keep", "skip", "undo"]
 ACTIONS = get_args(Action)
@@ -46,7 +46,7 @@ _COLUMNS = "revision, id, reviewer, at, action, from_grade, to_grade, undoes"
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One line of the log. ``from_grade`` and ``to_grade`` are the names of what held before and holds after."""
 
     revision: int
@@ -62,7 +62,7 @@ class Entry:
 class ConflictError(Exception):
     """Something was decided that the decider had not seen. ``present`` is what holds now, if anything."""
 
-    def __init__(self, present: Entry | None, revision: int) -> None:
+    def __init__(self, present: LogEntry | None, revision: int) -> None:
         super().__init__("decided meanwhile")
         self.present = present
         self.revision = revision
@@ -74,10 +74,10 @@ class Present:
 
     only: str | None = None
     revision: int = 0  # of the last line read
-    standing: dict[str, list[Entry]] = field(default_factory=dict)  # per id, not undone, oldest first
+    standing: dict[str, list[LogEntry]] = field(default_factory=dict)  # per id, not undone, oldest first
     touched: dict[str, int] = field(default_factory=dict)  # per id, the last line about it
 
-    def apply(self, entry: Entry) -> None:
+    def apply(self, entry: LogEntry) -> None:
         self.revision = entry.revision
         if self.only not in (None, entry.reviewer):
             return
@@ -88,22 +88,22 @@ class Present:
         else:
             decisions.append(entry)
 
-    def of(self, sample: str) -> Entry | None:
+    def of(self, sample: str) -> LogEntry | None:
         """The decision that holds: the last one, by whomever."""
         decisions = self.standing.get(sample)
         return decisions[-1] if decisions else None
 
-    def decided(self) -> Iterator[Entry]:
+    def decided(self) -> Iterator[LogEntry]:
         """Every decision that holds, one per sample."""
         return (decisions[-1] for decisions in self.standing.values() if decisions)
 
-    def by(self, reviewer: str) -> list[Entry]:
+    def by(self, reviewer: str) -> list[LogEntry]:
         """What this reviewer could undo, oldest first."""
         mine = (e for decisions in self.standing.values() for e in decisions if e.reviewer == reviewer)
         return sorted(mine, key=lambda entry: entry.revision)
 
 
-def replay(log: Iterable[Entry], *, only: str | None = None) -> Present:
+def replay(log: Iterable[LogEntry], *, only: str | None = None) -> Present:
     """What holds after the whole log."""
     present = Present(only=only)
     for entry in log:
@@ -128,18 +128,18 @@ class Decisions:
             self._check_version()
         self.catch_up()
 
-    def catch_up(self) -> list[Entry]:
+    def catch_up(self) -> list[LogEntry]:
         """Read what was added, here or by another process; the new lines."""
         with self.lock, self._plainly("read"):
             return self._read_on()
 
-    def log(self) -> list[Entry]:
+    def log(self) -> list[LogEntry]:
         with self.lock, self._plainly("read"):
             return self._lines(after=0)
 
     def decide(
         self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int
-    ) -> Entry:
+    ) -> LogEntry:
         """Note that ``sample`` has ``grade``; on disk when this returns.
 
         ``label`` is the grade as given, ``seen`` the revision of the sample that the reviewer looked at
@@ -150,7 +150,7 @@ class Decisions:
                 raise ConflictError(self.present.of(sample), self.present.touched.get(sample, 0))
             return self._append(sample, reviewer, action, grade, label)
 
-    def undo(self, revision: int, *, reviewer: str, label: str) -> Entry:
+    def undo(self, revision: int, *, reviewer: str, label: str) -> LogEntry:
         """Take one's own decision back; what held before it holds again.
 
         Raises ``ConflictError`` if it does not hold any more: undone already, or decided anew since.
@@ -170,7 +170,7 @@ class Decisions:
 
     def _append(
         self, sample: str, reviewer: str, action: Action, grade: str, label: str, undoes: int | None = None
-    ) -> Entry:
+    ) -> LogEntry:
         held = self.present.of(sample)
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         values = (sample, reviewer, at, action, label if held is None else held.to_grade, grade, undoes)
@@ -178,7 +178,7 @@ class Decisions:
             "INSERT INTO log (id, reviewer, at, action, from_grade, to_grade, undoes) VALUES (?,?,?,?,?,?,?)",
             values,
         )
-        return Entry(int(added.lastrowid or 0), *values)
+        return LogEntry(int(added.lastrowid or 0), *values)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -195,17 +195,17 @@ class Decisions:
                 raise
             self._read_on()  # what was just written counts only now that it is safe
 
-    def _read_on(self) -> list[Entry]:
+    def _read_on(self) -> list[LogEntry]:
         new = self._lines(after=self.present.revision)
         for entry in new:
             self.present.apply(entry)
         return new
 
-    def _lines(self, *, after: int) -> list[Entry]:
+    def _lines(self, *, after: int) -> list[LogEntry]:
         rows = self._file.execute(
             f"SELECT {_COLUMNS} FROM log WHERE revision > ? ORDER BY revision", (after,)
         )
-        return [Entry(*row) for row in rows]
+        return [LogEntry(*row) for row in rows]
 
     def _check_version(self) -> None:
         version = self._file.execute("PRAGMA user_version").fetchone()[0]

@@ -15,9 +15,10 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.grades import grade_values
-from srjt.errors import SrjtError, exists_already
-from srjt.review.decisions import Entry, Present, replay
-from srjt.review.folder import Audit
+from srjt.errors import SrjtError
+from srjt.files import exists_already
+from srjt.review.audit_folder import AuditFolder
+from srjt.review.decisions import LogEntry, Present, replay
 
 __all__ = [
     "Agreement",
@@ -54,7 +55,7 @@ class Agreement:
     kappa: float  # quadratically weighted
 
 
-def corrected(audit: Audit, present: Present) -> Corrected:
+def corrected(audit: AuditFolder, present: Present) -> Corrected:
     """The original table where there is one, else the audit's samples in the order of their ids.
 
     The grade column holds the decided grades; the last decision about a sample wins. Four columns are
@@ -76,7 +77,7 @@ def corrected(audit: Audit, present: Present) -> Corrected:
 
 def write(table: pd.DataFrame, out: Path, *, original: Path | None, replace: bool) -> None:
     """Atomically, never over the original, and over an existing file only if told to."""
-    from srjt.training.checkpoint import write_atomically
+    from srjt.files import write_atomically
 
     if original is not None and out.exists() and original.exists() and os.path.samefile(out, original):
         raise SrjtError(f"{out} is the original table, which is never overwritten: give another file.")
@@ -89,7 +90,7 @@ def write(table: pd.DataFrame, out: Path, *, original: Path | None, replace: boo
         raise SrjtError(f"{out} cannot be written: {problem.strerror or problem}.") from None
 
 
-def training_command(audit: Audit, out: Path) -> str:
+def training_command(audit: AuditFolder, out: Path) -> str:
     """How to train on the corrected table: it is read as the audited one was, but may lie elsewhere."""
     given = dict(zip(audit.read_with[::2], audit.read_with[1::2], strict=False))
     if given.get("--images") == str(out.parent.absolute()):
@@ -114,7 +115,7 @@ def training_command(audit: Audit, out: Path) -> str:
     return shlex.join(words)
 
 
-def by_reviewer(audit: Audit, log: Sequence[Entry]) -> dict[str, dict[str, Entry]]:
+def by_reviewer(audit: AuditFolder, log: Sequence[LogEntry]) -> dict[str, dict[str, LogEntry]]:
     """Each reviewer's own last decision per sample, whatever the others did; skips are no grades."""
     found = {}
     for reviewer in sorted({entry.reviewer for entry in log}):
@@ -123,7 +124,7 @@ def by_reviewer(audit: Audit, log: Sequence[Entry]) -> dict[str, dict[str, Entry
     return found
 
 
-def agreements(audit: Audit, log: Sequence[Entry]) -> list[Agreement]:
+def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
     """For every two reviewers who have graded some of the same images."""
     from srjt.ordinal.metrics import quadratic_weighted_kappa
 
@@ -147,9 +148,9 @@ def agreements(audit: Audit, log: Sequence[Entry]) -> list[Agreement]:
     return found
 
 
-def disagreements(audit: Audit, log: Sequence[Entry]) -> list[list[Entry]]:
+def disagreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[list[LogEntry]]:
     """Samples that reviewers have graded differently, each with their decisions, the winning one last."""
-    per_sample: dict[str, list[Entry]] = {}
+    per_sample: dict[str, list[LogEntry]] = {}
     for own in by_reviewer(audit, log).values():
         for sample, entry in own.items():
             per_sample.setdefault(sample, []).append(entry)
@@ -158,13 +159,13 @@ def disagreements(audit: Audit, log: Sequence[Entry]) -> list[list[Entry]]:
     return sorted(ordered, key=lambda said: said[0].id)
 
 
-def listed(differing: Sequence[Sequence[Entry]]) -> pd.DataFrame:
+def listed(differing: Sequence[Sequence[LogEntry]]) -> pd.DataFrame:
     """Disagreements as a table, one row per decision; the last of a sample is the one that counts."""
     rows = [(e.id, e.reviewer, e.to_grade, e.action, e.at) for said in differing for e in said]
     return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"])
 
 
-def _own_table(audit: Audit) -> pd.DataFrame:
+def _own_table(audit: AuditFolder) -> pd.DataFrame:
     columns = {
         "id": audit.ids,
         "image": [str((audit.folder / name).absolute()) if name else "" for name in audit.images],
@@ -175,7 +176,7 @@ def _own_table(audit: Audit) -> pd.DataFrame:
     return pd.DataFrame({name: values for name, values in columns.items() if values is not None}, dtype=str)
 
 
-def _original(audit: Audit, path: Path) -> tuple[pd.DataFrame, list[int | None], list[str]]:
+def _original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[int | None], list[str]]:
     """The table as it is, for each row the line of its sample in the audit, and remarks."""
     from srjt.data.sources.table import load
 
@@ -202,7 +203,7 @@ def _original(audit: Audit, path: Path) -> tuple[pd.DataFrame, list[int | None],
     return frame, lines, notes
 
 
-def _matched(audit: Audit, frame: pd.DataFrame, path: Path) -> list[int | None]:
+def _matched(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int | None]:
     """By the column whose cells are the audit's ids: the table's own ids, or the names of its images."""
 
     def relative(cell: str) -> str:
@@ -221,7 +222,7 @@ def _matched(audit: Audit, frame: pd.DataFrame, path: Path) -> list[int | None]:
 
 
 def _filled(
-    audit: Audit,
+    audit: AuditFolder,
     present: Present,
     table: pd.DataFrame,
     lines: Sequence[int | None],
@@ -257,7 +258,7 @@ def _filled(
     )
 
 
-def _spelling(audit: Audit, original: Sequence[str], lines: Sequence[int | None]) -> dict[str, str]:
+def _spelling(audit: AuditFolder, original: Sequence[str], lines: Sequence[int | None]) -> dict[str, str]:
     """How the table itself writes each grade ("2.0" for 2); its name where it never does."""
     seen = {audit.grades[audit.labels[line]]: text for text, line in zip(original, lines, strict=True)
             if line is not None}  # fmt: skip

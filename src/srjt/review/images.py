@@ -7,9 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from srjt.data.decode import BadImageError, read_image
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError
-from srjt.review.folder import Audit
+from srjt.review.audit_folder import AuditFolder
 
 __all__ = ["Picture", "full", "locate", "problem", "thumbnail"]
 
@@ -21,7 +21,7 @@ class Picture(NamedTuple):
     media_type: str
 
 
-def locate(audit: Audit, line: int) -> Path:
+def locate(audit: AuditFolder, line: int) -> Path:
     """The file of a sample. Raises ``BadImageError`` when there is none that may be shown.
 
     An absolute path was named by the person who ran the audit. A relative one belongs to the folder, and a
@@ -38,7 +38,7 @@ def locate(audit: Audit, line: int) -> Path:
     return path
 
 
-def full(audit: Audit, line: int) -> Picture:
+def full(audit: AuditFolder, line: int) -> Picture:
     """The file as it is where every browser shows it as the networks saw it, else converted to PNG."""
     path = locate(audit, line)
     try:
@@ -57,11 +57,11 @@ def _small(path: Path) -> Picture:
     return _encoded(path, side=THUMBNAIL)
 
 
-def thumbnail(audit: Audit, line: int) -> Picture:
+def thumbnail(audit: AuditFolder, line: int) -> Picture:
     return _small(locate(audit, line))
 
 
-def problem(audit: Audit, line: int) -> str:
+def problem(audit: AuditFolder, line: int) -> str:
     """Why an image cannot be shown, in one sentence; the browser only knows that it cannot."""
     try:
         read_image(locate(audit, line))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from srjt.review.audit_folder import AuditFolder
 from srjt.review.decisions import Present
-from srjt.review.folder import Audit
 
 __all__ = ["Progress", "measure"]
 
@@ -31,7 +31,7 @@ class Progress:
         )
 
 
-def measure(audit: Audit, present: Present, *, queue: int) -> Progress:
+def measure(audit: AuditFolder, present: Present, *, queue: int) -> Progress:
     """A reviewed label counts as right, a skipped one as doubtful as before."""
     reviewed = skipped = beyond = changed = 0
     doubt = float((1 - audit.quality).sum())

@@ -20,10 +20,10 @@ from starlette.routing import Route
 
 from srjt.errors import SrjtError
 from srjt.review import images
-from srjt.review.decisions import ConflictError, Decisions, Entry
-from srjt.review.folder import Audit, grade_keys
-from srjt.review.guard import Door, Guard
+from srjt.review.audit_folder import AuditFolder, grade_keys
+from srjt.review.decisions import ConflictError, Decisions, LogEntry
 from srjt.review.progress import measure
+from srjt.review.security import Door, Guard
 
 __all__ = ["Desk", "create_app"]
 
@@ -44,7 +44,7 @@ UNDOABLE = 200  # steps that the page may take back
 class Desk:
     """What one reviewer works on."""
 
-    audit: Audit
+    audit: AuditFolder
     decisions: Decisions
     reviewer: str
     queue: int  # this many of the most doubtful labels are to be looked at
@@ -92,7 +92,7 @@ class Desk:
         known = (entry for entry in mine if entry.id in self.audit.line_of)
         return [(entry.revision, self.audit.line_of[entry.id]) for entry in known][-UNDOABLE:]
 
-    def told(self, entry: Entry | None) -> dict[str, Any] | None:
+    def told(self, entry: LogEntry | None) -> dict[str, Any] | None:
         """A decision as the page reads it, grades by their place."""
         if entry is None:
             return None
@@ -143,7 +143,7 @@ def create_app(desk: Desk, door: Door) -> Starlette:
         rows = audit.neighbours[line].tolist()
         return JSONResponse([[other for other in row if other >= 0] for row in rows])
 
-    def picture(show: Callable[[Audit, int], images.Picture]) -> Callable[[Request], Response]:
+    def picture(show: Callable[[AuditFolder, int], images.Picture]) -> Callable[[Request], Response]:
         def answer(request: Request) -> Response:
             try:
                 shown = show(audit, _line(request, audit))
@@ -225,7 +225,7 @@ def create_app(desk: Desk, door: Door) -> Starlette:
     )
 
 
-def _line(request: Request, audit: Audit) -> int:
+def _line(request: Request, audit: AuditFolder) -> int:
     line = int(request.path_params["line"])
     if line >= len(audit):
         raise HTTPException(404, f"The audit has {len(audit)} lines.")

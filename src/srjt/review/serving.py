@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from srjt.errors import SrjtError
-from srjt.review.guard import LOOPBACK, Door
+from srjt.review.security import LOOPBACK, Door
 from srjt.review.server import Desk, create_app
 
 __all__ = ["Listening", "listen", "open_browser", "serve"]

@@ -30,7 +30,7 @@ HEAD, HEAD_RATES = "mlp", {"mlp": 3e-4, "linear": 1e-3}
 
 
 # Settings of *how* to compute: they may change speed, but not what is being computed.
-HOW = frozenset(
+COMPUTE_ONLY = frozenset(
     {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds"}
 )
 
@@ -102,7 +102,7 @@ class TrainConfig:
         following = (
             self.soft_labels == "estimated" and "label_matrix" not in self.method_options
         )  # else settled
-        if following and self.rate_or_recipe != "auto":
+        if following and self.requested_noise_rate != "auto":
             raise SrjtError(
                 "soft_labels 'estimated' follow the noise that is estimated with noise_rate 'auto': say so, too."
             )
@@ -125,33 +125,33 @@ class TrainConfig:
         return self.learning_rate * self.gamma**passed
 
     @property
-    def rate_or_recipe(self) -> float | Literal["auto"] | None:
+    def requested_noise_rate(self) -> float | Literal["auto"] | None:
         """The noise rate as it was given; else what the method's recipe says of what it needs."""
-        wanted = methods.entry(self.method)
+        wanted = methods.lookup(self.method)
         if self.noise_rate is None and any(getattr(self, need) is None for need in wanted.method.needs):
             return wanted.recipe.noise_rate
         return self.noise_rate
 
     @property
-    def settled_rate(self) -> float | None:
+    def known_noise_rate(self) -> float | None:
         """The noise rate as a number; an error while it is still to be estimated."""
         if self.noise_rate == "auto":
             raise SrjtError(
-                "noise_rate 'auto' has not been settled: srjt.train and srjt.audit.settle_noise estimate it first."
+                "noise_rate 'auto' has not been settled: srjt.train and resolve_noise_rate estimate it first."
             )
         return self.noise_rate
 
     def with_recipe(self) -> TrainConfig:
         """What was left open and the method has a wish for, decided; what was given stays. A recipe's options are
         spelt out, so that a run says what it was, also when the recipe has changed since."""
-        wanted = methods.entry(self.method)
+        wanted = methods.lookup(self.method)
         recipe, options = wanted.recipe, dict(self.method_options)
         if wanted.is_recipe:
             options = {**wanted.defaults, **options}
         if (ramp := recipe.ramp_epochs(self.epochs)) is not None:
             options.setdefault("ramp_epochs", ramp)
         balance = recipe.balance if self.balance is None else self.balance
-        return self.replace(noise_rate=self.rate_or_recipe, balance=balance, method_options=options)
+        return self.replace(noise_rate=self.requested_noise_rate, balance=balance, method_options=options)
 
     def for_data(self, *, features: bool) -> TrainConfig:
         """What was left open, decided: images get the paper's network and rate, features a head and its rate; the
@@ -182,7 +182,7 @@ class TrainConfig:
         return {
             f.name: (getattr(self, f.name), getattr(other, f.name))
             for f in dataclasses.fields(self)
-            if f.name not in HOW and getattr(self, f.name) != getattr(other, f.name)
+            if f.name not in COMPUTE_ONLY and getattr(self, f.name) != getattr(other, f.name)
         }
 
 

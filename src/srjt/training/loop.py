@@ -5,41 +5,32 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from srjt.data.feed import Feed
+from srjt.data.images.feed import Feed
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods import Method
-from srjt.training import checkpoint
-from srjt.training.collapse import StarvationWatch
-from srjt.training.committee import Committee
 from srjt.training.config import TrainConfig
-from srjt.training.distributed import Process
-from srjt.training.evaluation import confusions, metric_rows
-from srjt.training.inputs import Preprocess, TrainingSet
-from srjt.training.metrics_log import MetricRow, MetricsLog
-from srjt.training.randomness import Plan, balancing_weights, draw_plan, generator, subseed
-from srjt.training.recorder import EpochRecord, Recorder
-from srjt.training.runner import make_runner
-from srjt.training.state import initialise, restore, state_tensors
-from srjt.training.step import Step, make_optimizer, set_learning_rate
-from srjt.training.stopping import StopRequest
+from srjt.training.engine.batches import Preprocess, TrainingSet
+from srjt.training.engine.cuda_graph import make_epoch_runner
+from srjt.training.engine.distributed import Process
+from srjt.training.engine.plan import Plan, balancing_weights, draw_plan, generator, subseed
+from srjt.training.engine.recorder import EpochRecord, Recorder
+from srjt.training.engine.scoring import confusions, metric_rows
+from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.engine.starvation import StarvationWatch
+from srjt.training.engine.state import initialise, restore, state_tensors
+from srjt.training.engine.step import Step, make_optimizer, set_learning_rate
+from srjt.training.engine.stop_signal import StopRequest
+from srjt.training.record import checkpoint
+from srjt.training.record.metrics_log import MetricRow, MetricsLog
+from srjt.training.record.reporters import Reporter
 
-__all__ = ["Fitted", "Reporter", "Side", "fit"]
-
-
-class Reporter(Protocol):
-    """Who watches a training: a terminal, a log, a study."""
-
-    def note(self, text: str) -> None: ...
-    def decoded(self, done: int, total: int) -> None: ...
-    def stepped(self, epoch: int, step: int, steps: int) -> None: ...
-    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None: ...
+__all__ = ["Fitted", "Side", "fit"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +45,14 @@ class Side:
 class Fitted:
     """What is left after a training."""
 
-    networks: Committee
+    networks: StackedNetworks
     metrics: pd.DataFrame
     history: pd.DataFrame
     confusions: dict[str, np.ndarray]  # side → (K + 1, C, C) counts after the last epoch: networks, ensemble
 
 
 def fit(
-    committee: Committee,
+    committee: StackedNetworks,
     method: Method,
     feed: Feed,
     data: TrainingSet,
@@ -182,7 +173,7 @@ def fit(
     began = time.perf_counter()
     committee.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        run = make_runner(
+        run = make_epoch_runner(
             config.step,
             step,
             committee,
@@ -276,7 +267,7 @@ def _finish(writer: checkpoint.CheckpointWriter | None) -> None:
         writer.wait()
 
 
-def _finite(committee: Committee) -> bool:
+def _finite(committee: StackedNetworks) -> bool:
     return all(bool(p.isfinite().all()) for p in committee.parameters())
 
 
@@ -312,7 +303,10 @@ def _why_not_finite(method: Method, config: TrainConfig) -> str:
 def _peak_memory_mb(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device) / 2**20  # a graph keeps its own pool
-    import resource
+    try:
+        import resource
+    except ImportError:  # Windows
+        return float("nan")
     import sys
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,40 +1,25 @@
-"""``srjt.train``: from a manifest to a trained model, in a folder that can be gone on from."""
+"""``srjt.train``: resolve what is "auto", then train one run."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
-import torch
-
-from srjt.data.features import as_features
-from srjt.data.feed import open_feed
+from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
-from srjt.data.store import OnBadImage, open_store
 from srjt.errors import SrjtError
-from srjt.networks import backbones
-from srjt.networks.small import standardise
-from srjt.training import checkpoint, cpu_tuning
-from srjt.training.committee import Committee
+from srjt.files import write_atomically
 from srjt.training.config import TrainConfig
-from srjt.training.cpu_tuning import CpuSetting, applied, channels_last
-from srjt.training.devices import amp_dtype, choose_device, device_name, settled
-from srjt.training.distributed import join
-from srjt.training.folder import RunFacts, held, is_finished, settle_folder, write_facts, write_json
-from srjt.training.inputs import Preprocess, TrainingSet, Transform
-from srjt.training.loop import Fitted, Reporter, Side, as_tensor, fit
-from srjt.training.metrics_log import last_epochs, read_metrics
-from srjt.training.reporters import SilentReporter
-from srjt.training.state import weights
-from srjt.training.trained import NetworkMaker, Trained, build_committee, build_method, load_run
+from srjt.training.engine.batches import Transform
+from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.resolve_noise import resolve_noise_rate
+from srjt.training.single_run import single_run
+from srjt.training.trained import NetworkMaker, Trained
 
-__all__ = ["fingerprint", "settle_split", "train"]
+__all__ = ["train"]
 
 
 def train(
@@ -50,277 +35,83 @@ def train(
     config: TrainConfig | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
+    shared_estimate: Path | None = None,
     **settings: Any,
 ) -> Trained:
-    """Train on ``data`` (on ``split.train`` if a split is given; then its other sides are evaluated every epoch).
+    """Train a classifier on images, or features, with ordinal labels that are partly wrong.
 
-    split: row positions of ``data``, or a function of the manifest that is left when bad images are skipped.
-    out: the run's folder; an unfinished run of the same configuration is gone on with, a finished one opened.
-    network: a name, or a function without arguments that makes a module from images (or rows of features)
-    to features (B, F); by default the data decide, as they do about the learning rate.
-    transform, eval_transform: one's own, uint8 (B, 3, H, W) on the device → float, instead of the random
-    crop and flip, and of the centre crop. settings: any field of TrainConfig, over ``config``.
+    The same settings, data and machine give the same weights, also if the training is interrupted and resumed.
 
-    Validation labels are the given ones, as noisy as those of training; the test side is judged by the true
-    grades where they are known.
+    Parameters
+    ----------
+    data : Manifest
+        The samples, from ``srjt.data.read(path).manifest`` or ``srjt.data.from_arrays(...).manifest``.
+    out : path, optional
+        Folder of the run. An unfinished run of the same configuration in it is resumed, a finished one is opened.
+        Without it nothing is written.
+    split : Split or callable, optional
+        Row positions of ``data``, or a function that makes the split from the manifest that remains after
+        unreadable images were skipped. ``split.train`` is trained on; the other sides are evaluated after every
+        epoch: validation against the given labels, test against the true grades where they are known. Without a
+        split all samples are trained on.
+    network : str or callable, optional
+        A name (see ``srjt.networks.names()``), or a function without arguments that returns a new module from
+        images (or rows of features) to features (B, F). Default: ``resnet18`` for images, ``mlp`` for features.
+    transform, eval_transform : callable, optional
+        Your own augmentation and evaluation transform, from uint8 (B, 3, H, W) on the device to float, in place of
+        the random crop and flip, and of the centre crop.
+    device : str, optional
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
+    reporter : Reporter, optional
+        Receives the progress. Default: nothing is shown.
+    config : TrainConfig, optional
+        Settings as an object. Default: the paper's.
+    cache : path, optional
+        Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    on_bad_image : {"error", "skip"}
+        Stop at an unreadable image, or leave it out and list it in ``Trained.skipped``.
+    shared_estimate : path, optional
+        Folder in which several runs share one noise estimate, as the runs of a study do.
+    **settings
+        Any field of ``TrainConfig``; these override ``config``. With ``noise_rate="auto"`` the noise is estimated
+        first, from the training side alone.
+
+    Returns
+    -------
+    Trained
+        The networks, every metric of every epoch, and the history of every training sample.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=200)
+    >>> run = srjt.train(data, split=srjt.data.folds(data)[0], method="srjt", network="tiny", image_size=64, crop=56)
     """
     if not isinstance(data, Manifest):
         raise SrjtError("srjt.train takes a manifest: srjt.train(srjt.data.read(path).manifest, …).")
     if isinstance(network, str):
         settings["network"] = network
-    maker = None if network is None or isinstance(network, str) else network
-    config = (config or TrainConfig()).replace(**settings).for_data(features=data.are_features)
-    _check_inputs(data, config, own_network=maker is not None, own_transform=transform or eval_transform)
-    reporter = reporter or SilentReporter()
-    chosen = choose_device(device)
-    process = join(chosen)
-    folder = None if out is None else Path(out)
-    method = build_method(config, num_classes=data.num_classes)
-
-    store = open_store(
-        data,
-        size=config.image_size,
-        resize=config.resize,
-        cache=cache,
-        on_bad_image=on_bad_image,
-        progress=reporter.decoded,
-    )
-    manifest = store.manifest
-    if store.skipped:
-        names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
-        listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""
-        reporter.note(f"{len(store.skipped)} images that cannot be read are left out: {names}{listed}")
-    parts = settle_split(split, manifest, skipped=bool(store.skipped))
-    _check_samples(manifest, parts)
-
-    side = config.crop if transform is None else config.image_size
-    in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
-    facts = RunFacts(
-        config=config,
-        grades=manifest.grades,
-        data={
-            "samples": {name: len(rows) for name, rows in parts.sides().items()},
-            "class_counts": np.bincount(
-                manifest.labels[parts.train], minlength=manifest.num_classes
-            ).tolist(),
-            "in_shape": list(in_shape),
-            "fingerprint": fingerprint(manifest, parts),
-            **({"made": manifest.made} if manifest.made else {}),
-        },
-        own_network=maker is not None,
-    )
-    if folder is not None and is_finished(folder):
-        settle_folder(folder, facts)  # or an error that says what differs
-        reporter.note(f"{folder} is finished already; nothing to do.")
-        return _reopened(folder, device=device, network=maker, eval_transform=eval_transform)
-    committee = build_committee(config, method, in_shape=in_shape, network=maker)
-    if manifest.are_features:
-        standardise(committee, as_features(store.pixels[parts.train]))
-    if (
-        folder is not None and process.leads
-    ):  # only now: weights that cannot be had must not leave a run behind
-        facts = settle_folder(folder, facts)
-
-    feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
-    if chosen.type == "cuda":
-        channels_last(committee.to(chosen))
-    elif facts.cpu is None:
-        cpu = CpuSetting()
-        if config.tune_cpu and not config.deterministic and process.world == 1:
-            example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
-            name = str(config.network) if maker is None else "own"
-            cpu = cpu_tuning.find(committee.members[0], example, name=name)
-        facts = replace(facts, cpu=cpu)
-        if folder is not None and process.leads:
-            write_facts(folder, facts)
-    amp = amp_dtype(config, chosen)
-    preprocess = Preprocess(
-        crop=config.crop,
-        dtype=amp or torch.float32,
-        channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
-        train_transform=transform,
-        eval_transform=eval_transform,
-    )
-
-    reporter.note(
-        _opening(
-            f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
-            committee,
-            config,
-            name="own network" if maker else None,
-            device=chosen,
-            amp=amp,
-        )
-    )
-    labels, true = manifest.labels, manifest.true_labels
-    sides = {
-        name: Side(
-            rows=as_tensor(rows),
-            labels=as_tensor((true if name == "test" and true is not None else labels)[rows], chosen),
-        )
-        for name, rows in parts.sides().items()
-        if name != "train" and len(rows)
+    inputs: dict[str, Any] = {
+        "split": split,
+        "network": None if isinstance(network, str) else network,
+        "transform": transform,
+        "eval_transform": eval_transform,
+        "device": device,
+        "cache": cache,
+        "on_bad_image": on_bad_image,
     }
-    with (
-        held(folder if process.leads else None),
-        settled(config, chosen, work=len(parts.train) * config.epochs),
-        applied(facts.cpu, committee),
-        torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
-    ):
-        try:
-            fitted = fit(
-                committee,
-                method.to(chosen),
-                feed,
-                TrainingSet(
-                    feed=feed,
-                    rows=as_tensor(parts.train),
-                    labels=as_tensor(labels[parts.train], chosen),
-                    true=None if true is None else as_tensor(true[parts.train], chosen),
-                ),
-                config=config,
-                preprocess=preprocess,
-                sides=sides,
-                grades=manifest.grades,
-                image_size=config.image_size,
-                amp=amp,
-                folder=folder,
-                reporter=reporter,
-                process=process,
-            )
-        except torch.cuda.OutOfMemoryError:
-            raise SrjtError(
-                f"The GPU's memory does not suffice for batches of {config.batch_size} samples of "
-                f"{'×'.join(map(str, in_shape))}: lower "
-                "--batch-size, choose --precision bf16, or give the images less of it with --set memory_share=0.2."
-            ) from None
-
-    history = _history(manifest, parts, fitted)
-    if folder is not None and process.leads:
-        _write_results(folder, committee=fitted, history=history, config=config)
-    return Trained(
-        networks=committee.eval(),
-        method=method.to(chosen),
-        config=config,
-        grades=manifest.grades,
-        preprocess=preprocess,
-        in_shape=in_shape,
-        made=manifest.made,
-        device=chosen,
-        cpu=facts.cpu,
-        folder=folder,
-        metrics=fitted.metrics,
-        history=history,
-        skipped=tuple(store.skipped),
+    reporter = reporter or SilentReporter()
+    config, estimate = resolve_noise_rate(
+        data,
+        config=(config or TrainConfig()).replace(**settings),
+        out=shared_estimate or out,
+        reporter=reporter,
+        **inputs,
     )
-
-
-def _opening(
-    samples: str,
-    committee: Committee,
-    config: TrainConfig,
-    *,
-    name: str | None,
-    device: torch.device,
-    amp: object,
-) -> str:
-    """One line on what is about to happen."""
-    size = sum(p.numel() for p in committee.members[0].parameters()) / 1e6
-    precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
-    return (
-        f"{samples}, {len(committee.members)} × {name or config.network} of {size:.2g} M weights, "
-        f"{device_name(device)}, {precision}."
-    )
-
-
-def _write_results(folder: Path, *, committee: Fitted, history: pd.DataFrame, config: TrainConfig) -> None:
-    final = {name: tensor.detach().cpu() for name, tensor in weights(committee.networks).items()}
-    try:
-        checkpoint.write(folder / "weights.safetensors", final, {"epochs": config.epochs})
-        checkpoint.write_atomically(folder / "history.csv", history.to_csv(index=False).encode())
-        averages = last_epochs(committee.metrics, pooled=config.convention == "published-code")
-        write_json(
-            folder / "summary.json",
-            {
-                "epochs": config.epochs,
-                "last_epochs": averages.to_dict("records"),
-                "confusion": {name: counts.tolist() for name, counts in committee.confusions.items()},
-            },
-        )
-    except OSError as problem:
-        raise SrjtError(
-            f"The results could not be written to {folder} ({problem.strerror}): make room and run the same "
-            "command again; the training itself is safe in its checkpoint."
-        ) from problem
-
-
-def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
-    columns = [c for c in ("id", "grade", "true_grade") if c in manifest.table]
-    who = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
-    return pd.concat([who, fitted.history], axis=1)
-
-
-def _reopened(folder: Path, **how: Any) -> Trained:
-    run = load_run(folder, **how)
-    history = pd.read_csv(folder / "history.csv", dtype={"id": str})
-    return Trained(**{**vars(run), "metrics": read_metrics(folder / "metrics.csv"), "history": history})
-
-
-def _check_inputs(data: Manifest, config: TrainConfig, *, own_network: bool, own_transform: object) -> None:
-    """Features for networks that read rows, images for all others; known before anything is decoded."""
-    if data.are_features and own_transform is not None:
-        raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
-    name = str(config.network)
-    known = name in backbones.names() or name.startswith("timm:")
-    if own_network or not known or backbones.takes_rows(name) == data.are_features:
-        return  # who builds the network says what is wrong with an unknown name
-    if data.are_features:
-        raise SrjtError(
-            f"The network {config.network!r} reads images, but these data are rows of features: choose 'linear' or "
-            "'mlp', or leave the network open."
-        )
-    raise SrjtError(
-        f"The network {config.network!r} reads rows of features, but these data are images: choose 'resnet18' or "
-        "another network for images, or leave the network open."
-    )
-
-
-def _check_samples(manifest: Manifest, parts: Split) -> None:
-    if len(parts.train) < 2:
-        raise SrjtError(f"There are {len(parts.train)} training samples: at least two are needed.")
-    missing = [
-        manifest.grades[c]
-        for c, n in enumerate(np.bincount(manifest.labels[parts.train], minlength=manifest.num_classes))
-        if n == 0
-    ]
-    if len(missing) == manifest.num_classes - 1:
-        raise SrjtError("All training samples have the same grade: there is nothing to learn.")
-
-
-def fingerprint(manifest: Manifest, parts: Split) -> str:
-    """A hash of who is learnt from, with which labels, and who is evaluated; of features also their values."""
-    digest = hashlib.blake2b(digest_size=16)
-    ids, labels, true = manifest.ids, manifest.labels, manifest.true_labels
-    for name, rows in parts.sides().items():
-        digest.update(name.encode())
-        for row in rows:
-            truth = "" if true is None else int(true[row])
-            digest.update(f"{ids[row]}\0{int(labels[row])}\0{truth}\n".encode())
-        if manifest.arrays is not None and manifest.are_features:
-            digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
-    return digest.hexdigest()
-
-
-def settle_split(
-    split: Split | Callable[[Manifest], Split] | None, manifest: Manifest, *, skipped: bool
-) -> Split:
-    if split is None:
-        nobody = np.empty(0, dtype=np.int64)
-        return Split(train=np.arange(len(manifest)), validation=nobody, test=nobody)
-    if not isinstance(split, Split):
-        return split(manifest)
-    if skipped:
-        raise SrjtError(
-            "Bad images were left out, so the split's row positions no longer fit: pass a function."
-        )
-    return split
+    if estimate is not None and shared_estimate is not None and out is not None:
+        folder = Path(out)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
+    reporter.begin(config.method, epochs=config.epochs)
+    run = single_run(data, config=config, out=out, reporter=reporter, **inputs)
+    return replace(run, noise_estimate=estimate)

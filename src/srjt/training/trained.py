@@ -14,22 +14,23 @@ import torch
 from torch import nn
 
 from srjt import methods, networks
-from srjt.data.augment import view_crops
 from srjt.data.features import as_features
-from srjt.data.feed import Samples, open_feed
+from srjt.data.images.augment import view_crops
+from srjt.data.images.feed import Samples, open_feed
 from srjt.errors import SrjtError
 from srjt.methods import Method
-from srjt.training import checkpoint
-from srjt.training.committee import Committee
+from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
-from srjt.training.cpu_tuning import CpuSetting, applied, channels_last
-from srjt.training.devices import amp_dtype, choose_device
-from srjt.training.evaluation import predict_probabilities
-from srjt.training.folder import RunFacts, read_facts
-from srjt.training.inputs import CENTRE, Preprocess, Transform, Views
-from srjt.training.randomness import subseed
+from srjt.training.engine.batches import CENTRE, Preprocess, Transform, Views
+from srjt.training.engine.cpu_tuning import CpuSetting, applied, channels_last
+from srjt.training.engine.devices import amp_dtype, choose_device
+from srjt.training.engine.plan import subseed
+from srjt.training.engine.scoring import predict_probabilities
+from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.record import checkpoint
+from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate
 
-__all__ = ["Trained", "build_committee", "build_method", "load_run"]
+__all__ = ["Trained", "build_method", "build_networks", "load_run"]
 
 NetworkMaker = Callable[[], nn.Module]
 
@@ -38,7 +39,7 @@ NetworkMaker = Callable[[], nn.Module]
 class Trained:
     """The networks of a run after its last epoch, and how they learnt."""
 
-    networks: Committee
+    networks: StackedNetworks
     method: Method
     config: TrainConfig
     grades: tuple[str, ...]
@@ -50,6 +51,7 @@ class Trained:
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)  # one row per training sample
+    noise_estimate: NoiseEstimate | None = None  # None where the noise rate was given, or not needed
     skipped: tuple[tuple[str, str], ...] = ()  # (id, reason) of images that could not be read
 
     def probabilities(
@@ -123,7 +125,7 @@ def build_method(config: TrainConfig, *, num_classes: int) -> Method:
         return methods.create(
             config.method,
             num_classes=num_classes,
-            noise_rate=config.settled_rate,
+            noise_rate=config.known_noise_rate,
             transition=config.transition,
             convention=config.convention,
             **config.method_options,
@@ -134,14 +136,14 @@ def build_method(config: TrainConfig, *, num_classes: int) -> Method:
         ) from None
 
 
-def build_committee(
+def build_networks(
     config: TrainConfig,
     method: Method,
     *,
     in_shape: tuple[int, ...],
     network: NetworkMaker | None = None,
     with_weights: bool = True,
-) -> Committee:
+) -> StackedNetworks:
     """The method's networks, each from a seed of its own: pretrained ones differ in their heads only."""
     name = network or config.network
     assert name is not None, "decided by for_data before networks are built"
@@ -167,7 +169,7 @@ def build_committee(
             "The network function returned the same module twice: it must make a new one at each call, because "
             "each of two networks needs weights of its own."
         )
-    return Committee(members)
+    return StackedNetworks(members)
 
 
 def load_run(
@@ -188,7 +190,7 @@ def load_run(
     chosen = choose_device(device)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
-    committee = build_committee(facts.config, method, in_shape=shape, network=network, with_weights=False)
+    committee = build_networks(facts.config, method, in_shape=shape, network=network, with_weights=False)
     tensors, _ = checkpoint.read(weights_file)
     for k, member in enumerate(committee.members):
         own = {name[len(f"{k}.") :]: tensor for name, tensor in tensors.items() if name.startswith(f"{k}.")}
@@ -218,4 +220,5 @@ def load_run(
         device=chosen,
         cpu=facts.cpu,
         folder=path,
+        noise_estimate=read_noise_estimate(path),
     )

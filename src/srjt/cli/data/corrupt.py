@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from srjt.ordinal.noise import NoiseReport
+    from srjt.noise.matrices import NoiseReport
 
 
 @options.reads_a_source(without=("true_grade_column",))
 def corrupt(
-    source: options.Source,
+    source: options.SourceArgument,
     noise: Annotated[
         str, typer.Option(metavar="quasi|truncated", help="All other grades, or the neighbours only.")
     ] = "quasi",
@@ -46,23 +46,23 @@ def corrupt(
     import numpy as np
     from rich.console import Console
 
+    from srjt import noise as noises
     from srjt.data import read
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
-    from srjt.ordinal import noise as noises
-    from srjt.training.checkpoint import write_atomically
+    from srjt.files import write_atomically
 
     if (rate is None) == (rho is None):
         raise SrjtError("Say how much noise: either --rate or --rho.")
     if out is not None and out.exists() and out.resolve() == source.resolve():
         raise SrjtError(f"{out} is the source itself: the clean labels must stay; choose another --out.")
-    options.spare(out, force=force)
+    options.refuse_overwrite(out, force=force)
     reading = read(source, **how)
     if out is None:
         suffix = ".npz" if reading.manifest.are_features else ".csv"
         amount = f"rho{rho:g}" if rate is None else f"{rate:g}"
         out = Path(f"{source.stem}_{noise}_{amount}_seed{seed}{suffix}")
-        options.spare(out, force=force)
+        options.refuse_overwrite(out, force=force)
     clean = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if clean.true_labels is not None:
         raise SrjtError(

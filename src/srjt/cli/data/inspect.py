@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Problem
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @options.reads_a_source()
 def inspect(
-    source: options.Source,
+    source: options.SourceArgument,
     sheet: Annotated[Path, typer.Option(help="Examples per grade, as a PNG picture.")] = Path(
         "contact_sheet.png"
     ),
@@ -74,7 +74,7 @@ def inspect(
 def _check(manifest: Manifest, *, folds: int, decode: bool) -> list[Problem]:
     from srjt.data import check
 
-    with options.passing_bar() as bar:
+    with options.transient_bar() as bar:
         task = bar.add_task("Reading images", total=len(manifest), visible=decode)
         return check(
             manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)

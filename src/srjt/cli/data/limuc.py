@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 
 
 def limuc(

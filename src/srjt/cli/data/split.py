@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @options.reads_a_source(without=("split_column",))
 def split(
-    source: options.Source,
+    source: options.SourceArgument,
     folds: Annotated[int, typer.Option(help="Five give 60/20/20 per cent.")] = 5,
     seed: Annotated[int, typer.Option(help="Same seed, same folds, on every machine.")] = 0,
     by: Annotated[
@@ -44,7 +44,9 @@ def split(
     from srjt.data import folds as make_folds
     from srjt.data import read, write_splits
 
-    options.spare(out, force=force)  # other folds under the same name would make results incomparable
+    options.refuse_overwrite(
+        out, force=force
+    )  # other folds under the same name would make results incomparable
     reading = read(source, **how)
     manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     with options.print_warnings():

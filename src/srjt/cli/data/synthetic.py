@@ -7,7 +7,7 @@ from pathlib import Path
 
 import typer
 
-from srjt.cli.data import options
+from srjt.cli import options
 
 
 def synthetic(
@@ -29,7 +29,7 @@ def synthetic(
     from srjt.data.synthetic import check_empty, generate, write
 
     check_empty(folder)  # before the drawing, not after it
-    with options.passing_bar() as bar:
+    with options.transient_bar() as bar:
         drawn = bar.add_task("Drawing", total=images)
         manifest = generate(
             images=images,

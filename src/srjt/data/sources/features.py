@@ -18,7 +18,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
-from srjt.data.sources.table import CANONICAL, load, settle_split
+from srjt.data.sources.table import CANONICAL, load, resolve_split
 from srjt.errors import SrjtError
 
 __all__ = ["pack_features", "read_features", "read_ungraded_features"]
@@ -54,7 +54,7 @@ def read_features(
     chosen, notes = choose_columns(
         list(found.frame.columns), told, source=(labels or path).name, required=("grade",)
     )
-    notes = settle_split(found.frame, chosen, notes, told=told.get("split") is not None)
+    notes = resolve_split(found.frame, chosen, notes, told=told.get("split") is not None)
     reading = assemble(
         _rows(found, chosen),
         kind="features",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from srjt.data.decode import IMAGE_SUFFIXES
 from srjt.data.grades import order_names
+from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import SIDES, Reading, assemble
 from srjt.errors import SrjtError

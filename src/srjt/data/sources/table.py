@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from srjt.data.decode import IMAGE_SUFFIXES
 from srjt.data.grades import as_text
+from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import SIDES, Reading, assemble
@@ -27,7 +27,7 @@ __all__ = [
     "locate_images",
     "read_parquet",
     "read_table",
-    "settle_split",
+    "resolve_split",
     "write_table",
 ]
 
@@ -65,7 +65,7 @@ def read_table(
         "split": split_column,
     }
     chosen, notes = choose_columns(list(loaded.frame.columns), given, source=path.name)
-    notes = settle_split(loaded.frame, chosen, notes, told=split_column is not None)
+    notes = resolve_split(loaded.frame, chosen, notes, told=split_column is not None)
 
     root = (images or path.parent).absolute()
     rows = pd.DataFrame({role: loaded.frame[column] for role, column in chosen.items()})
@@ -185,7 +185,7 @@ def _ids(frame: pd.DataFrame, taken: set[str], names: list[str]) -> tuple[list[s
     return names, None
 
 
-def settle_split(frame: pd.DataFrame, chosen: dict[str, str], notes: list[str], *, told: bool) -> list[str]:
+def resolve_split(frame: pd.DataFrame, chosen: dict[str, str], notes: list[str], *, told: bool) -> list[str]:
     """Drop a split column that was only guessed and does not speak of train, validation and test."""
     if "split" not in chosen:
         return notes

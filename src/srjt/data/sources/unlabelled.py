@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from srjt.data.decode import IMAGE_SUFFIXES
+from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import Manifest
 from srjt.data.sources.table import TABLE_SUFFIXES, load, locate_images
 from srjt.errors import SrjtError

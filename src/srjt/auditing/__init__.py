@@ -1,0 +1,1 @@
+"""Auditing a data set: cross-fit, estimate the noise, score every label."""

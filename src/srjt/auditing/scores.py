@@ -1,0 +1,126 @@
+"""From a cross-fit and an estimate to what people read: every label scored, worst first, and error rates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from srjt.noise.estimate import NoiseEstimate
+from srjt.noise.label_quality import true_grade_posterior
+from srjt.training.crossfit import CrossFit
+
+__all__ = ["error_rates", "score", "summarise", "wilson"]
+
+Floats = npt.NDArray[np.float64]
+DIGITS = 6  # of probabilities: what differs beyond them is rounding, and must not decide an order
+
+
+def score(
+    fitted: CrossFit, estimate: NoiseEstimate, *, images: Sequence[str], reader: str | None = None
+) -> pd.DataFrame:
+    """One row per sample, the most doubtful label first (of equals by id); the columns of ``audit.csv``.
+
+    images (N,): where a person finds each sample's image, "" if nowhere. reader: the column that says who
+    gave the label. The index is the sample's row in ``fitted.manifest``.
+    """
+    manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
+    labels = manifest.labels
+    posterior = true_grade_posterior(
+        labels, fitted.probabilities, transition=estimate.transition, prior=estimate.prior
+    )
+    suggested = posterior.argmax(axis=1)
+    posterior = posterior.round(DIGITS)
+    columns: dict[str, Any] = {
+        "id": manifest.ids,
+        "image": list(images),
+        "grade": names[labels],
+        "suggested": names[suggested],
+        "quality": posterior[np.arange(len(labels)), labels],
+        "distance": np.abs(suggested - labels),
+    }
+    columns |= {f"p_{grade}": posterior[:, grade] for grade in range(manifest.num_classes)}
+    columns |= {f"network_{k + 1}": names[answer] for k, answer in enumerate(fitted.grades)}
+    columns |= {"fold": fitted.fold, "selected": fitted.selected.round(DIGITS)}
+    if manifest.patients is not None:
+        columns["patient"] = manifest.patients
+    if reader is not None:
+        columns["reader"] = ["" if pd.isna(who) else str(who) for who in manifest.table[reader]]
+    if manifest.true_labels is not None:
+        columns["true_grade"] = names[manifest.true_labels]
+    ranked = pd.DataFrame(columns).sort_values(["quality", "id"], kind="stable")
+    ranked.insert(0, "rank", np.arange(1, len(ranked) + 1))
+    return ranked
+
+
+def error_rates(scores: pd.DataFrame, column: str) -> list[dict[str, Any]]:
+    """For each value of a column: how many labels, how many of them are expected to be wrong, and their share
+    with its interval; the largest share first (of equals by name)."""
+    found = []
+    for value, group in scores.groupby(column, sort=True):
+        errors = float((1 - group["quality"]).sum())
+        low, high = wilson(errors, len(group))
+        found.append(
+            {
+                column: str(value),
+                "samples": len(group),
+                "expected_errors": round(errors, 2),
+                "rate": round(errors / len(group), 4),
+                "interval": [round(low, 4), round(high, 4)],
+            }
+        )
+    return sorted(found, key=lambda row: -row["rate"])  # sorted() keeps the names' order among equals
+
+
+def wilson(errors: float, samples: int, *, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share; ``errors`` may be an expectation and need not be whole."""
+    share = errors / samples
+    centre = share + z**2 / (2 * samples)
+    spread = z * math.sqrt(max(share * (1 - share), 0.0) / samples + z**2 / (4 * samples**2))
+    scale = 1 + z**2 / samples
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
+
+
+def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence[str]) -> dict[str, Any]:
+    """The contents of ``summary.json``: plain values."""
+    by_grade = {row["grade"]: row for row in error_rates(scores, "grade")}
+    summary: dict[str, Any] = {
+        "samples": len(scores),
+        "rate": estimate.rate,
+        "rate_interval": list(estimate.rate_interval),
+        "identifiable": estimate.identifiable,
+        "reason": estimate.reason,
+        "caution": estimate.caution,
+        "form": estimate.form,
+        "matrix": estimate.transition.tolist(),
+        "prior": estimate.prior.tolist(),
+        "expected_errors": round(float((1 - scores["quality"]).sum()), 2),
+        "another_likelier": int((scores["suggested"] != scores["grade"]).sum()),
+        "grades": [by_grade[name] for name in grades if name in by_grade],
+        "patients": error_rates(scores, "patient") if "patient" in scores else None,
+        "readers": error_rates(scores, "reader") if "reader" in scores else None,
+    }
+    if "true_grade" in scores:
+        summary["known"] = _against_truth(scores)
+    return summary
+
+
+def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
+    """How well the ranking finds the labels that are known to be wrong."""
+    from sklearn.metrics import average_precision_score
+
+    wrong = (scores["grade"] != scores["true_grade"]).to_numpy()
+    count = int(wrong.sum())
+    if not 0 < count < len(wrong):
+        return {"wrong": count}
+    return {
+        "wrong": count,
+        "rate": round(float(wrong.mean()), 4),
+        "average_precision": round(float(average_precision_score(wrong, 1 - scores["quality"])), 4),
+        "precision_at_wrong": round(float(wrong[:count].mean()), 4),
+        "suggested_right": round(float((scores["suggested"] == scores["true_grade"]).mean()), 4),
+    }

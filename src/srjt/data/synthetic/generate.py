@@ -1,0 +1,155 @@
+"""The embedded synthetic dataset: endoscopy-like images whose true severity is known. No download, no licence.
+
+Every image has a continuous severity s in [0, C); its grade is ⌊s⌋, so that neighbouring grades are truly
+ambiguous near their boundary. The images of a patient are alike in severity and in appearance.
+``benchmarks/synthetic_ceiling.py`` measures what a small network reaches on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from srjt.data.manifest import Manifest
+from srjt.data.synthetic.drawing import draw, random_appearance
+from srjt.errors import SrjtError
+
+__all__ = ["check_empty", "generate", "write"]
+
+_DATASET, _PATIENT, _IMAGE = 0, 1, 2  # random streams, so that no image depends on how another was drawn
+
+
+def generate(
+    *,
+    images: int = 1200,
+    patients: int = 120,
+    size: int = 64,
+    grades: int = 4,
+    seed: int = 0,
+    progress: Callable[[], object] | None = None,
+) -> Manifest:
+    """A dataset in memory: the same arguments give the same bytes, on every platform.
+
+    ``arrays`` is (images, size, size, 3) uint8; the table has id, image, grade, patient and severity (the
+    continuous truth). Mild grades are common and severe ones rare, as in LIMUC: about 53, 27, 13 and 7 %
+    of four grades. ``progress`` is called after each image.
+    """
+    _check(images=images, patients=patients, size=size, grades=grades, seed=seed)
+    patient, severity = _population(images, patients, grades, seed)
+    looks = [random_appearance(_stream(seed, _PATIENT, p)) for p in range(patients)]
+    arrays = np.empty((images, size, size, 3), np.uint8)
+    for i in range(images):
+        share = float(severity[i]) / grades
+        arrays[i] = draw(share, looks[patient[i]], size=size, rng=_stream(seed, _IMAGE, i))
+        if progress is not None:
+            progress()
+    folder = [f"p{p:03d}" for p in patient]
+    number = pd.Series(patient).groupby(patient).cumcount()
+    image = [f"{f}/{n:04d}.png" for f, n in zip(folder, number, strict=True)]
+    table = pd.DataFrame(
+        {
+            "id": image,
+            "image": image,
+            "grade": severity.astype(np.int64),
+            "patient": folder,
+            "severity": severity,
+        }
+    )
+    return Manifest(table=table, grades=tuple(str(g) for g in range(grades)), arrays=arrays)
+
+
+def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], object] | None = None) -> Path:
+    """Write the images as PNG files and ``labels.csv`` (image, grade, patient, severity); its path is returned.
+
+    A folder that already holds something is refused: old images among new labels would go unnoticed.
+    """
+    from PIL import Image
+
+    if manifest.arrays is None:
+        raise SrjtError("This dataset has no images in memory, so there is nothing to write; use generate().")
+    root = Path(folder)
+    check_empty(root)
+    labels = root / "labels.csv"
+    try:
+        for name, pixels in zip(manifest.table["image"], manifest.arrays, strict=True):
+            path = root / str(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+            if progress is not None:
+                progress()
+        # Last, so that a folder with labels.csv is a whole dataset.
+        manifest.table[["image", "grade", "patient", "severity"]].to_csv(labels, index=False)
+    except OSError as problem:
+        raise SrjtError(f"Cannot write the images to {root}: {problem.strerror or problem}.") from problem
+    return labels
+
+
+def check_empty(folder: Path) -> None:
+    """Raise unless ``folder`` is absent or an empty folder."""
+    if folder.exists() and not folder.is_dir():
+        raise SrjtError(f"{folder} is a file, not a folder: give the name of a new folder.")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise SrjtError(
+            f"The folder {folder} is not empty: give a new or empty one, so that nothing is mixed."
+        )
+
+
+def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> None:
+    if not 2 <= grades <= 10:
+        raise SrjtError(f"The synthetic data can have 2 to 10 grades, not {grades}.")
+    if not 32 <= size <= 256:
+        raise SrjtError(f"Synthetic images can have 32 to 256 pixels a side, not {size}.")
+    if seed < 0:
+        raise SrjtError(f"The seed must be 0 or larger, not {seed}.")
+    if images < grades:
+        raise SrjtError(f"{images} images cannot show {grades} grades: ask for at least {grades} images.")
+    if not 1 <= patients <= images:
+        raise SrjtError(
+            f"{images} images need between 1 and {images} patients, not {patients}: every patient has an image."
+        )
+
+
+def _population(
+    images: int, patients: int, grades: int, seed: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Whose image it is, (N,) ascending, and its severity, (N,) in [0, grades)."""
+    rng = _stream(seed, _DATASET)
+    others = np.floor(rng.random(images - patients) * patients).astype(np.int64)
+    patient = np.sort(np.concatenate([np.arange(patients), others]))  # one image each, the others by chance
+    counts = _counts(images, grades)
+    ladder = np.concatenate([g + (np.arange(n) + 0.5) / n for g, n in enumerate(counts)])
+    severity = np.empty(images)
+    for alike in np.arange(1, 0, -0.05):  # how much the images of a patient have in common
+        tendency = alike * _triangular(rng, patients)[patient] + 0.8 * _triangular(rng, images)
+        # Only the order of the tendencies counts: each grade takes its exact share of it, evenly spread.
+        severity[np.argsort(tendency, kind="stable")] = np.floor(ladder * 1e6) / 1e6
+        # In a small set the rare grades may all fall to a patient or two; then no split could have them on
+        # every side, so patients are made less alike until each grade has enough of them for five folds.
+        if all(len(set(patient[severity.astype(int) == g])) >= min(5, n) for g, n in enumerate(counts)):
+            break
+    return patient, severity
+
+
+def _counts(images: int, grades: int) -> list[int]:
+    """Images per grade: five of each if possible; of the others, each grade gets half as many as the one before.
+
+    With more than four grades the decay is gentler, so that the worst stays at an eighth of the mildest.
+    """
+    ratio = 0.5 ** (3 / max(3, grades - 1))
+    weights = [ratio**g for g in range(grades)]
+    floor = min(5, images // grades)
+    counts = [floor + int((images - grades * floor) * w / sum(weights)) for w in weights]
+    counts[0] += images - sum(counts)
+    return counts
+
+
+def _triangular(rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
+    return rng.random(n) + rng.random(n)
+
+
+def _stream(seed: int, *key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *key])))

@@ -1,0 +1,155 @@
+"""Files and folders: atomic writes, JSON, locks, the cache folder.
+
+Everything that srjt writes goes through ``write_atomically``: a file is either as before or complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+from filelock import FileLock, Timeout
+
+from srjt.errors import SrjtError
+
+__all__ = [
+    "LOCK",
+    "UNFINISHED",
+    "cache_folder",
+    "exists_already",
+    "is_foreign",
+    "is_locked",
+    "lock_folder",
+    "remove_unfinished",
+    "sync_folder",
+    "wait_for_lock",
+    "write_atomically",
+    "write_json",
+]
+
+UNFINISHED = ".*.tmp"  # what a process killed while writing leaves behind
+LOCK = ".lock"
+_GRACE = 0.3  # seconds: is_locked takes the lock for an instant, which must not look like another process
+_POLL = 0.1  # seconds between two attempts to take a lock
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write ``content`` to ``path``: after a power cut or on a full disk the file is as before or complete.
+
+    A symbolic link stays one: the file that it points to is replaced.
+    """
+    path = path.resolve()
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(draft, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+        sync_folder(path.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write ``content`` as indented JSON, atomically."""
+    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove the drafts of a process that was killed while writing."""
+    for draft in folder.glob(UNFINISHED):
+        draft.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries to disk, so that a rename survives a power cut. Windows has no such call."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether a file in one of our folders is neither a lock nor a draft."""
+    return path.name != LOCK and not path.match(UNFINISHED)
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Path | None) -> Iterator[None]:
+    """Allow one process at a time in ``folder``. The lock ends with the process, however it ends.
+
+    None locks nothing. File systems without locks (some network mounts) are used without one.
+    """
+    if folder is None:
+        yield
+        return
+    lock = FileLock(folder / LOCK)
+    with contextlib.suppress(NotImplementedError):
+        try:
+            lock.acquire(timeout=_GRACE, poll_interval=_POLL)
+        except Timeout:
+            raise SrjtError(
+                f"Another process is working on {folder}: wait for it, or choose another --out."
+            ) from None
+    try:
+        remove_unfinished(folder)
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def wait_for_lock(folder: Path, *, waiting: Callable[[], None]) -> Iterator[None]:
+    """Lock ``folder`` after waiting for the process that has it; ``waiting`` is called while we wait."""
+    lock = FileLock(folder / LOCK)
+    with contextlib.suppress(NotImplementedError):
+        while True:
+            try:
+                lock.acquire(timeout=0)
+                break
+            except Timeout:
+                waiting()
+                time.sleep(_POLL)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is working on ``folder`` right now."""
+    if not (folder / LOCK).exists():
+        return False
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    except (OSError, NotImplementedError):  # not ours to lock: a read-only folder, or no locks here
+        return False
+    lock.release()
+    return False
+
+
+def cache_folder() -> Path:
+    """``$SRJT_CACHE``, or ``srjt`` in the user's cache folder."""
+    if given := os.environ.get("SRJT_CACHE"):
+        return Path(given)
+    return Path(platformdirs.user_cache_dir("srjt", appauthor=False))
+
+
+def exists_already(path: Path) -> SrjtError:
+    """The error for a file that would be overwritten."""
+    return SrjtError(f"{path} exists already: choose another file, or pass --force to overwrite it.")

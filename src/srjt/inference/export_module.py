@@ -1,0 +1,74 @@
+"""A trained model as one module that needs nothing of srjt around it: samples in, answers out."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from srjt.data.images.augment import IMAGENET_MEAN, IMAGENET_STD
+from srjt.errors import SrjtError
+from srjt.ordinal.decoding import expected_grade, most_likely_grade
+from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.trained import Trained
+
+__all__ = ["OUTPUTS", "ExportModule", "on_cpu"]
+
+OUTPUTS = ("probabilities", "grade", "severity")
+
+
+def on_cpu(run: Trained) -> Trained:
+    """The same model on the CPU in float32, whatever it was trained on: what an exported file is held against."""
+    members = [copy.deepcopy(member).cpu().float() for member in run.networks.members]
+    for member in members:
+        member.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return replace(
+        run,
+        networks=StackedNetworks(members).eval(),
+        method=run.method.to("cpu"),
+        config=run.config.replace(precision="fp32"),
+        preprocess=replace(run.preprocess, dtype=torch.float32, channels_last=False),
+        device=torch.device("cpu"),
+        cpu=None,
+    )
+
+
+class ExportModule(nn.Module):
+    """uint8 RGB images (N, H, W, 3) of the stored size, or float32 features (N, F) →
+
+    probabilities (N, C): the mean over the networks of the method's own probabilities;
+    grade (N,) int64: the likeliest one, or for one network the method's own answer (Garg counts thresholds);
+    severity (N,): the expected grade.
+    """
+
+    def __init__(self, run: Trained) -> None:
+        super().__init__()
+        if run.preprocess.eval_transform is not None:
+            raise SrjtError(
+                "An eval_transform of one's own cannot be put into a file: export a run without one, and apply it "
+                "before the exported network by yourself."
+            )
+        self.networks = nn.ModuleList(run.networks.members)
+        self.method = run.method
+        self.crop = run.config.crop
+        self.margin = (run.config.image_size - run.config.crop) // 2
+        self.scale: Tensor
+        self.shift: Tensor
+        mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
+        self.register_buffer("scale", 1 / (255 * std))
+        self.register_buffer("shift", -mean / std)
+
+    def forward(self, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = samples if samples.ndim == 2 else self.normalised(samples)
+        logits = torch.stack([network(x) for network in self.networks])
+        probabilities = self.method.probabilities(logits).mean(dim=0)
+        alone = len(self.networks) == 1
+        grade = self.method.grades(logits)[0] if alone else most_likely_grade(probabilities)
+        return probabilities, grade, expected_grade(probabilities)
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """(N, H, W, 3) uint8 → (N, 3, crop, crop): the centre, as evaluation sees it."""
+        centre = slice(self.margin, self.margin + self.crop)
+        return images[:, centre, centre].permute(0, 3, 1, 2).to(torch.float32) * self.scale + self.shift

@@ -1,0 +1,38 @@
+"""Label noise: matrices and injection, the noise estimate, and the quality of each label.
+
+Needs numpy alone: nothing here knows of images, files or training.
+"""
+
+from __future__ import annotations
+
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.label_quality import label_quality, true_grade_posterior
+from srjt.noise.matrices import (
+    ILL_CONDITIONED,
+    Kind,
+    NoiseReport,
+    check_matrix,
+    corrupt,
+    expected_rate,
+    largest_rho,
+    report,
+    rho_for_rate,
+    transition_matrix,
+)
+
+__all__ = [
+    "ILL_CONDITIONED",
+    "Kind",
+    "NoiseEstimate",
+    "NoiseReport",
+    "check_matrix",
+    "corrupt",
+    "estimate_noise",
+    "expected_rate",
+    "label_quality",
+    "largest_rho",
+    "report",
+    "rho_for_rate",
+    "transition_matrix",
+    "true_grade_posterior",
+]

@@ -1,0 +1,82 @@
+"""Matrices over grades as pictures: the stronger the blue, the larger the share of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from srjt.reports.figures.canvas import GREY, INK, SHADE, blank, drawn, plain
+
+__all__ = ["matrix_figure"]
+
+PANEL = 1.95  # inches
+ACROSS = 4  # panels in a row
+PALE = 0.8  # up to here the ink is legible on the blue, on a light page and on a dark one
+
+Write = Callable[[float, float], str]
+
+
+@drawn
+def matrix_figure(
+    panels: Mapping[str, npt.ArrayLike],
+    *,
+    grades: Sequence[str],
+    rows: str,
+    columns: str,
+    write: Write,
+    emphasised: Sequence[str] = (),
+) -> Figure:
+    """panels: title → (C, C) counts or probabilities; each row is shown as shares of its sum.
+
+    rows, columns: what the axes mean. write: (value, share of its row) → the text of a cell.
+    """
+    names = [plain(grade, longest=12) for grade in grades]
+    across = min(ACROSS, max(len(panels), 1))
+    down = -(-len(panels) // across)
+    turned = max(map(len, names), default=0) > 28 // max(len(names), 1)
+    longest = max(map(len, names), default=1)
+    left = 0.42 + 0.07 * longest
+    bottom = 0.42 + (0.05 * longest if turned else 0.1)
+    step_x, step_y = PANEL + 0.22, PANEL + 0.38
+    width, height = left + across * step_x, bottom + down * step_y
+    figure = blank(width, height)
+    for place, (title, matrix) in enumerate(panels.items()):
+        row, column = divmod(place, across)
+        x, y = left + column * step_x, height - (row + 1) * step_y + 0.08
+        axes = figure.add_axes((x / width, y / height, PANEL / width, PANEL / height))
+        _draw(axes, np.asarray(matrix, dtype=np.float64), write=write)
+        axes.set_title(plain(title), pad=5, fontweight="bold" if title in emphasised else "normal")
+        ticks = np.arange(len(names)) + 0.5
+        lowest = place + across >= len(panels)
+        axes.set_xticks(ticks, names if lowest else [])
+        axes.set_yticks(ticks, names if column == 0 else [])
+        if turned:
+            axes.tick_params(axis="x", rotation=35)
+            for label in axes.get_xticklabels():
+                label.set(ha="right", rotation_mode="anchor")
+        if lowest:
+            axes.set_xlabel(columns)
+        if column == 0:
+            axes.set_ylabel(rows)
+    return figure
+
+
+def _draw(axes: Any, values: npt.NDArray[np.float64], *, write: Write) -> None:
+    size = len(values)
+    sums = values.sum(axis=1, keepdims=True)
+    shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
+    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
+    axes.tick_params(length=0, labelsize=8)
+    axes.spines[:].set_visible(False)
+    for (i, j), share in np.ndenumerate(shares):
+        if share > 0:
+            axes.add_patch(Rectangle((j, i), 1, 1, facecolor=SHADE, alpha=float(share), linewidth=0))
+        axes.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5))
+        text = write(float(values[i, j]), float(share))
+        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", linespacing=1.15,
+                  fontsize=7.5 if size <= 5 else 36 / size, color=INK if share <= PALE else "white")  # fmt: skip

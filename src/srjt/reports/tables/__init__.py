@@ -1,0 +1,1 @@
+"""The tables of a study: rows, statistics, Markdown, CSV and LaTeX."""

@@ -1,0 +1,253 @@
+"""A table as an object, and as Markdown, CSV, LaTeX or plain dictionaries for a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+__all__ = ["MISSING", "Column", "Row", "Table", "TableCell"]
+
+MISSING = "–"
+_CSV_PARTS = {"text": ("",), "number": ("",), "mean": (" mean", " std", " runs"), "quoted": (" mean", " std")}
+_SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # to the page, never beyond its own size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    name: str  # for CSV: "quasi:0.2 accuracy"
+    label: str  # for people: "Acc."
+    group: str = ""  # the heading above neighbouring columns of the same group
+    better: Literal["", "higher", "lower"] = ""
+    kind: Literal["text", "number", "mean", "quoted"] = "text"  # a quoted number is not of our runs
+
+    @property
+    def heading(self) -> str:
+        return self.label + {"": "", "higher": " ↑", "lower": " ↓"}[self.better]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableCell:
+    """What is shown, and the number behind it."""
+
+    text: str = ""
+    value: float | None = None
+    std: float | None = None
+    runs: int | None = None
+    mark: Literal["", "best", "second"] = ""
+    bold: bool = False
+    partial: bool = False  # fewer runs than planned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    cells: tuple[TableCell, ...]
+    rule: bool = False  # a line above
+    ours: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    slug: str  # a name for files and \\ref
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The upper line of the heading: label (may be empty) and how many columns it spans."""
+        return [(group, len(list(columns))) for group, columns in groupby(self.columns, lambda c: c.group)]
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """What the marks that occur in this table mean: best, second, bold, partial, missing."""
+        cells = [
+            (column, cell) for row in self.rows for column, cell in zip(self.columns, row.cells, strict=True)
+        ]
+        says = {
+            "best": ("best", any(cell.mark == "best" for _, cell in cells)),
+            "second": ("second best", any(cell.mark == "second" for _, cell in cells)),
+            "bold": ("better than its host", any(cell.bold for _, cell in cells)),
+            "partial": (
+                "mean over n runs only, fewer than planned",
+                any(cell.partial for _, cell in cells),
+            ),
+            "missing": (
+                "no finished run",
+                any(column.kind == "mean" and cell.text == MISSING for column, cell in cells),
+            ),
+        }
+        return {kind: sentence for kind, (sentence, occurs) in says.items() if occurs}
+
+    def markdown(self) -> str:
+        """A pipe table under its title, with the caption below. ¹ is the best, ² the second best."""
+        signs = {"best": "¹", "second": "²", "bold": "**bold**", "partial": "†n", "missing": MISSING}
+        heads = [
+            _markdown(f"{column.group}: {column.heading}" if column.group else column.heading)
+            for column in self.columns
+        ]
+        lines = [f"### {_markdown(self.title)}", "", _pipes(heads)]
+        lines.append(_pipes([":--" if column.kind == "text" else ":-:" for column in self.columns]))
+        lines += [_pipes([_markdown_cell(cell) for cell in row.cells]) for row in self.rows]
+        legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
+        lines += ["", _sentences(_markdown(self.caption), legend)]
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """One header line; numbers with six digits, a mean with its std and number of runs. No marks."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([column.name + part for column in self.columns for part in _CSV_PARTS[column.kind]])
+        for row in self.rows:
+            line: list[str] = []
+            for column, cell in zip(self.columns, row.cells, strict=True):
+                numbers = (_plain(cell.value), _plain(cell.std), _plain(cell.runs))
+                parts = (cell.text,) if column.kind == "text" else numbers
+                line += parts[: len(_CSV_PARTS[column.kind])]
+            writer.writerow(line)
+        return text.getvalue()
+
+    def latex(self) -> str:
+        """A booktabs table. Marks are commands, so that a paper can restyle them before its first table.
+
+        Scripts beyond Latin and Greek in names need XeLaTeX or LuaLaTeX.
+        """
+        signs = {
+            "best": r"\srjtbest{red}",
+            "second": r"\srjtsecond{blue}",
+            "bold": r"\srjtbetter{bold}",
+            "partial": r"$^{\dagger n}$",
+            "missing": "--",
+        }
+        legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
+        align = "".join("l" if column.kind == "text" else "c" for column in self.columns)
+        lines = [
+            r"% needs \usepackage{booktabs,graphicx,xcolor}",
+            r"\providecommand{\srjtbest}[1]{\textcolor{red}{#1}}",
+            r"\providecommand{\srjtsecond}[1]{\textcolor{blue}{#1}}",
+            r"\providecommand{\srjtbetter}[1]{\textbf{#1}}",
+            r"\begin{table*}[t]",
+            r"\centering\small",
+            rf"\caption{{{_sentences(_latex(f'{self.title}. {self.caption}'), legend)}}}",
+            rf"\label{{tab:{re.sub(r'[^A-Za-z0-9-]+', '-', self.slug)}}}",
+            _SHRINK,
+            rf"\begin{{tabular}}{{{align}}}",
+            r"\toprule",
+            *self._latex_groups(),
+            " & ".join(_latex(column.heading) for column in self.columns) + r" \\",
+        ]
+        for number, row in enumerate(self.rows):
+            if row.rule or number == 0:
+                lines.append(r"\midrule")
+            lines.append(" & ".join(_latex_cell(cell) for cell in row.cells) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}}", r"\end{table*}"]
+        return "\n".join(lines) + "\n"
+
+    def _latex_groups(self) -> list[str]:
+        if not any(label for label, _ in self.groups):
+            return []
+        heads, rules, start = [], [], 1
+        for label, span in self.groups:
+            if label:
+                heads.append(rf"\multicolumn{{{span}}}{{c}}{{{_latex(label)}}}")
+                rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
+            else:
+                heads += [""] * span
+            start += span
+        return [" & ".join(heads) + r" \\", " ".join(rules)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain text, lists and dictionaries, nothing escaped: a page must do that itself.
+
+        A cell's ``sort`` is what a sortable column compares: its text, or its number (None: missing).
+        """
+        return {
+            "slug": self.slug,
+            "title": self.title,
+            "caption": self.caption,
+            "legend": self.legend,
+            "groups": [{"label": label, "span": span} for label, span in self.groups],
+            "columns": [{**asdict(column), "heading": column.heading} for column in self.columns],
+            "rows": [
+                {
+                    "rule": row.rule,
+                    "ours": row.ours,
+                    "cells": [
+                        {**asdict(cell), "sort": cell.text if column.kind == "text" else cell.value}
+                        for column, cell in zip(self.columns, row.cells, strict=True)
+                    ],
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def _sentences(caption: str, legend: list[str]) -> str:
+    return f"{caption} {'; '.join(legend)}." if legend else caption
+
+
+def _plain(number: float | int | None) -> str:
+    return "" if number is None else f"{number:.6g}"
+
+
+def _pipes(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown(text: str) -> str:
+    """Text that stays text: no markup, no HTML, no end of the cell."""
+    one_line = " ".join(text.split())
+    escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", one_line)
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|[A-Za-z])", "&amp;", escaped))
+
+
+def _markdown_cell(cell: TableCell) -> str:
+    text = _markdown(cell.text)
+    if cell.bold:
+        text = f"**{text}**"
+    text += {"": "", "best": " ¹", "second": " ²"}[cell.mark]
+    return f"{text} †{cell.runs}" if cell.partial else text
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after \\ or \midrule a bare one would open an optional argument
+    "]": "{]}",
+    "*": "{*}",  # so would this one after \\
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": "$-$",
+    "–": "--",
+    "…": r"\dots{}",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "ε": r"$\epsilon$",
+    "ρ": r"$\rho$",
+    "“": "``",
+    "”": "''",
+}
+
+
+def _latex(text: str) -> str:
+    one_line = " ".join(text.split())
+    printable = "".join(letter for letter in one_line if letter.isprintable())
+    return "".join(_LATEX.get(letter, letter) for letter in printable)
+
+
+def _latex_cell(cell: TableCell) -> str:
+    text = _latex(cell.text).replace(r" $\pm$ ", r"$\pm$")
+    if cell.bold:
+        text = rf"\srjtbetter{{{text}}}"
+    if cell.mark:
+        text = rf"\srjt{cell.mark}{{{text}}}"
+    return rf"{text}$^{{\dagger {cell.runs}}}$" if cell.partial else text

@@ -1,0 +1,168 @@
+"""A study's folder: what is planned, what is done.
+
+study.json                     what was asked, of which data, by which versions
+splits.csv                     id, fold, split
+noise/<noise>_fold<k>_seed<s>.json   what was injected there
+estimates/<name>/noise.json    the noise as it was estimated, where the methods are told "auto"
+runs/<key>/                    one run each
+errors/<key>.txt               the traceback of a run that failed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from srjt._version import __version__
+from srjt.data import write_splits
+from srjt.errors import SrjtError
+from srjt.files import is_locked, lock_folder, write_json
+from srjt.studies.config import StudyConfig
+from srjt.studies.grid import PlannedRun, StudyData
+
+__all__ = [
+    "error_file",
+    "estimates_folder",
+    "lock_study",
+    "read_study",
+    "run_folder",
+    "run_status",
+    "study_config",
+    "write_plan",
+]
+
+
+@contextlib.contextmanager
+def lock_study(folder: Path) -> Iterator[None]:
+    """One srjt study at a time works in a folder: a second one would change the plan under the first one's runs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror}.") from None
+    with lock_folder(folder):
+        yield
+
+
+def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
+    """Write down what is planned and give the cells. Runs of an earlier plan stay, and are not repeated."""
+    folder.mkdir(parents=True, exist_ok=True)
+    before = folder / "study.json"
+    if before.exists():
+        read_study(folder)  # refuses what is not from here
+    elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
+        raise SrjtError(f"{folder} holds something else already: choose another --out.")
+    cells = list(data.cells())
+    aside = (
+        folder / f".splits.csv.{os.getpid()}.tmp"
+    )  # a process killed here leaves nothing that looks foreign
+    write_splits(aside, data.manifest, data.splits)
+    splits_hash = hashlib.blake2b(aside.read_bytes(), digest_size=8).hexdigest()
+    patients = data.manifest.patients
+    write_json(
+        before,
+        {
+            "format": 1,
+            "name": folder.name,
+            "source": data.config.source,
+            "study": data.config.to_dict(),
+            "grades": list(data.manifest.grades),
+            "class_counts": data.manifest.class_counts.tolist(),
+            "samples": len(data.manifest),
+            "patients": None if patients is None else len(set(patients)),
+            "folds": len(data.splits),
+            "seeds": list(data.config.seeds),
+            "methods": [spec.name for spec in data.config.method_specs()],
+            "noises": [spec.label for spec in data.noises],
+            "config": dict(data.config.train),
+            "preset": data.config.preset,
+            "command": command,
+            "splits_hash": splits_hash,
+            "versions": {
+                "srjt": __version__,
+                "torch": torch.__version__,
+                "numpy": np.__version__,
+                "python": platform.python_version(),
+            },
+            "cells": [cell.facts() for cell in cells],
+        },
+    )
+    aside.replace(folder / "splits.csv")
+    _write_noises(folder / "noise", data)
+    return cells
+
+
+def _write_noises(folder: Path, data: StudyData) -> None:
+    folder.mkdir(exist_ok=True)
+    for spec in data.noises:
+        for seed in data.config.seeds:
+            for fold in data.fold_numbers:
+                _, found = data.labelled(spec, fold, seed)
+                rate, matrix = data.told(spec)
+                if rate == "auto":  # each run's own noise.json says what it was told
+                    rate, matrix = None, spec.matrix(data.manifest.class_counts)
+                name = re.sub(r"[^A-Za-z0-9.+-]+", "-", spec.label)
+                write_json(
+                    folder / f"{name}_fold{fold}_seed{seed}.json",
+                    {
+                        "noise": spec.label,
+                        "kind": spec.kind,
+                        "fold": fold,
+                        "seed": seed,
+                        "rho": spec.rho_on(data.manifest.class_counts),
+                        "told_rate": rate,
+                        "told_matrix": None if matrix is None else np.asarray(matrix).tolist(),
+                        "injected": found is not None,
+                        "nominal_rate": None if found is None else found.nominal_rate,
+                        "realised_rate": None if found is None else found.realised_rate,
+                        "realised_matrix": None if found is None else found.realised_matrix,
+                        "condition_number": None if matrix is None else float(np.linalg.cond(matrix)),
+                    },
+                )
+
+
+def read_study(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((folder / "study.json").read_text())
+        if not isinstance(facts, dict) or "cells" not in facts:
+            raise ValueError("no cells")
+    except FileNotFoundError:
+        raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.") from None
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{folder / 'study.json'} is damaged or not from srjt ({problem}).") from None
+    return facts
+
+
+def study_config(facts: dict[str, Any]) -> StudyConfig:
+    return StudyConfig.from_dict(facts["study"])
+
+
+def run_folder(folder: Path, key: str) -> Path:
+    return folder / "runs" / key
+
+
+def estimates_folder(folder: Path) -> Path:
+    return folder / "estimates"
+
+
+def error_file(folder: Path, key: str) -> Path:
+    return folder / "errors" / f"{key}.txt"
+
+
+def run_status(folder: Path, key: str) -> str:
+    """done, running, failed or left."""
+    run = run_folder(folder, key)
+    if (run / "summary.json").exists():  # written last; the weights may have been deleted to save room
+        return "done"
+    if is_locked(run):
+        return "running"
+    return "failed" if error_file(folder, key).exists() else "left"

@@ -1,0 +1,73 @@
+"""Opening a study's data: the same for the command that plans it and for every process that runs a part."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import io
+import json
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from srjt._version import __version__
+from srjt.data import LeakageWarning, Manifest, folds, read, read_splits, settle
+from srjt.data.synthetic import generate
+from srjt.errors import SrjtError, suggest
+from srjt.files import cache_folder, write_atomically
+from srjt.studies.config import StudyConfig
+from srjt.studies.grid import StudyData
+
+__all__ = ["open_data"]
+
+
+def open_data(config: StudyConfig) -> StudyData:
+    """Read the source and split it."""
+    if not config.source:
+        raise SrjtError("A study needs data: name a source, or 'synthetic' for the synthetic dataset.")
+    options = dict(config.reading)
+    known = set(inspect.signature(generate if config.source == "synthetic" else read).parameters)
+    for name in options:
+        if name not in known - {"source", "progress"}:
+            raise suggest(f"reading option of {config.source}", str(name), known - {"source", "progress"})
+    if config.source == "synthetic":
+        manifest = _synthetic(options)
+    else:
+        reading = read(config.source, **options)
+        manifest = settle(reading.manifest, reading.problems)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakageWarning)  # said once by the command, and in the report
+        if config.splits is not None:
+            splits = read_splits(Path(config.splits), manifest)
+        else:
+            splits = folds(manifest, folds=config.folds, seed=config.split_seed, by=config.split_by)
+    return StudyData(config, manifest, splits)
+
+
+def _synthetic(options: dict[str, Any]) -> Manifest:
+    """Drawn once and remembered: drawing takes seconds, and every process of a study needs it."""
+    text = json.dumps([__version__, options], sort_keys=True)
+    name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    file = cache_folder() / "synthetic" / f"{name}.npz"
+    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as kept:
+        table = pd.read_json(io.StringIO(str(kept["table"])), orient="split", dtype=False)
+        table["patient"] = table["patient"].astype(str)
+        return Manifest(table=table, grades=tuple(map(str, kept["grades"])), arrays=kept["pixels"])
+    try:
+        manifest = generate(**options)
+    except TypeError as problem:
+        raise SrjtError(f"The synthetic dataset is described by whole numbers: {problem}.") from None
+    assert manifest.arrays is not None
+    buffer = io.BytesIO()
+    table_text = manifest.table.to_json(orient="split", double_precision=15)
+    np.savez(buffer, pixels=manifest.arrays, grades=np.array(manifest.grades), table=np.array(table_text))
+    with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, buffer.getvalue())
+    return manifest

@@ -1,0 +1,1 @@
+"""What runs inside an epoch: batches, steps, CUDA graphs, scores."""

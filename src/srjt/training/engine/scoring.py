@@ -1,0 +1,113 @@
+"""Networks on samples: logits for prediction, confusion matrices for metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srjt.data.images.feed import Feed
+from srjt.methods import Method
+from srjt.ordinal.decoding import most_likely_grade
+from srjt.ordinal.metrics import confusion_matrix, summary
+from srjt.training.engine.batches import CENTRE, Preprocess, Views, view_batches
+from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.record.metrics_log import MetricRow
+
+__all__ = ["confusions", "metric_rows", "predict_probabilities"]
+
+
+@torch.no_grad()
+def _logits(
+    networks: StackedNetworks,
+    feed: Feed,
+    rows: Tensor,
+    *,
+    preprocess: Preprocess,
+    batch_size: int,
+    amp: torch.dtype | None,
+    views: Views = CENTRE,
+) -> Iterator[tuple[list[Tensor], slice]]:
+    """For each batch of rows the logits (K, B, C) of each view, and which of the rows they are for."""
+    training = networks.training
+    networks.eval()
+    try:
+        for images, part in view_batches(
+            feed, rows, preprocess=preprocess, batch_size=batch_size, views=views
+        ):
+            by_view = []
+            for x in images:
+                with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
+                    logits = networks(x)[:, : part.stop - part.start]
+                by_view.append(logits if logits.dtype == torch.float64 else logits.float())
+            yield by_view, part
+    finally:
+        networks.train(training)
+
+
+def confusions(
+    networks: StackedNetworks,
+    method: Method,
+    feed: Feed,
+    rows: Tensor,
+    labels: Tensor,
+    *,
+    preprocess: Preprocess,
+    batch_size: int,
+    amp: torch.dtype | None,
+) -> Tensor:
+    """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device: each
+    network, then their ensemble (the mean of their probabilities). Nothing waits for the device."""
+    shape = (method.networks + 1, method.num_classes, method.num_classes)
+    total = torch.zeros(shape, dtype=torch.int64, device=labels.device)
+    for (logits,), part in _logits(
+        networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp
+    ):
+        ensemble = most_likely_grade(method.probabilities(logits).mean(dim=0))
+        predicted = torch.cat([method.grades(logits), ensemble[None]])
+        total += torch.stack(
+            [confusion_matrix(labels[part], p, num_classes=method.num_classes) for p in predicted]
+        )
+    return total
+
+
+def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
+    """(K + 1, C, C) counts → the rows of one split: each network, and for two the ensemble and the pool."""
+    *single, ensemble = counts
+    named = {str(k + 1): confusion for k, confusion in enumerate(single)}
+    if len(single) > 1:
+        named["ensemble"] = ensemble
+        named["pooled"] = np.sum(single, axis=0)
+    return [
+        MetricRow(epoch, split, network, metric, value)
+        for network, confusion in named.items()
+        for metric, value in summary(confusion).items()
+    ]
+
+
+def predict_probabilities(
+    networks: StackedNetworks,
+    method: Method,
+    feed: Feed,
+    rows: Tensor,
+    *,
+    preprocess: Preprocess,
+    batch_size: int,
+    amp: torch.dtype | None,
+    views: Views = CENTRE,
+) -> tuple[Tensor, Tensor]:
+    """(K, N, C) probabilities and (K, N) grades of each network, on the CPU.
+
+    Of several views the probabilities are averaged, and the grades follow from the averages.
+    """
+    probabilities, grades = [], []
+    for by_view, _ in _logits(
+        networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp, views=views
+    ):
+        mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
+        decided = method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean)
+        probabilities.append(mean.cpu())
+        grades.append(decided.cpu())
+    return torch.cat(probabilities, dim=1), torch.cat(grades, dim=1)

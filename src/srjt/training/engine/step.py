@@ -1,0 +1,101 @@
+"""One update of all networks, written once: run eagerly, compiled, or captured in a CUDA graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from srjt.methods import Method
+from srjt.training.engine.recorder import Recorder
+
+__all__ = ["Step", "capture", "make_optimizer"]
+
+WARM_UP = 3  # steps before capture: allocations, cuDNN's choices and lazy states settle
+
+
+def make_optimizer(
+    parameters: Any, *, learning_rate: float, weight_decay: float, device: torch.device
+) -> torch.optim.Adam:
+    """Adam with L2 regularisation. On a GPU its step and learning rate live on the device."""
+    on_gpu = device.type == "cuda"
+    rate = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
+    return torch.optim.Adam(parameters, lr=rate, weight_decay=weight_decay, fused=True, capturable=on_gpu)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Forward, select, backward, update, record. No host synchronisation."""
+
+    networks: nn.Module  # (B, …) → (K, B, C); a StackedNetworks, or one wrapped for distribution
+    method: Method
+    optimizer: torch.optim.Optimizer
+    recorder: Recorder
+    keep: Tensor  # () int64 on the device: R(T)·|B| changes while a captured graph stays
+    amp: torch.dtype | None = None
+    gather: Callable[[Tensor], Tensor] | None = None  # this process's batch → the global batch, on axis −2
+    gather_targets: Callable[[Tensor], Tensor] | None = None
+    loss_scale: float = 1.0
+
+    def __call__(self, x: Tensor, targets: Tensor, rows: Tensor) -> None:
+        """x: (B, …) images; targets: (B,) or (B, C); rows: (B,) positions of the *global* batch."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(x.device.type, self.amp or torch.bfloat16, enabled=self.amp is not None):
+            logits = self.networks(x)
+        if logits.dtype != torch.float64:
+            logits = logits.float()  # losses are computed in full precision
+        if self.gather is not None and self.gather_targets is not None:
+            logits, targets = self.gather(logits), self.gather_targets(targets)
+        loss = self.method.loss(logits, targets, keep=self.keep)
+        (loss.total * self.loss_scale if self.loss_scale != 1.0 else loss.total).backward()
+        self.method.adjust(self.networks.parameters())
+        self.optimizer.step()
+        self.recorder.add(
+            rows, loss.total.detach(), loss.per_network, loss.selected, self._label_loss(logits, rows)
+        )
+
+    @torch.no_grad()
+    def _label_loss(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """(K, B) −log p of the given label, the same measure for every method."""
+        probabilities = self.method.probabilities(logits)
+        labels = self.recorder.labels[rows].expand(len(probabilities), -1)
+        return -probabilities.gather(-1, labels[..., None]).squeeze(-1).clamp(min=1e-30).log()
+
+
+def capture(run: Callable[[], None], *, restore: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+    """Capture ``run`` in a CUDA graph after warming up, then call ``restore`` to undo what the warm-up did.
+
+    None where capture is impossible; the caller goes on eagerly, and the user is told once.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph: torch.cuda.CUDAGraph | None = None
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            run()
+    except RuntimeError as problem:
+        torch.cuda.synchronize()
+        reason = str(problem).splitlines()[0]
+        warnings.warn(
+            f"This network or method cannot run as a CUDA graph ({reason}); training eagerly.", stacklevel=2
+        )
+        graph = None
+    restore()
+    return graph

@@ -1,0 +1,1 @@
+"""What a training writes and shows: the run folder, checkpoints, metrics, progress."""

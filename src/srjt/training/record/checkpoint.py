@@ -1,0 +1,124 @@
+"""Checkpoints that survive a crash at any moment: written aside, synced, renamed; two are kept.
+
+One file holds everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import threading
+import warnings
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from srjt.errors import SrjtError
+from srjt.files import remove_unfinished, write_atomically
+
+__all__ = ["CheckpointWriter", "latest", "read", "write"]
+
+KEPT = 2
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Tensors (on the CPU) and JSON-able facts into one safetensors file, with a checksum, atomically."""
+    from safetensors.torch import save
+
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    facts = {"srjt": json.dumps({**meta, "checksum": checksum(contiguous)})}
+    write_atomically(path, save(contiguous, metadata=facts))
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What ``write`` wrote, or an error if the file is truncated, damaged or something else."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            meta = json.loads((file.metadata() or {})["srjt"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, ValueError, struct.error) as problem:
+        raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
+    if not isinstance(meta, dict) or meta.pop("checksum", None) != checksum(tensors):
+        raise SrjtError(f"{path} is damaged: its checksum does not match.")
+    return tensors, meta
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> int:
+    """CRC-32 over names and bytes: safetensors notices a truncated file, but not a flipped bit."""
+    value = 0
+    for name in sorted(tensors):
+        value = zlib.crc32(name.encode(), value)
+        flat = tensors[name].contiguous().reshape(-1)
+        if flat.numel():
+            value = zlib.crc32(np.ascontiguousarray(flat.view(torch.uint8).numpy()).data, value)
+    return value
+
+
+def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The newest readable checkpoint; a damaged one is passed over, and that is said."""
+    found = sorted(folder.glob("step-*.safetensors"))
+    while found:
+        try:
+            return read(found.pop())
+        except SrjtError as problem:
+            instead = "Falling back to the checkpoint before it." if found else "Starting from the beginning."
+            warnings.warn(f"{problem} {instead}", stacklevel=2)
+    return None
+
+
+class CheckpointWriter:
+    """Writes in the background, one at a time; a failure is raised at the next call."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise SrjtError(f"No checkpoints can be written to {folder}: {problem.strerror}.") from None
+        self.folder = folder
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        remove_unfinished(folder)
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def save(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, step: int) -> None:
+        """Copy now, write later. ``step`` (counted over the whole training) orders the files."""
+        self.wait()
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        path = self.folder / f"step-{step:010d}.safetensors"
+        self._thread = threading.Thread(target=self._write, args=(path, copies, dict(meta)), daemon=True)
+        self._thread.start()
+
+    def _write(self, path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        try:
+            write(path, tensors, meta)
+            # A later one is of a future that was given up because it was damaged.
+            before = sorted(p for p in self.folder.glob("step-*.safetensors") if p.name <= path.name)
+            for other in self.folder.glob("step-*.safetensors"):
+                if other not in before[-KEPT:]:
+                    other.unlink(missing_ok=True)
+        except BaseException as failure:
+            self._failure = failure
+
+    def wait(self) -> None:
+        """Until what was begun is on disk."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            if isinstance(failure, OSError):
+                raise SrjtError(
+                    f"A checkpoint could not be written to {self.folder} ({failure.strerror}); the one before it "
+                    "is untouched. Make room and run the same command again to go on."
+                ) from failure
+            raise failure

@@ -1,0 +1,119 @@
+"""``metrics.csv``: one number a line (epoch, split, network, metric, value), readable while it grows."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from srjt.errors import SrjtError
+from srjt.files import write_atomically
+
+__all__ = ["MetricRow", "MetricsLog", "last_epochs", "read_metrics"]
+
+HEADER = ("epoch", "split", "network", "metric", "value")
+LAST = 10  # the paper averages over the last ten epochs
+
+
+class MetricRow(NamedTuple):
+    epoch: int
+    split: str  # train, validation, test
+    network: str  # 1, 2, ensemble, pooled; empty for what concerns the whole run
+    metric: str
+    value: float
+
+
+class MetricsLog:
+    """Append-only; each epoch is written whole. Without a path it only remembers."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows: list[MetricRow] = []
+
+    def resume(self, *, before: int) -> None:
+        """Keep what is known of the epochs before this one; cut the rest, half-written lines included."""
+        if self.path is None:
+            return
+        if self.path.exists():
+            self.rows = [row for row in _parse(self.path) if row.epoch < before]
+        with _told_if_full(self.path):
+            write_atomically(self.path, _format([HEADER, *self.rows]).encode())
+
+    def add(self, rows: Iterable[MetricRow]) -> None:
+        fresh = list(rows)
+        self.rows.extend(fresh)
+        if self.path is not None:
+            with _told_if_full(self.path), open(self.path, "a", newline="") as file:
+                file.write(_format(fresh))
+
+    def sync(self) -> None:
+        """Onto the disk, so that no checkpoint outlives the rows before it."""
+        if self.path is not None:
+            with _told_if_full(self.path), open(self.path, "rb") as file:
+                os.fsync(file.fileno())
+
+    def table(self) -> pd.DataFrame:
+        return pd.DataFrame(self.rows, columns=list(HEADER))
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """The table of a run, finished or not."""
+    if not path.exists():
+        raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has begun?")
+    return pd.DataFrame(_parse(path), columns=list(HEADER))
+
+
+def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
+    """The paper's figures: per split and metric the mean over the last ten epochs and over the networks.
+
+    pooled: the published code's way, the metric of the two networks' pooled predictions instead of the
+    mean of their metrics. Rows: split, metric, value (mean), std (over those epochs).
+    """
+    scores = metrics[metrics["split"].isin(["validation", "test"])]
+    if scores.empty:
+        return pd.DataFrame(columns=["split", "metric", "value", "std"])
+    recent = scores[scores["epoch"] > scores["epoch"].max() - LAST]
+    single = sorted(set(recent["network"]) - {"ensemble", "pooled"})
+    wanted = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
+    per_epoch = recent[recent["network"].isin(wanted)].groupby(["split", "metric", "epoch"])["value"].mean()
+    grouped = per_epoch.groupby(["split", "metric"])
+    return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
+
+
+@contextlib.contextmanager
+def _told_if_full(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise SrjtError(
+            f"{path} could not be written ({problem.strerror}): make room and run the same command again to go on."
+        ) from None
+
+
+def _format(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow(
+            [repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row]
+        )
+    return text.getvalue()
+
+
+def _parse(path: Path) -> list[MetricRow]:
+    try:
+        text = path.read_text()
+        whole = text[: text.rfind("\n") + 1]  # a line without its end was cut off while being written
+        return [
+            MetricRow(int(epoch), split, network, metric, float(value))
+            for epoch, split, network, metric, value in csv.reader(whole.splitlines()[1:])
+        ]
+    except (OSError, ValueError, csv.Error) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None

@@ -1,0 +1,183 @@
+"""Showing the progress of a training: a bar in a terminal, plain lines elsewhere, or nothing."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Protocol
+
+from srjt.training.record.metrics_log import MetricRow
+
+__all__ = ["PlainReporter", "Reporter", "SilentReporter", "TerminalReporter", "headline", "reporter_for"]
+
+
+class Reporter(Protocol):
+    """Receives the progress of a training: a terminal, a log, a study."""
+
+    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
+        """A training of ``epochs`` begins, or a cross-fit of ``folds`` · ``epochs``, counted in one sequence."""
+
+    def note(self, text: str) -> None: ...
+    def decoded(self, done: int, total: int) -> None: ...
+    def stepped(self, epoch: int, step: int, steps: int) -> None: ...
+    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None: ...
+
+
+def headline(rows: list[MetricRow]) -> dict[str, float]:
+    """The few numbers of an epoch that a person follows, the networks averaged."""
+    wanted = (
+        ("loss", "train", "loss"),
+        ("lab.prec", "train", "label_precision"),
+        ("val.acc", "validation", "accuracy"),
+        ("test.acc", "test", "accuracy"),
+        ("test.mae", "test", "mae"),
+        ("img/s", "train", "images_per_second"),
+    )
+    values = {}
+    for title, split, metric in wanted:
+        found = [
+            row.value
+            for row in rows
+            if (row.split, row.metric) == (split, metric) and row.network not in ("ensemble", "pooled")
+        ]
+        if found:
+            values[title] = sum(found) / len(found)
+    return values
+
+
+def _text(values: dict[str, float]) -> str:
+    return "  ".join(
+        f"{name} {value:.0f}" if name == "img/s" else f"{name} {value:.3f}" for name, value in values.items()
+    )
+
+
+def _place(epoch: int, *, epochs: int, folds: int) -> str:
+    """ "epoch 3/10", or "fold 2 of 5, epoch 3 of 10"."""
+    if folds == 1:
+        return f"epoch {epoch}/{epochs}"
+    fold, within = divmod(epoch - 1, epochs)
+    return f"fold {fold + 1} of {folds}, epoch {within + 1} of {epochs}"
+
+
+class SilentReporter:
+    """Shows nothing and keeps the notes: for libraries and tests."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.title, self.epochs, self.folds = "", 1, 1
+
+    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
+        self.title, self.epochs, self.folds = title, epochs, folds
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def decoded(self, done: int, total: int) -> None:
+        pass
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        pass
+
+    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
+        pass
+
+    def __enter__(self) -> SilentReporter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+class PlainReporter(SilentReporter):
+    """Prints one line per epoch, for logs and pipes."""
+
+    def note(self, text: str) -> None:
+        super().note(text)
+        self._print(text)
+
+    def decoded(self, done: int, total: int) -> None:
+        if done == total:
+            self.note(f"{total:,} images decoded.")
+
+    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
+        place = _place(epoch, epochs=self.epochs, folds=self.folds)
+        self._print(f"{place}  {_text(headline(rows))}")
+
+    def _print(self, text: str) -> None:
+        print(f"{self.title}: {text}" if self.title else text, flush=True)
+
+
+class TerminalReporter(SilentReporter):
+    """Shows a bar over the whole training with the latest numbers beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.console = Console()
+        self.bar = BarColumn(bar_width=16)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            self.bar,
+            TextColumn("{task.fields[done]}"),
+            TimeRemainingColumn(compact=True),
+            TextColumn("[dim]{task.fields[latest]}"),
+            console=self.console,
+        )
+        self.task: Any = self.progress.add_task("training", total=None, done="", latest="", visible=False)
+        self._drawn = 0.0
+        self._decoding: Any = None
+
+    def __enter__(self) -> TerminalReporter:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.progress.stop()
+
+    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
+        super().begin(title, epochs=epochs, folds=folds)
+        self.bar.bar_width = 16 if folds == 1 else 12  # the place is longer: 80 columns
+        self.progress.reset(
+            self.task,
+            total=float(epochs * folds),
+            description=f"{title or 'training':16}",
+            visible=True,
+            done="",
+            latest="",
+        )
+
+    def note(self, text: str) -> None:
+        super().note(text)
+        self.console.print(text, markup=False, highlight=False)
+
+    def decoded(self, done: int, total: int) -> None:
+        if self._decoding is None:
+            self._decoding = self.progress.add_task("decoding images", total=total, done="", latest="")
+        self.progress.update(self._decoding, completed=done, done=f"{done:,}/{total:,}", visible=done < total)
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        now = time.monotonic()
+        if now - self._drawn > 0.2:  # drawing takes time from training
+            self._drawn = now
+            self.progress.update(self.task, completed=epoch - 1 + step / steps, **self._where(epoch))
+
+    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
+        values = headline(rows)
+        main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
+        short = {name: values[name] for name in (main, "img/s") if name in values}  # what fits in 80 columns
+        self.progress.update(self.task, completed=float(epoch), latest=_text(short), **self._where(epoch))
+
+    def _where(self, epoch: int) -> dict[str, Any]:
+        """A short place after the bar, or a long one before it."""
+        if self.folds == 1:
+            return {"done": f"{epoch}/{self.epochs}"}
+        return {"description": f"{self.title} {_place(epoch, epochs=self.epochs, folds=self.folds)}".strip()}
+
+
+def reporter_for(*, quiet: bool = False) -> SilentReporter:
+    """The reporter that suits standard output: a bar in a terminal, lines in a file or pipe."""
+    if quiet:
+        return SilentReporter()
+    return TerminalReporter() if sys.stdout.isatty() else PlainReporter()

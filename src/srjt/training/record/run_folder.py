@@ -1,0 +1,143 @@
+"""A run's folder: what it holds, and how to open one that came from elsewhere.
+
+    run.json             the configuration, the grades' names, how images are prepared, what data it saw
+    metrics.csv          every number of every epoch
+    checkpoints/         the latest two states, to go on from
+    weights.safetensors  the networks after the last epoch
+    history.csv          per training sample: how often seen, how often selected by whom, running loss
+    noise.json           the estimated noise, if the run was told to find it out (audit/auto.py)
+    summary.json         averages over the last ten epochs; written last, so its presence means finished
+
+Opening a folder executes nothing from it: JSON, CSV and safetensors only.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from srjt._version import __version__
+from srjt.errors import SrjtError
+from srjt.files import is_foreign, write_json
+from srjt.noise.estimate import NoiseEstimate
+from srjt.training.config import TrainConfig
+from srjt.training.engine.cpu_tuning import CpuSetting
+
+__all__ = [
+    "RunFacts",
+    "is_finished",
+    "open_run_folder",
+    "read_facts",
+    "read_noise_estimate",
+    "read_noise_file",
+    "write_facts",
+]
+
+FORMAT = 1
+AHEAD = ("noise.json", "warmup")  # what settling the noise leaves before the run itself begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """The contents of ``run.json``."""
+
+    config: TrainConfig
+    grades: tuple[str, ...]
+    data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
+    cpu: CpuSetting | None = None  # found by trial; None: not yet, or not needed
+    own_network: bool = False  # made by a Python function, which a folder cannot hold
+    version: str = __version__
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "srjt": self.version,
+            "config": self.config.to_dict(),
+            "grades": list(self.grades),
+            "data": self.data,
+            "cpu": None if self.cpu is None else vars(self.cpu),
+            "own_network": self.own_network,
+        }
+
+
+def write_facts(folder: Path, facts: RunFacts) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "run.json", facts.to_dict())
+    except OSError as problem:
+        raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
+
+
+def read_facts(folder: Path) -> RunFacts:
+    path = folder / "run.json"
+    try:
+        raw = json.loads(path.read_text())
+        if raw["format"] > FORMAT:
+            raise SrjtError(f"{folder} was written by a newer srjt ({raw['srjt']}): update srjt to read it.")
+        return RunFacts(
+            config=TrainConfig.from_dict(
+                {"balance": 0.0, **raw["config"]}
+            ),  # older than this setting: without
+            grades=tuple(str(g) for g in raw["grades"]),
+            data={**raw["data"], "in_shape": [int(side) for side in raw["data"]["in_shape"]]},
+            cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
+            own_network=bool(raw["own_network"]),
+            version=str(raw["srjt"]),
+        )
+    except FileNotFoundError:
+        raise SrjtError(f"{folder} is not the folder of a run: there is no run.json in it.") from None
+    except SrjtError as problem:
+        raise SrjtError(f"{path}: {problem}") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
+        ) from None
+
+
+def is_finished(folder: Path) -> bool:
+    return all((folder / name).exists() for name in ("weights.safetensors", "summary.json"))
+
+
+def open_run_folder(folder: Path, wanted: RunFacts) -> RunFacts:
+    """Prepare a folder for a run, or take up the one that is there if it is the same; else say what differs."""
+    if not (folder / "run.json").exists():
+        if folder.is_dir() and any(is_foreign(path) and path.name not in AHEAD for path in folder.iterdir()):
+            raise SrjtError(f"{folder} holds something else already: choose another --out.")
+        write_facts(folder, wanted)
+        return wanted
+    found = read_facts(folder)
+    differences = [
+        f"{name} was {was!r} and is now {now!r}"
+        for name, (was, now) in found.config.difference(wanted.config).items()
+    ]
+    if found.data.get("fingerprint") != wanted.data.get("fingerprint"):
+        differences.append("the samples, labels or split are not the same")
+    if found.grades != wanted.grades:
+        differences.append(f"the grades were {', '.join(found.grades)}")
+    if found.own_network != wanted.own_network:
+        differences.append("a network of one's own is not one by name")
+    if differences:
+        raise SrjtError(
+            f"{folder} holds a run of another configuration ({'; '.join(differences)}): choose another --out, "
+            "or delete that folder."
+        )
+    return found  # with its CPU setting: that changes bits
+
+
+def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
+    """The noise estimate that a run used; None where its noise rate was given, or not needed."""
+    file = folder / "noise.json"
+    return NoiseEstimate.from_dict(read_noise_file(file)["estimate"]) if file.exists() else None
+
+
+def read_noise_file(file: Path) -> dict[str, Any]:
+    """The contents of a ``noise.json``, with a valid estimate in it."""
+    try:
+        known = json.loads(file.read_text())
+        NoiseEstimate.from_dict(known["estimate"])
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        raise SrjtError(f"{file} is damaged or not from srjt ({problem}).") from None
+    assert isinstance(known, dict)
+    return known

@@ -1,0 +1,251 @@
+"""``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.
+
+A short cross-fit on the training side (the warm-up) gives every training sample probabilities from networks that
+have not seen it; from these and the labels the noise is estimated. ``noise.json`` keeps the estimate beside the
+run, and a resumed run uses it again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from srjt import methods, noise
+from srjt._version import __version__
+from srjt.data import LeakageWarning, Manifest, Split
+from srjt.data.images.store import OnBadImage, open_store
+from srjt.errors import SrjtError
+from srjt.files import wait_for_lock, write_json
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.training.config import COMPUTE_ONLY, TrainConfig
+from srjt.training.crossfit import NO_ROWS, cross_fit
+from srjt.training.engine.batches import Transform
+from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.record.run_folder import read_noise_file
+from srjt.training.single_run import fingerprint, resolve_split
+from srjt.training.trained import NetworkMaker, build_method
+
+__all__ = ["describe", "needs_estimate", "resolve_noise_rate", "warm_up"]
+
+WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
+WARM_UP_FOLDS = 3
+WARM_UP_SHARE = 5  # a fifth of the run's epochs,
+WARM_UP_LEAST = 10  # but no fewer than this, unless the run itself is shorter
+PLAUSIBLE = (0.05, 0.4)  # an estimate that cannot be relied on is clipped to this range
+
+
+def resolve_noise_rate(
+    manifest: Manifest,
+    *,
+    config: TrainConfig,
+    split: Split | Callable[[Manifest], Split] | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    reporter: Reporter | None = None,
+    cache: str | Path | None = None,
+    on_bad_image: OnBadImage = "error",
+    network: NetworkMaker | None = None,
+    transform: Transform | None = None,
+    eval_transform: Transform | None = None,
+) -> tuple[TrainConfig, NoiseEstimate | None]:
+    """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they come from.
+
+    Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
+    none. out: a ``noise.json`` in this folder is reused; of several processes one makes it, the others wait.
+    """
+    if config.requested_noise_rate != "auto":
+        return config, None
+    config = config.for_data(features=manifest.are_features)
+    if not needs_estimate(config):
+        return config.replace(noise_rate=None), None
+    _check_options(config, num_classes=manifest.num_classes)
+    reporter = reporter or SilentReporter()
+    warming = warm_up(config)
+    readable = manifest
+    if manifest.arrays is None:  # in memory everything can be read
+        opened = open_store(
+            manifest,
+            size=config.image_size,
+            resize=config.resize,
+            cache=cache,
+            on_bad_image=on_bad_image,
+            progress=reporter.decoded,
+        )
+        readable = opened.manifest
+    rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
+    facts = {
+        "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
+        "warm_up": {name: value for name, value in warming.to_dict().items() if name not in COMPUTE_ONLY},
+        "folds": WARM_UP_FOLDS,
+    }
+
+    def make(folder: Path | None) -> NoiseEstimate:
+        reporter.note(
+            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {warming.epochs} epochs ({warming.method})."
+        )
+        reporter.begin("warm-up", epochs=warming.epochs, folds=WARM_UP_FOLDS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
+            fitted = cross_fit(
+                manifest,
+                config=warming,
+                folds=WARM_UP_FOLDS,
+                seed=config.seed,
+                out=folder,
+                split=split,
+                device=device,
+                reporter=reporter,
+                cache=cache,
+                on_bad_image=on_bad_image,
+                network=network,
+                transform=transform,
+                eval_transform=eval_transform,
+            )
+        return estimate_noise(
+            fitted.manifest.labels, fitted.probabilities, groups=fitted.manifest.patients, seed=config.seed
+        )
+
+    estimate = make(None) if out is None else _make_once(Path(out), facts, make, reporter)
+    resolved = _apply(config, estimate)
+    used = float(resolved.known_noise_rate or 0.0)
+    reporter.note(describe(estimate))
+    if not estimate.identifiable:
+        warnings.warn(
+            f"The data do not determine the noise rate ({estimate.reason.rstrip('.')}); {used:.2f} is used. If you "
+            "know the rate, pass it.",
+            stacklevel=2,
+        )
+    elif used != estimate.rate:
+        reporter.note(
+            f"{config.method} uses {used:.2f} instead: no image shows some of the grades clearly, so the estimate may "
+            "be too low. A rate that you pass is used as it is."
+        )
+    return resolved, estimate
+
+
+def needs_estimate(config: TrainConfig) -> bool:
+    """Whether ``noise_rate="auto"`` has anything to find out for this method."""
+    needs = set(methods.lookup(config.method).method.needs)
+    if config.transition is not None:
+        needs -= {"transition"}
+    if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
+        raise SrjtError(
+            f"{config.method} does not learn from soft labels: leave --soft-labels estimated out, or choose a method "
+            "that does, such as co-teaching+ours or sord."
+        )
+    if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
+        raise SrjtError("soft_labels 'estimated' makes the label_matrix: do not give one as well.")
+    return config.requested_noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
+
+
+def _check_options(config: TrainConfig, *, num_classes: int) -> None:
+    """A misspelt option of the method is better known now than after the warm-up."""
+    told = {"noise_rate": 0.0, "transition": np.eye(num_classes).tolist(), "soft_labels": "paper"}
+    build_method(config.replace(**told), num_classes=num_classes)
+
+
+def warm_up(config: TrainConfig) -> TrainConfig:
+    """The settings of the warm-up: those of the run, but short, and with a method that is told nothing. Nothing of
+    the method's own recipe is left, so that all methods share one estimate."""
+    return config.replace(
+        method=WARM_UP_METHOD,
+        method_options={},
+        noise_rate=None,
+        transition=None,
+        soft_labels="paper",
+        epochs=min(config.epochs, max(WARM_UP_LEAST, round(config.epochs / WARM_UP_SHARE))),
+        milestones=None,
+        balance=0.0,  # grades drawn as they occur: the estimate compares predictions with how often labels are given
+    )
+
+
+def describe(estimate: NoiseEstimate) -> str:
+    """The estimate in one sentence, for a log."""
+    low, high = estimate.rate_interval
+    doubt = "" if estimate.identifiable else "; the data do not determine it"
+    return (
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), {estimate.form} form, from "
+        f"{estimate.samples:,} labels{doubt}."
+    )
+
+
+def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
+    least = _least(config, estimate)
+    if not estimate.identifiable:
+        estimate = _plain(estimate, rate=max(float(np.clip(estimate.rate, *PLAUSIBLE)), least))
+    told: dict[str, Any] = {"noise_rate": max(estimate.rate, least)}
+    if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
+        told["transition"] = estimate.transition.tolist()
+    if config.soft_labels == "estimated":
+        told["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
+    return config.replace(**told)
+
+
+def _least(config: TrainConfig, estimate: NoiseEstimate) -> float:
+    """What the method's recipe takes a lower estimate for, where that is likely to be too low."""
+    doubtful = bool(estimate.caution) or not estimate.identifiable
+    return methods.lookup(config.method).recipe.least_rate if doubtful else 0.0
+
+
+def _plain(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
+    """In the place of an estimate that is not to be relied on: quasi noise of this rate, or as much as there can be."""
+    classes = len(estimate.prior)
+    largest = noise.largest_rho("quasi", num_classes=classes)
+    most = float(
+        estimate.prior @ (1.0 - np.diag(noise.transition_matrix("quasi", num_classes=classes, rho=largest)))
+    )
+    rho = largest * min(rate / most, 1.0)  # the rate is linear in ρ
+    matrix = noise.transition_matrix("quasi", num_classes=classes, rho=rho)
+    return replace(estimate, rate=rate, transition=matrix)
+
+
+def _make_once(
+    folder: Path,
+    facts: dict[str, Any],
+    make: Callable[[Path | None], NoiseEstimate],
+    reporter: Reporter,
+) -> NoiseEstimate:
+    """The estimate in this folder; made by the first process that comes, while the others wait for it."""
+    file = folder / "noise.json"
+    if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise SrjtError(
+            "noise_rate 'auto' is settled by one process, not by several at once: estimate the rate with srjt audit "
+            "first, and give it as a number."
+        )
+    if not file.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
+        with wait_for_lock(
+            folder, waiting=_say_once(reporter, f"Another process works on {folder}; waiting for it.")
+        ):
+            if not file.exists():
+                estimate = make(folder / "warmup")
+                written = {"format": 1, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
+                write_json(file, written)
+    known = read_noise_file(file)
+    if {name: known.get(name) for name in facts} != facts:
+        raise SrjtError(
+            f"{file} is an estimate from other labels or settings: choose another --out, or delete that folder."
+        )
+    shutil.rmtree(folder / "warmup", ignore_errors=True)
+    return NoiseEstimate.from_dict(known["estimate"])
+
+
+def _say_once(reporter: Reporter, text: str) -> Callable[[], None]:
+    said: list[str] = []
+
+    def say() -> None:
+        if not said:
+            reporter.note(text)
+            said.append(text)
+
+    return say

@@ -1,0 +1,314 @@
+"""One training: from a manifest to a trained model, in a folder from which it can be resumed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from srjt.data.features import as_features
+from srjt.data.images.feed import open_feed
+from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.manifest import Manifest
+from srjt.data.splits import Split
+from srjt.errors import SrjtError
+from srjt.files import lock_folder, write_atomically, write_json
+from srjt.networks import backbones
+from srjt.networks.small import standardise
+from srjt.training.config import TrainConfig
+from srjt.training.engine import cpu_tuning
+from srjt.training.engine.batches import Preprocess, TrainingSet, Transform
+from srjt.training.engine.cpu_tuning import CpuSetting, applied, channels_last
+from srjt.training.engine.devices import amp_dtype, choose_device, device_name, settled
+from srjt.training.engine.distributed import join
+from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.engine.state import weights
+from srjt.training.loop import Fitted, Side, as_tensor, fit
+from srjt.training.record import checkpoint
+from srjt.training.record.metrics_log import last_epochs, read_metrics
+from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.record.run_folder import RunFacts, is_finished, open_run_folder, write_facts
+from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
+
+__all__ = ["fingerprint", "resolve_split", "single_run"]
+
+
+def single_run(
+    data: Manifest,
+    *,
+    config: TrainConfig,
+    out: str | Path | None = None,
+    split: Split | Callable[[Manifest], Split] | None = None,
+    network: NetworkMaker | None = None,
+    transform: Transform | None = None,
+    eval_transform: Transform | None = None,
+    device: str | None = None,
+    reporter: Reporter | None = None,
+    cache: str | Path | None = None,
+    on_bad_image: OnBadImage = "error",
+) -> Trained:
+    """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
+
+    The arguments are those of ``srjt.train``.
+    """
+    config = config.for_data(features=data.are_features)
+    _check_inputs(data, config, own_network=network is not None, own_transform=transform or eval_transform)
+    reporter = reporter or SilentReporter()
+    chosen = choose_device(device)
+    process = join(chosen)
+    folder = None if out is None else Path(out)
+    method = build_method(config, num_classes=data.num_classes)
+
+    store = open_store(
+        data,
+        size=config.image_size,
+        resize=config.resize,
+        cache=cache,
+        on_bad_image=on_bad_image,
+        progress=reporter.decoded,
+    )
+    manifest = store.manifest
+    if store.skipped:
+        names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
+        listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""
+        reporter.note(f"{len(store.skipped)} images that cannot be read are left out: {names}{listed}")
+    parts = resolve_split(split, manifest, skipped=bool(store.skipped))
+    _check_samples(manifest, parts)
+
+    side = config.crop if transform is None else config.image_size
+    in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
+    facts = RunFacts(
+        config=config,
+        grades=manifest.grades,
+        data={
+            "samples": {name: len(rows) for name, rows in parts.sides().items()},
+            "class_counts": np.bincount(
+                manifest.labels[parts.train], minlength=manifest.num_classes
+            ).tolist(),
+            "in_shape": list(in_shape),
+            "fingerprint": fingerprint(manifest, parts),
+            **({"made": manifest.made} if manifest.made else {}),
+        },
+        own_network=network is not None,
+    )
+    if folder is not None and is_finished(folder):
+        open_run_folder(folder, facts)  # or an error that says what differs
+        reporter.note(f"{folder} is finished already; nothing to do.")
+        return _reopened(folder, device=device, network=network, eval_transform=eval_transform)
+    committee = build_networks(config, method, in_shape=in_shape, network=network)
+    if manifest.are_features:
+        standardise(committee, as_features(store.pixels[parts.train]))
+    if (
+        folder is not None and process.leads
+    ):  # only now: weights that cannot be had must not leave a run behind
+        facts = open_run_folder(folder, facts)
+
+    feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
+    if chosen.type == "cuda":
+        channels_last(committee.to(chosen))
+    elif facts.cpu is None:
+        cpu = CpuSetting()
+        if config.tune_cpu and not config.deterministic and process.world == 1:
+            example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
+            name = str(config.network) if network is None else "own"
+            cpu = cpu_tuning.find(committee.members[0], example, name=name)
+        facts = replace(facts, cpu=cpu)
+        if folder is not None and process.leads:
+            write_facts(folder, facts)
+    amp = amp_dtype(config, chosen)
+    preprocess = Preprocess(
+        crop=config.crop,
+        dtype=amp or torch.float32,
+        channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
+        train_transform=transform,
+        eval_transform=eval_transform,
+    )
+
+    reporter.note(
+        _opening(
+            f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
+            committee,
+            config,
+            name="own network" if network else None,
+            device=chosen,
+            amp=amp,
+        )
+    )
+    labels, true = manifest.labels, manifest.true_labels
+    sides = {
+        name: Side(
+            rows=as_tensor(rows),
+            labels=as_tensor((true if name == "test" and true is not None else labels)[rows], chosen),
+        )
+        for name, rows in parts.sides().items()
+        if name != "train" and len(rows)
+    }
+    with (
+        lock_folder(folder if process.leads else None),
+        settled(config, chosen, work=len(parts.train) * config.epochs),
+        applied(facts.cpu, committee),
+        torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
+    ):
+        try:
+            fitted = fit(
+                committee,
+                method.to(chosen),
+                feed,
+                TrainingSet(
+                    feed=feed,
+                    rows=as_tensor(parts.train),
+                    labels=as_tensor(labels[parts.train], chosen),
+                    true=None if true is None else as_tensor(true[parts.train], chosen),
+                ),
+                config=config,
+                preprocess=preprocess,
+                sides=sides,
+                grades=manifest.grades,
+                image_size=config.image_size,
+                amp=amp,
+                folder=folder,
+                reporter=reporter,
+                process=process,
+            )
+        except torch.cuda.OutOfMemoryError:
+            raise SrjtError(
+                f"The GPU's memory does not suffice for batches of {config.batch_size} samples of "
+                f"{'×'.join(map(str, in_shape))}: lower "
+                "--batch-size, choose --precision bf16, or give the images less of it with --set memory_share=0.2."
+            ) from None
+
+    history = _history(manifest, parts, fitted)
+    if folder is not None and process.leads:
+        _write_results(folder, committee=fitted, history=history, config=config)
+    return Trained(
+        networks=committee.eval(),
+        method=method.to(chosen),
+        config=config,
+        grades=manifest.grades,
+        preprocess=preprocess,
+        in_shape=in_shape,
+        made=manifest.made,
+        device=chosen,
+        cpu=facts.cpu,
+        folder=folder,
+        metrics=fitted.metrics,
+        history=history,
+        skipped=tuple(store.skipped),
+    )
+
+
+def _opening(
+    samples: str,
+    committee: StackedNetworks,
+    config: TrainConfig,
+    *,
+    name: str | None,
+    device: torch.device,
+    amp: object,
+) -> str:
+    """One line on what is about to happen."""
+    size = sum(p.numel() for p in committee.members[0].parameters()) / 1e6
+    precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
+    return (
+        f"{samples}, {len(committee.members)} × {name or config.network} of {size:.2g} M weights, "
+        f"{device_name(device)}, {precision}."
+    )
+
+
+def _write_results(folder: Path, *, committee: Fitted, history: pd.DataFrame, config: TrainConfig) -> None:
+    final = {name: tensor.detach().cpu() for name, tensor in weights(committee.networks).items()}
+    try:
+        checkpoint.write(folder / "weights.safetensors", final, {"epochs": config.epochs})
+        write_atomically(folder / "history.csv", history.to_csv(index=False).encode())
+        averages = last_epochs(committee.metrics, pooled=config.convention == "published-code")
+        write_json(
+            folder / "summary.json",
+            {
+                "epochs": config.epochs,
+                "last_epochs": averages.to_dict("records"),
+                "confusion": {name: counts.tolist() for name, counts in committee.confusions.items()},
+            },
+        )
+    except OSError as problem:
+        raise SrjtError(
+            f"The results could not be written to {folder} ({problem.strerror}): make room and run the same "
+            "command again; the training itself is safe in its checkpoint."
+        ) from problem
+
+
+def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
+    columns = [c for c in ("id", "grade", "true_grade") if c in manifest.table]
+    who = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
+    return pd.concat([who, fitted.history], axis=1)
+
+
+def _reopened(folder: Path, **how: Any) -> Trained:
+    run = load_run(folder, **how)
+    history = pd.read_csv(folder / "history.csv", dtype={"id": str})
+    return Trained(**{**vars(run), "metrics": read_metrics(folder / "metrics.csv"), "history": history})
+
+
+def _check_inputs(data: Manifest, config: TrainConfig, *, own_network: bool, own_transform: object) -> None:
+    """Features for networks that read rows, images for all others; known before anything is decoded."""
+    if data.are_features and own_transform is not None:
+        raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
+    name = str(config.network)
+    known = name in backbones.names() or name.startswith("timm:")
+    if own_network or not known or backbones.takes_rows(name) == data.are_features:
+        return  # who builds the network says what is wrong with an unknown name
+    if data.are_features:
+        raise SrjtError(
+            f"The network {config.network!r} reads images, but these data are rows of features: choose 'linear' or "
+            "'mlp', or leave the network open."
+        )
+    raise SrjtError(
+        f"The network {config.network!r} reads rows of features, but these data are images: choose 'resnet18' or "
+        "another network for images, or leave the network open."
+    )
+
+
+def _check_samples(manifest: Manifest, parts: Split) -> None:
+    if len(parts.train) < 2:
+        raise SrjtError(f"There are {len(parts.train)} training samples: at least two are needed.")
+    missing = [
+        manifest.grades[c]
+        for c, n in enumerate(np.bincount(manifest.labels[parts.train], minlength=manifest.num_classes))
+        if n == 0
+    ]
+    if len(missing) == manifest.num_classes - 1:
+        raise SrjtError("All training samples have the same grade: there is nothing to learn.")
+
+
+def fingerprint(manifest: Manifest, parts: Split) -> str:
+    """A hash of who is learnt from, with which labels, and who is evaluated; of features also their values."""
+    digest = hashlib.blake2b(digest_size=16)
+    ids, labels, true = manifest.ids, manifest.labels, manifest.true_labels
+    for name, rows in parts.sides().items():
+        digest.update(name.encode())
+        for row in rows:
+            truth = "" if true is None else int(true[row])
+            digest.update(f"{ids[row]}\0{int(labels[row])}\0{truth}\n".encode())
+        if manifest.arrays is not None and manifest.are_features:
+            digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
+    return digest.hexdigest()
+
+
+def resolve_split(
+    split: Split | Callable[[Manifest], Split] | None, manifest: Manifest, *, skipped: bool
+) -> Split:
+    if split is None:
+        nobody = np.empty(0, dtype=np.int64)
+        return Split(train=np.arange(len(manifest)), validation=nobody, test=nobody)
+    if not isinstance(split, Split):
+        return split(manifest)
+    if skipped:
+        raise SrjtError(
+            "Bad images were left out, so the split's row positions no longer fit: pass a function."
+        )
+    return split

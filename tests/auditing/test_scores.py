@@ -1,0 +1,140 @@
+"""Scores, their order, and error rates with intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+
+from srjt.auditing.scores import error_rates, score, summarise, wilson
+from srjt.data import Manifest, from_arrays
+from srjt.noise.estimate import NoiseEstimate
+from srjt.training.crossfit import CrossFit
+
+
+def plain_bayes(labels, probabilities, *, transition, prior):
+    """Without the calibration, which six samples cannot settle."""
+    joint = probabilities * transition.T[labels]
+    return joint / joint.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("srjt.auditing.scores.true_grade_posterior", plain_bayes)
+
+
+@pytest.fixture
+def fitted() -> CrossFit:
+    """Six samples of three grades; c and a are alike in everything, and e is surely wrong."""
+    labels = np.array([0, 1, 0, 2, 2, 1])
+    one = np.array(
+        [
+            [0.8, 0.1, 0.1],
+            [0.1, 0.8, 0.1],
+            [0.8, 0.1, 0.1],
+            [0.1, 0.1, 0.8],
+            [0.98, 0.01, 0.01],
+            [0.3, 0.4, 0.3],
+        ]
+    )
+    manifest = from_arrays(
+        np.eye(6, 3), labels, ids=list("cbafed"), patients=list("xxyyzz"), names=["mild", "medium", "bad"]
+    ).manifest
+    manifest.table["who"] = ["R2", "R1", "R1", "R2", "R1", "R1"]
+    return CrossFit(
+        manifest=manifest,
+        probabilities=one,
+        by_network=one[None],
+        grades=one.argmax(axis=1)[None],
+        fold=np.array([0, 1, 0, 1, 0, 1]),
+        selected=np.full(6, np.nan),
+    )
+
+
+@pytest.fixture
+def scores(fitted: CrossFit) -> pd.DataFrame:
+    estimate = _estimate(fitted.manifest)
+    return score(fitted, estimate, images=[f"{n}.png" for n in fitted.manifest.ids], reader="who")
+
+
+def _estimate(manifest: Manifest) -> NoiseEstimate:
+    transition, prior = np.array([[0.8, 0.15, 0.05], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]]), np.full(3, 1 / 3)
+    return NoiseEstimate(
+        rate=0.2, rate_interval=(0.1, 0.3), transition=transition, transition_interval=np.stack([transition] * 2),
+        prior=prior, prior_interval=np.stack([prior] * 2), form="quasi", held_out={}, temperature=1.0,
+        samples=len(manifest), identifiable=True, reason="",
+    )  # fmt: skip
+
+
+def test_the_worst_comes_first_and_equals_by_their_id(fitted: CrossFit, scores: pd.DataFrame) -> None:
+    assert scores["rank"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert scores["id"].tolist()[0] == "e"
+    order = scores["id"].tolist()
+    assert order.index("a") == order.index("c") - 1
+    assert scores["quality"].is_monotonic_increasing
+    estimate = _estimate(fitted.manifest)
+    posterior = plain_bayes(
+        fitted.manifest.labels, fitted.probabilities, transition=estimate.transition, prior=estimate.prior
+    )
+    for row, line in scores.iterrows():
+        np.testing.assert_allclose([line[f"p_{k}"] for k in range(3)], posterior[row], atol=1e-6)
+        place = fitted.manifest.grades.index(line["grade"])
+        assert line["quality"] == line[f"p_{place}"]
+        assert line["distance"] == abs(fitted.manifest.grades.index(line["suggested"]) - place)
+    worst = scores.iloc[0]
+    assert (worst["grade"], worst["suggested"], worst["distance"], worst["network_1"]) == (
+        "bad",
+        "mild",
+        2,
+        "mild",
+    )
+    assert list(scores.columns) == [
+        "rank", "id", "image", "grade", "suggested", "quality", "distance", "p_0", "p_1", "p_2", "network_1", "fold",
+        "selected", "patient", "reader",
+    ]  # fmt: skip
+
+
+def test_the_order_of_the_rows_does_not_matter(fitted: CrossFit, scores: pd.DataFrame) -> None:
+    other = np.array([5, 3, 1, 0, 2, 4])
+    turned = CrossFit(
+        manifest=fitted.manifest.select(other),
+        probabilities=fitted.probabilities[other],
+        by_network=fitted.by_network[:, other],
+        grades=fitted.grades[:, other],
+        fold=fitted.fold[other],
+        selected=fitted.selected[other],
+    )
+    again = score(
+        turned, _estimate(turned.manifest), images=[f"{n}.png" for n in turned.manifest.ids], reader="who"
+    )
+    pd.testing.assert_frame_equal(again.reset_index(drop=True), scores.reset_index(drop=True))
+
+
+def test_error_rates_add_up_and_the_worst_comes_first(fitted: CrossFit, scores: pd.DataFrame) -> None:
+    summary = summarise(scores, _estimate(fitted.manifest), grades=fitted.manifest.grades)
+    wrong = 1 - scores["quality"]
+    for part, column in (("grades", "grade"), ("patients", "patient"), ("readers", "reader")):
+        rows = summary[part]
+        assert sum(row["samples"] for row in rows) == 6
+        assert sum(row["expected_errors"] for row in rows) == pytest.approx(wrong.sum(), abs=0.02)
+        for row in rows:
+            mine = wrong[scores[column] == row[column]]
+            assert row["rate"] == pytest.approx(mine.mean(), abs=1e-4)
+            assert row["interval"][0] <= row["rate"] <= row["interval"][1]
+    assert [row["grade"] for row in summary["grades"]] == ["mild", "medium", "bad"]
+    rates = [row["rate"] for row in summary["patients"]]
+    assert rates == sorted(rates, reverse=True)
+    assert summary["patients"][0]["patient"] == "z"
+    assert summary["another_likelier"] == (scores["suggested"] != scores["grade"]).sum()
+
+
+def test_equal_rates_stand_by_name() -> None:
+    table = pd.DataFrame({"reader": ["B", "C", "A", "A"], "quality": [0.5, 0.9, 0.5, 0.5]})
+    assert [row["reader"] for row in error_rates(table, "reader")] == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize(("errors", "samples"), [(0, 5), (1, 7), (40, 400), (9, 9)])
+def test_the_interval_is_wilsons(errors: int, samples: int) -> None:
+    expected = binomtest(errors, samples).proportion_ci(method="wilson")
+    np.testing.assert_allclose(wilson(errors, samples, z=1.959964), (expected.low, expected.high), atol=1e-6)

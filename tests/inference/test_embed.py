@@ -1,0 +1,100 @@
+"""A frozen backbone over all images: the same numbers as by hand, and everything else kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from srjt import networks
+from srjt.data import read
+from srjt.data.images.augment import normalise
+from srjt.errors import SrjtError
+from srjt.inference.embed import embed
+
+SMALL: dict[str, Any] = {
+    "backbone": "tiny", "pretrained": False, "image_size": 32, "crop": 24, "batch_size": 50, "device": "cpu",
+}  # fmt: skip
+
+
+def by_hand(pixels: np.ndarray) -> torch.Tensor:
+    network = networks.build("tiny", head=lambda f: nn.Identity(), in_shape=(3, 24, 24), seed=0).eval()
+    crops = torch.from_numpy(pixels[:, 4:28, 4:28].copy()).permute(0, 3, 1, 2)
+    with torch.no_grad():
+        return network(normalise(crops, dtype=torch.float32))
+
+
+def test_features_are_the_backbone_s_of_the_centre_crop(data: Any) -> None:
+    seen: list[tuple[int, int]] = []
+    made, skipped = embed(data.manifest, embedded=lambda done, total: seen.append((done, total)), **SMALL)
+    assert made.are_features
+    assert skipped == []
+    assert made.arrays is not None
+    assert made.arrays.dtype == np.float32
+    np.testing.assert_allclose(made.arrays, by_hand(data.manifest.arrays).numpy(), atol=1e-5)
+    assert seen[-1] == (130, 130)
+    for column in data.manifest.table:
+        assert made.table[column].tolist() == data.manifest.table[column].tolist()
+
+
+def test_flip_averages_with_the_mirror_image(data: Any) -> None:
+    made, _ = embed(data.manifest, flip=True, **SMALL)
+    both = (by_hand(data.manifest.arrays) + by_hand(data.manifest.arrays[:, :, ::-1])) / 2
+    np.testing.assert_allclose(made.arrays, both.numpy(), atol=1e-5)
+    mirrored = replace(data.manifest, arrays=np.ascontiguousarray(data.manifest.arrays[:, :, ::-1]))
+    np.testing.assert_allclose(embed(mirrored, flip=True, **SMALL)[0].arrays, made.arrays, atol=1e-5)
+
+
+def test_it_is_said_how_they_were_made(data: Any, tmp_path: Path) -> None:
+    few = data.manifest.select(range(8))
+    first = json.loads(embed(few, **SMALL)[0].made)
+    assert (first["backbone"], first["crop"], first["flip"]) == ("tiny", 24, False)
+    network = networks.build("tiny", head=lambda f: nn.Identity(), in_shape=(3, 24, 24), seed=5)
+    torch.save(network.backbone.state_dict(), tmp_path / "w.pt")
+    other, _ = embed(few, weights=tmp_path / "w.pt", **SMALL)
+    assert json.loads(other.made)["weights"] != first["weights"]
+    assert not np.allclose(other.arrays, embed(few, **SMALL)[0].arrays)
+
+
+def test_bad_images_as_everywhere(labels: Path, tmp_path: Path) -> None:
+    manifest = read(labels).manifest
+    table = manifest.table.copy()
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    table.loc[3, "image"] = str(tmp_path / "broken.png")
+    broken = replace(manifest, table=table)
+    with pytest.raises(SrjtError, match=r"1 of 130 images cannot be read.*broken.png"):
+        embed(broken, cache=tmp_path, **SMALL)
+    made, skipped = embed(broken, cache=tmp_path, on_bad_image="skip", **SMALL)
+    assert [name for name, _ in skipped] == [manifest.ids[3]]
+    assert made.arrays is not None
+    assert len(made) == len(made.arrays) == 129
+    whole, _ = embed(manifest, cache=tmp_path, **SMALL)
+    np.testing.assert_allclose(made.arrays, np.delete(whole.arrays, 3, axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"backbone": "mlp"}, "'mlp' reads features, so it cannot make them"),
+        ({"backbone": "resnet"}, "Unknown network 'resnet'"),
+        ({"backbone": "tiny", "pretrained": True}, "no published ImageNet weights for the network 'tiny'"),
+        ({"crop": 64}, "crop .64. must lie between 1 and image_size"),
+        ({"batch_size": 0}, "batch_size must be positive"),
+        ({"weights": "nowhere.pt"}, "There is no weights file at nowhere.pt"),
+    ],
+)
+def test_mistakes(data: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SrjtError, match=message):
+        embed(data.manifest, **{**SMALL, **settings})
+
+
+def test_features_of_features(data: Any) -> None:
+    made, _ = embed(data.manifest.select(range(4)), **SMALL)
+    with pytest.raises(SrjtError, match="features already"):
+        embed(made, **SMALL)

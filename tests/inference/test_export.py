@@ -1,0 +1,222 @@
+"""An exported file answers as the run does, in a runtime that knows nothing of srjt; a wrong one is never left."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import srjt
+from srjt import noise
+from srjt.errors import SrjtError
+from srjt.inference import export as exporting
+from srjt.inference.export import config_hash
+from srjt.inference.predict import predict
+from srjt.training.config import TrainConfig
+from srjt.training.train import train
+from srjt.training.trained import Trained
+
+
+@pytest.fixture(scope="session")
+def run(data: Any) -> Trained:
+    return train(
+        data.manifest, split=data.split, noise_rate=0.4, network="tiny", image_size=32, crop=28, epochs=2,
+        batch_size=16, learning_rate=1e-3, tune_cpu=False, device="cpu",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def exported(run: Trained, data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its ONNX file, in a folder of its own; written once, because that takes seconds."""
+    path = tmp_path_factory.mktemp("exported") / "model.onnx"
+    written = srjt.export(run, path, samples=data.manifest.arrays)
+    assert (written.checked, written.format) == (130, "onnx")
+    assert written.difference < 1e-5
+    return path
+
+
+def answers(path: Path, samples: np.ndarray) -> tuple[np.ndarray, ...]:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return tuple(session.run(["probabilities", "grade", "severity"], {session.get_inputs()[0].name: samples}))
+
+
+def test_onnx_predicts_as_srjt_predict(run: Trained, exported: Path, data: Any) -> None:
+    table = predict(run, data.manifest)
+    probabilities, grade, severity = answers(exported, data.manifest.arrays)
+    assert (probabilities.dtype, grade.dtype, severity.dtype) == (np.float32, np.int64, np.float32)
+    assert probabilities == pytest.approx(table.filter(regex="^p_").to_numpy(), abs=1e-4)
+    assert [run.grades[g] for g in grade] == table["grade"].tolist()
+    assert severity == pytest.approx(table["expected_grade"].to_numpy(), abs=1e-4)
+
+
+def test_the_batch_is_free_and_the_file_is_whole(exported: Path, data: Any) -> None:
+    path = exported
+    assert list(path.parent.iterdir()) == [path]  # weights inside, nothing left beside it
+    onnx.checker.check_model(path, full_check=True)
+    together, _, _ = answers(path, data.manifest.arrays[:7])
+    for row in range(7):
+        alone, _, _ = answers(path, data.manifest.arrays[row : row + 1])
+        assert alone[0] == pytest.approx(together[row], abs=1e-6)
+
+
+def test_the_file_says_what_it_is(run: Trained, exported: Path) -> None:
+    session = onnxruntime.InferenceSession(exported)
+    (images,) = session.get_inputs()
+    assert (images.name, images.type, images.shape[1:]) == ("images", "tensor(uint8)", [32, 32, 3])
+    assert isinstance(images.shape[0], str)
+    meta = session.get_modelmeta().custom_metadata_map
+    assert json.loads(meta["grades"]) == ["0", "1", "2", "3"]
+    assert json.loads(meta["input_shape"]) == [32, 32, 3]
+    assert (meta["srjt"], meta["method"], meta["network"]) == (srjt.__version__, "co-teaching+ours", "tiny")
+    assert meta["config_hash"] == config_hash(run.config)
+
+
+def test_the_hash_is_of_what_determines_the_result() -> None:
+    one = config_hash(TrainConfig(seed=1))
+    assert one != config_hash(TrainConfig(seed=2))
+    assert one == config_hash(TrainConfig(seed=1, eval_batch_size=7))
+    assert len(one) == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [("model.pt2", lambda path: torch.export.load(path).module()), ("model.pt", torch.jit.load)],
+)
+def test_torch_formats(name: str, load: Any, run: Trained, data: Any, tmp_path: Path) -> None:
+    srjt.export(run, tmp_path / name)
+    with torch.no_grad():
+        probabilities, grade, _ = load(tmp_path / name)(torch.from_numpy(data.manifest.arrays))
+    own, _ = run.probabilities(data.manifest.arrays)
+    assert probabilities.numpy() == pytest.approx(own.mean(axis=0), abs=1e-5)
+    assert grade.tolist() == own.mean(axis=0).argmax(axis=1).tolist()
+
+
+def test_a_wrong_file_is_not_left(
+    run: Trained, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A centre crop that is one pixel off: the answers differ, and an older good file stays."""
+    target = tmp_path / "model"
+    target.write_bytes(b"the good one")
+    honest = exporting.ExportModule.__init__
+
+    def shifted(self: Any, model: Trained) -> None:
+        honest(self, model)
+        self.margin += 1
+
+    monkeypatch.setattr(exporting.ExportModule, "__init__", shifted)
+    with pytest.raises(SrjtError, match=r"does not answer as the run does .* nothing was written"):
+        srjt.export(run, target, format="torchscript", samples=data.manifest.arrays)
+    assert target.read_bytes() == b"the good one"
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_networks_that_answer_nan_are_not_written(run: Trained, tmp_path: Path) -> None:
+    broken = exporting.on_cpu(run)
+    with torch.no_grad():
+        next(broken.networks.parameters()).fill_(float("nan"))
+    with pytest.raises(SrjtError, match="nothing was written"):
+        srjt.export(broken, tmp_path / "model.pt")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_frozen_batch_is_noticed(run: Trained, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = exporting._READERS["torchscript"]
+
+    def frozen(content: bytes) -> Any:
+        return lambda samples: tuple(np.resize(a, (2, *a.shape[1:])) for a in right(content)(samples))
+
+    monkeypatch.setitem(exporting._READERS, "torchscript", frozen)
+    with pytest.raises(ValueError, match=r"nothing was written|could not be broadcast"):
+        srjt.export(run, "never.pt", samples=data.manifest.arrays)
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 8, 3, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)
+
+
+def test_a_network_of_ones_own(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    settings |= {"network": Own, "epochs": 1, "out": tmp_path / "run"}
+    train(data.manifest, **settings)
+    run = srjt.load_run(tmp_path / "run", network=Own)
+    srjt.export(run, tmp_path / "own.pt", samples=data.manifest.arrays)
+    assert (tmp_path / "own.pt").exists()
+
+
+def test_ones_own_transform_is_refused(run: Trained, tmp_path: Path) -> None:
+    own = dataclasses.replace(run, preprocess=dataclasses.replace(run.preprocess, eval_transform=torch.relu))
+    with pytest.raises(SrjtError, match="eval_transform of one's own cannot be put into a file"):
+        srjt.export(own, tmp_path / "model.onnx")
+
+
+def test_features_and_a_method_with_its_own_probabilities(tmp_path: Path) -> None:
+    """Columns of different units are scaled inside the file; Garg's answer is a count of thresholds."""
+    random = np.random.default_rng(0)
+    y = random.integers(0, 3, 200)
+    units = np.array([[1, 10, 0.1, 1, 1], [0, 500, 0, 0, 9]], dtype=np.float32)
+    x = (random.normal(size=(200, 5)) + y[:, None]).astype(np.float32) * units[0] + units[1]
+    run = train(
+        srjt.data.from_arrays(x, y).manifest,
+        method="garg",
+        transition=noise.transition_matrix("quasi", num_classes=3, rho=0.01),
+        epochs=30,
+        learning_rate=0.01,
+        device="cpu",
+    )
+    written = srjt.export(run, tmp_path / "head.onnx")
+    assert written.input == "features float32 (N, 5)"
+    probabilities, grade, _ = answers(tmp_path / "head.onnx", x)
+    by_network, own = run.probabilities(x)
+    assert probabilities == pytest.approx(by_network[0], abs=1e-5)
+    assert grade.tolist() == own[0].tolist()
+    assert (grade == y).mean() > 0.8
+    with pytest.raises(SrjtError, match=r"takes samples of float32 \(N, 5\), not float32 \(200, 4\)"):
+        srjt.export(run, tmp_path / "head.onnx", samples=x[:, :4])
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "said"),
+    [
+        ("model.bin", None, "What model.bin should be is not clear from its name"),
+        ("model.onnx", "onx", "Unknown format 'onx': did you mean 'onnx'?"),
+    ],
+)
+def test_formats_that_are_not_known(name: str, format: Any, said: str, run: Trained, tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match=said.replace("?", r"\?")):
+        srjt.export(run, tmp_path / name, format=format)
+
+
+def test_a_missing_extra_names_its_line(
+    run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
+    with pytest.raises(SrjtError, match=r'Writing ONNX needs onnxscript, .*pip install "srjt\[onnx\]"'):
+        srjt.export(run, tmp_path / "model.onnx")
+
+
+@pytest.mark.slow
+def test_a_resnet_of_the_papers_size(tmp_path: Path) -> None:
+    from srjt.data.synthetic import generate
+
+    images = generate(images=4, patients=4, size=256)
+    run = train(
+        images, network="resnet18", pretrained=False, noise_rate=0.2, epochs=1, batch_size=4, device="cpu",
+        tune_cpu=False,
+    )  # fmt: skip
+    written = srjt.export(run, tmp_path / "model.onnx", samples=images.arrays)
+    assert written.input == "images uint8 (N, 256, 256, 3)"
+    assert answers(tmp_path / "model.onnx", images.arrays[:3])[0].sum(axis=1) == pytest.approx(1, abs=1e-5)

@@ -1,0 +1,207 @@
+"""Predictions averaged over views of an image: which ones, how, and where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor, nn
+
+import srjt
+from srjt import methods
+from srjt.data.images.augment import IMAGENET_MEAN, IMAGENET_STD
+from srjt.errors import SrjtError
+from srjt.inference.evaluate import evaluate
+from srjt.inference.predict import predict
+from srjt.training.engine.batches import Preprocess
+from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.trained import Trained
+
+SIZE, CROP, MARGIN = 32, 28, 4
+PLACES = [(2, 2), (0, 0), (0, 4), (4, 0), (4, 4)]
+
+
+class LeftColumn(nn.Module):
+    """Looks at the mean of the crop's left column alone: logits (0, weight · mean)."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = self.weight * x[:, 0, :, 0].mean(dim=-1)
+        return torch.stack([torch.zeros_like(seen), seen], dim=-1)
+
+
+class Everywhere(nn.Module):
+    """A mean over the whole crop, the same for its mirror image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        seen = x.mean(dim=(1, 2, 3))
+        return torch.stack([torch.zeros_like(seen), seen], dim=-1)
+
+
+class Thresholds(nn.Module):
+    """Ordinal logits that follow the brightness of the left column: one bright view among dark ones."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        bright = x[:, 0, :, 0].mean(dim=-1) > 0
+        above = torch.where(bright[:, None], torch.tensor([0.9, 0.6, 0.5]), torch.tensor([0.62, 0.45, 0.4]))
+        return torch.logit(above)
+
+
+@pytest.fixture(scope="module")
+def trained(data: Any) -> Trained:
+    return srjt.train(
+        data.manifest, split=data.split, noise_rate=0.2, network="tiny", image_size=SIZE, crop=CROP, epochs=1,
+        batch_size=16, learning_rate=1e-3, tune_cpu=False, device="cpu",
+    )  # fmt: skip
+
+
+def with_networks(trained: Trained, *networks: nn.Module, method: methods.Method | None = None) -> Trained:
+    method = method or methods.create("standard", num_classes=2)
+    grades = tuple(str(grade) for grade in range(method.num_classes))
+    return replace(trained, networks=StackedNetworks(networks), method=method, grades=grades)
+
+
+def sloping(down: int, right: int) -> npt.NDArray[np.uint8]:
+    """One image (1, 32, 32, 3) that grows brighter by so much per pixel."""
+    grey = down * np.arange(SIZE)[:, None] + right * np.arange(SIZE)[None, :]
+    return np.repeat(grey[None, :, :, None], 3, axis=3).astype(np.uint8)
+
+
+def upper(brightness: float, *, weight: float) -> float:
+    """What LeftColumn gives the upper grade where the mean of its column is this bright."""
+    seen = (brightness / 255 - IMAGENET_MEAN[0]) / IMAGENET_STD[0]
+    return float(1 / (1 + np.exp(-weight * seen)))
+
+
+@pytest.mark.parametrize(
+    ("views", "flip", "places", "ways"),
+    [
+        (1, True, PLACES[:1], 1),
+        (2, True, PLACES[:1], 2),
+        (10, True, PLACES, 2),
+        (1, False, PLACES[:1], 1),
+        (10, False, PLACES, 1),
+    ],
+)
+def test_the_average_is_the_one_by_hand(
+    trained: Trained, views: int, flip: bool, places: list[tuple[int, int]], ways: int
+) -> None:
+    run = with_networks(trained, LeftColumn(1.0), LeftColumn(-3.0))
+    run = replace(run, config=run.config.replace(flip=flip))
+    found, grades = run.probabilities(sloping(2, 5), views=views)
+    for k, weight in enumerate((1.0, -3.0)):
+        left_columns = [x + way * (CROP - 1) for y, x in places for way in range(ways)]
+        rows = [y + (CROP - 1) / 2 for y, x in places for way in range(ways)]
+        expected = [upper(2 * y + 5 * x, weight=weight) for y, x in zip(rows, left_columns, strict=True)]
+        assert found[k, 0, 1] == pytest.approx(np.mean(expected), abs=1e-5)
+        assert found[k, 0].sum() == pytest.approx(1.0, abs=1e-6)
+        assert grades[k, 0] == (np.mean(expected) > 0.5)
+
+
+def test_the_grade_is_that_of_the_average_and_not_that_of_most_views(trained: Trained) -> None:
+    """The centre says 0 with p = 0.55, its mirror image 1 with certainty."""
+
+    class Torn(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            sure = x[:, 0, 0, 0] > x[:, 0, 0, -1]
+            return torch.where(sure[:, None], torch.tensor([-9.0, 9.0]), torch.tensor([0.55, 0.45]).log())
+
+    run = with_networks(trained, Torn())
+    assert run.probabilities(sloping(0, 5))[1].tolist() == [[0]]
+    probabilities, grades = run.probabilities(sloping(0, 5), views=2)
+    assert probabilities[0, 0].tolist() == pytest.approx([0.275, 0.725], abs=1e-5)
+    assert grades.tolist() == [[1]]
+
+
+def test_an_ordinal_head_counts_thresholds_of_the_average_too(trained: Trained) -> None:
+    method = methods.create("garg", num_classes=4, transition=np.eye(4))
+    run = with_networks(trained, Thresholds(), method=method)
+    assert run.probabilities(sloping(0, 8))[1].tolist() == [[1]]  # the dark side: only 0.62 is above ½
+    probabilities, grades = run.probabilities(sloping(0, 8), views=2)
+    # Pr(grade > k) is 0.76, 0.525, 0.45: two thresholds are passed, though grade 3 is the likeliest
+    assert probabilities[0, 0].tolist() == pytest.approx([0.24, 0.235, 0.075, 0.45], abs=1e-5)
+    assert grades.tolist() == [[2]]
+    images = srjt.data.from_arrays(sloping(0, 8), ["0"], names=run.grades).manifest
+    assert predict(run, images, views=2)["grade"].tolist() == ["2"]
+
+
+def test_a_network_that_sees_no_sides_says_the_same_of_both(trained: Trained, data: Any) -> None:
+    run = with_networks(trained, Everywhere())
+    images = data.manifest.arrays
+    assert run.probabilities(images, views=2)[0] == pytest.approx(run.probabilities(images)[0], abs=1e-6)
+    mirrored = np.ascontiguousarray(images[:, :, ::-1])
+    ten = trained.probabilities(images, views=10)[0]
+    assert ten == pytest.approx(trained.probabilities(mirrored, views=10)[0], abs=1e-6)
+    assert not np.allclose(trained.probabilities(images)[0], trained.probabilities(mirrored)[0], atol=1e-4)
+
+
+def test_one_view_is_the_centre_bit_for_bit_and_what_training_judged(trained: Trained, data: Any) -> None:
+    images = data.manifest.arrays
+    default, one = trained.probabilities(images), trained.probabilities(images, views=1)
+    edge = MARGIN // 2
+    cut = np.ascontiguousarray(images[:, edge:-edge, edge:-edge])
+    for a, b, c in zip(default, one, trained.probabilities(cut), strict=True):
+        assert np.array_equal(a, b)
+        assert np.array_equal(a, c)
+
+
+def test_batches_of_any_size_average_alike(trained: Trained, data: Any) -> None:
+    images = data.manifest.arrays
+    whole = trained.probabilities(images, views=10)
+    small = replace(trained, config=trained.config.replace(eval_batch_size=64))
+    for a, b in zip(whole, small.probabilities(images, views=10), strict=True):
+        assert a == pytest.approx(b, abs=1e-6)
+
+
+def test_tables_and_judgements_say_how_many_views_they_are_of(trained: Trained, data: Any) -> None:
+    table = predict(trained, data.manifest, views=10)
+    assert table.attrs["views"] == 10
+    own = trained.probabilities(data.manifest.arrays, views=10)[0].mean(axis=0)
+    assert table[["p_0", "p_1", "p_2", "p_3"]].to_numpy() == pytest.approx(own)
+    found = evaluate(trained, data.manifest, views=10, resamples=20)
+    right = (own.argmax(axis=1) == data.manifest.true_labels).mean()
+    assert found.intervals["accuracy"].value == pytest.approx(right)
+    assert found.to_dict()["views"] == 10
+    assert evaluate(trained, data.manifest, resamples=20).to_dict()["views"] == 1
+    sided = replace(trained, config=trained.config.replace(flip=False))
+    assert predict(sided, data.manifest, views=10).attrs["views"] == 5
+
+
+@pytest.mark.parametrize("views", [0, 3, 5, -1])
+def test_other_numbers_of_views(trained: Trained, data: Any, views: int) -> None:
+    with pytest.raises(SrjtError, match=rf"views is 1 \(the centre crop\), 2 .* or 10 .*; got {views}\.$"):
+        predict(trained, data.manifest, views=views)
+
+
+def test_where_there_are_no_views(trained: Trained, data: Any) -> None:
+    sided = replace(trained, config=trained.config.replace(flip=False))
+    with pytest.raises(SrjtError, match=r"trained without mirror images \(flip=false\) are not shown any"):
+        evaluate(sided, data.manifest, views=2)
+    whole = replace(trained, config=trained.config.replace(crop=SIZE), preprocess=Preprocess(crop=SIZE))
+    with pytest.raises(SrjtError, match=r"The crop is the whole image.*: use 1 view or 2, not 10"):
+        whole.probabilities(data.manifest.arrays, views=10)
+    assert whole.probabilities(data.manifest.arrays, views=2)[0].shape == (2, len(data.manifest), 4)
+    own = Preprocess(crop=CROP, eval_transform=lambda images: images[:, :, :CROP, :CROP].float() / 255)
+    transformed = replace(trained, preprocess=own)
+    assert transformed.probabilities(data.manifest.arrays)[0].shape == (2, len(data.manifest), 4)
+    with pytest.raises(SrjtError, match=r"eval_transform of one's own shows one view .*: use 1, not 2\."):
+        transformed.probabilities(data.manifest.arrays, views=2)
+
+
+def test_features_have_no_views() -> None:
+    from srjt.data import from_arrays
+
+    rng = np.random.default_rng(0)
+    rows = from_arrays(rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)).manifest
+    run = srjt.train(
+        rows, method="standard", network="linear", epochs=1, batch_size=16, device="cpu", tune_cpu=False
+    )
+    with pytest.raises(SrjtError, match="trained on features, which have no views: use 1, not 10"):
+        predict(run, rows, views=10)

@@ -1,0 +1,307 @@
+"""The noise estimate: closed forms, recovery of what was put in, invariances, and honesty about ignorance."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from srjt import noise
+from srjt.errors import SrjtError
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.families import FORMS, family
+from srjt.noise.model import _Problem, design, fit_mixture, profile
+
+SHARES = np.array([0.4, 0.25, 0.2, 0.15])
+
+
+def graded(samples: int, *, blur: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """True grades, and the probabilities of an observer who sees the severity through noise of size ``blur``.
+
+    Severities are even within each grade; by Bayes' rule on a fine grid the observer knows all that can be known.
+    """
+    rng = np.random.default_rng(seed)
+    grade = rng.choice(4, size=samples, p=SHARES)
+    seen = grade + rng.random(samples) + blur * rng.normal(size=samples)
+    grid = (np.arange(400) + 0.5) / 100
+    weight = SHARES[grid.astype(int)] * np.exp(-0.5 * ((seen[:, None] - grid) / blur) ** 2)
+    p = weight.reshape(samples, 4, 100).sum(axis=2)
+    return grade, p / p.sum(axis=1, keepdims=True)
+
+
+def noisy(grade: np.ndarray, kind: str, rate: float, *, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    counts = np.bincount(grade, minlength=4)
+    rho = noise.rho_for_rate(kind, rate=rate, class_counts=counts)
+    matrix = noise.transition_matrix(kind, num_classes=4, rho=rho)
+    return noise.corrupt(grade, matrix, seed=seed), matrix
+
+
+@pytest.fixture(scope="module")
+def quasi() -> tuple[np.ndarray, np.ndarray]:
+    grade, p = graded(1200, blur=0.3)
+    return noisy(grade, "quasi", 0.3)[0], p
+
+
+def test_who_knows_the_true_grade_finds_the_empirical_confusion() -> None:
+    grade, _ = graded(3000, blur=0.3)
+    label, _ = noisy(grade, "quasi", 0.3)
+    found = estimate_noise(label, np.eye(4)[grade], bootstrap=0)
+    # Four kinds of rows cannot show where t falls off: that images are clear is all that speaks for the noise.
+    assert found.rate == pytest.approx((label != grade).mean(), abs=0.03)
+    np.testing.assert_allclose(found.prior, np.bincount(grade) / len(grade), atol=0.02)
+
+
+@pytest.mark.parametrize("kind", ["quasi", "truncated"])
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+def test_what_was_put_in_is_found(kind: str, rate: float) -> None:
+    grade, p = graded(3000, blur=0.3)
+    label, matrix = noisy(grade, kind, rate)
+    found = estimate_noise(label, p, bootstrap=0)
+    assert found.form == kind
+    assert found.rate == pytest.approx((label != grade).mean(), abs=0.05)
+    np.testing.assert_allclose(found.transition, matrix, atol=0.06)
+    assert found.identifiable, found.reason
+
+
+def test_the_networks_ignorance_is_not_taken_for_noise() -> None:
+    grade, p = graded(2000, blur=0.5)
+    assert (p.argmax(axis=1) != grade).mean() > 0.25
+    found = estimate_noise(grade, p, bootstrap=40)
+    assert found.rate < 0.05
+    assert found.rate_interval[0] < 0.01
+
+
+def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_badly_calibrated() -> None:
+    grade, p = graded(1500, blur=0.3)
+    label, matrix = noisy(grade, "quasi", 0.3)
+    rough = (p + 1e-4) ** 3
+    for said in (p @ matrix, rough / rough.sum(axis=1, keepdims=True)):
+        assert estimate_noise(label, said, bootstrap=0).rate == pytest.approx(0.3, abs=0.06)
+
+
+def test_labels_that_only_err_upwards_need_the_free_form() -> None:
+    grade, p = graded(2500, blur=0.15)
+    matrix = np.array([[0.6, 0.4, 0, 0], [0, 0.6, 0.4, 0], [0, 0, 0.6, 0.4], [0, 0, 0, 1.0]])
+    label = noise.corrupt(grade, matrix, seed=3)
+    found = estimate_noise(label, p, bootstrap=0)
+    assert found.form == "banded"
+    assert found.rate == pytest.approx((label != grade).mean(), abs=0.05)
+    assert found.transition[1, 2] > 10 * found.transition[1, 0]
+
+
+def test_neither_the_order_of_samples_nor_the_direction_of_the_grades_matters(quasi) -> None:
+    label, p = quasi
+    groups = np.arange(len(label)) // 4
+    found = estimate_noise(label, p, groups=groups, bootstrap=0)
+    order = np.random.default_rng(0).permutation(len(label))
+    shuffled = estimate_noise(label[order], p[order], groups=groups[order], bootstrap=0)
+    turned = estimate_noise(3 - label, p[:, ::-1], groups=groups, bootstrap=0)
+    np.testing.assert_allclose(shuffled.transition, found.transition, atol=1e-4)
+    np.testing.assert_allclose(turned.transition[::-1, ::-1], found.transition, atol=1e-3)
+    np.testing.assert_allclose(turned.prior[::-1], found.prior, atol=1e-3)
+
+
+def test_intervals_hold_the_estimate_and_widen_when_patients_are_resampled_as_a_whole(quasi) -> None:
+    label, p = quasi
+    alone = estimate_noise(label, p, bootstrap=40)
+    low, high = alone.rate_interval
+    assert low <= alone.rate <= high
+    assert high - low < 0.2
+    # Six copies of each sample, told to be one patient, hold no more information than one.
+    copies = np.repeat(np.arange(250), 6)
+    together = estimate_noise(label[copies], p[copies], groups=copies, bootstrap=40)
+    apart = estimate_noise(label[copies], p[copies], bootstrap=40)
+    assert np.diff(together.rate_interval) > 1.3 * np.diff(apart.rate_interval)
+    assert (alone.transition_interval[0] <= alone.transition_interval[1]).all()
+
+
+def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> None:
+    label, p = quasi
+    guess = np.random.default_rng(0).dirichlet(np.ones(4), size=len(label))
+    blind = estimate_noise(label, guess, bootstrap=0)
+    assert not blind.identifiable
+    assert "say nothing" in blind.reason
+    kept = label != 3
+    rare = estimate_noise(np.r_[label[kept], 3], _without_the_worst(p, kept), bootstrap=0)
+    assert not rare.identifiable
+    assert "grade 3" in rare.reason
+
+
+def test_noise_that_may_as_well_be_unclear_images_is_not_called_settled(quasi) -> None:
+    """Networks that have hardly learnt anything say a little of the labels, and the fit calls the rest ambiguity."""
+    label, _ = quasi
+    rng = np.random.default_rng(0)
+    hint = 0.5 * label[:, None] + rng.normal(
+        size=(len(label), 1)
+    )  # of the label itself: no noise is to be seen
+    vague = np.exp(-0.3 * (hint - np.arange(4)) ** 2)
+    found = estimate_noise(label, vague / vague.sum(axis=1, keepdims=True), bootstrap=20)
+    assert found.rate_interval[1] - found.rate_interval[0] > 0.3
+    assert not found.identifiable
+    # The interval needs resampling; that the images are unclear is seen without.
+    assert not estimate_noise(label, vague / vague.sum(axis=1, keepdims=True), bootstrap=0).identifiable
+
+
+def test_a_grade_that_no_image_shows_is_named() -> None:
+    """Its wrong labels look like unclear images: nothing in the data says otherwise, so at least it is said."""
+    grade, p = graded(1500, blur=0.3)
+    assert estimate_noise(noisy(grade, "quasi", 0.2)[0], p, bootstrap=0).caution == ""
+    matrix = np.eye(4)
+    matrix[2] = [0.1, 0.2, 0.5, 0.2]  # only grade 2 is mistaken, and the network has learnt just that
+    label = np.array([np.random.default_rng(i).choice(4, p=matrix[g]) for i, g in enumerate(grade)])
+    found = estimate_noise(label, p @ matrix, bootstrap=0)
+    assert found.rate < np.mean(label != grade) - 0.03
+    assert "no image shows grade 2 clearly" in found.caution
+    assert f"mind: {found.caution}" in str(found)
+
+
+def test_the_free_form_needs_patients_to_be_tested_on() -> None:
+    grade, p = graded(200, blur=0.4)
+    label = noisy(grade, "quasi", 0.2)[0]
+    found = estimate_noise(label, p, groups=["one"] * len(label), bootstrap=0)
+    assert found.form != "banded"
+
+
+def test_what_cannot_be_told_from_unclear_images_is_said_to_be_so() -> None:
+    grade, p = graded(1500, blur=1.5)
+    found = estimate_noise(noisy(grade, "truncated", 0.2)[0], p, bootstrap=0)
+    assert not found.identifiable
+    assert "unclear images" in found.reason
+
+
+def test_intervals_hold_the_truth_also_where_the_form_is_open() -> None:
+    held, open_forms = [], 0
+    for seed in range(8):
+        grade, p = graded(300, blur=0.4, seed=seed)
+        label, _ = noisy(grade, ("quasi", "truncated")[seed % 2], 0.2, seed=seed)
+        found = estimate_noise(label, p, bootstrap=100)
+        low, high = found.rate_interval
+        held.append(low <= (label != grade).mean() <= high)
+        if found.form_weight < 0.95:
+            open_forms += 1
+            assert "the interval allows for the other form" in str(found)
+        else:
+            assert f", {found.form} noise" in str(found)
+    assert sum(held) >= 7
+    assert open_forms >= 1
+
+
+def test_the_parts_of_an_estimate_agree(quasi) -> None:
+    found = estimate_noise(*quasi, bootstrap=0)
+    np.testing.assert_allclose(found.transition.sum(axis=1), 1.0)
+    assert found.prior.sum() == pytest.approx(1.0)
+    assert found.rate == pytest.approx(found.prior @ (1 - np.diag(found.transition)))
+    assert found.rate_interval == pytest.approx((found.rate, found.rate))
+    assert 0.5 <= found.form_weight <= 1.0
+
+
+def test_more_samples_settle_the_form_and_narrow_the_interval() -> None:
+    few, many = (
+        estimate_noise(noisy(grade, "quasi", 0.3)[0], p, bootstrap=60)
+        for grade, p in (graded(200, blur=0.4), graded(3000, blur=0.4))
+    )
+    assert np.diff(many.rate_interval) < 0.6 * np.diff(few.rate_interval)
+    assert many.form_weight > 0.99
+
+
+def test_of_two_grades_there_is_one_form() -> None:
+    rng = np.random.default_rng(0)
+    grade = rng.integers(0, 2, 1500)
+    seen = grade + 0.3 * rng.normal(size=1500)
+    p = 1 / (1 + np.exp(-(2 * seen - 1) / (2 * 0.3**2)))
+    label = np.where(rng.random(1500) < 0.2, 1 - grade, grade)
+    found = estimate_noise(label, np.stack([1 - p, p], axis=1), bootstrap=0)
+    assert found.rate == pytest.approx((label != grade).mean(), abs=0.03)
+    assert found.form_weight == pytest.approx(1.0)
+
+
+def _without_the_worst(p: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    rest = np.vstack([p[kept] * [1, 1, 1, 1e-9] + [0, 0, 1e-9, 0], [0, 0, 0, 1]])
+    return rest / rest.sum(axis=1, keepdims=True)
+
+
+def test_the_posterior_is_bayes_rule() -> None:
+    found = _estimate(prior=[0.5, 0.5], transition=[[0.8, 0.2], [0.4, 0.6]])
+    np.testing.assert_allclose(found.posterior(), [[2 / 3, 1 / 3], [1 / 4, 3 / 4]])
+    never = _estimate(prior=[1.0, 0.0], transition=[[1.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_allclose(never.posterior(), np.eye(2))
+
+
+def test_an_estimate_survives_json_and_prints(quasi) -> None:
+    found = estimate_noise(*quasi, bootstrap=5)
+    again = NoiseEstimate.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again.to_dict() == found.to_dict()
+    assert isinstance(again.rate_interval, tuple)
+    assert f"{found.rate:.3f}" in str(found)
+    assert "not to be relied on: too few" in str(_estimate(identifiable=False, reason="too few"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "probabilities", "sentence"),
+    [
+        ([0, 1], [[0.5, 0.5]], "same N"),
+        ([0, 2], [[0.5, 0.5], [0.5, 0.5]], "0 … 1"),
+        ([0.0, 1.0], [[0.5, 0.5], [0.5, 0.5]], "whole grades"),
+        ([0, 1], [[3.0, -1.0], [0.5, 0.5]], "softmax"),
+        ([0, 1], [[np.nan, 1.0], [0.5, 0.5]], "softmax"),
+    ],
+)
+def test_bad_input_gets_one_sentence(labels, probabilities, sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        estimate_noise(np.array(labels), np.array(probabilities))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_family_at_a_level_holds_the_members_of_that_level(form) -> None:
+    kin = family(form, num_classes=4)
+    theta = np.random.default_rng(0).normal(size=len(kin.mean))
+    held = kin.at(theta[0])
+    assert held.form == form
+    np.testing.assert_allclose(held.matrix(theta[1:]), kin.matrix(theta), atol=1e-12)
+    np.testing.assert_allclose(held.jacobian(theta[1:]), kin.jacobian(theta)[1:], atol=1e-12)
+
+
+def test_a_profile_peaks_at_the_best_fit_and_rises_in_rate(quasi) -> None:
+    label, p = quasi
+    parts = design(p)
+    for form in FORMS:
+        best = fit_mixture(label, parts, form=form)
+        fits = profile(label, parts, best)
+        assert all(np.diff([fit.rate for fit in fits]) >= 0)
+        peak = max(fits, key=lambda fit: fit.objective)
+        assert peak.rate == pytest.approx(best.rate, abs=0.03)
+        assert peak.objective == pytest.approx(best.objective, abs=1.0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradients_are_those_of_the_objective_and_rows_are_distributions(form) -> None:
+    rng = np.random.default_rng(0)
+    kin = family(form, num_classes=4)
+    parts = design(rng.dirichlet(np.ones(4), 50))
+    weights = rng.integers(0, 3, 50).astype(float)
+    problem = _Problem(rng.integers(0, 4, 50), parts, weights, kin)
+    theta = rng.normal(size=parts.shape[2] + len(kin.mean))
+    step = 1e-5 * np.eye(len(theta))
+    numeric = [(problem.value(theta + h) - problem.value(theta - h)) / 2e-5 for h in step]
+    np.testing.assert_allclose(problem.expand(theta)[1], numeric, atol=1e-6)
+    noise.check_matrix(kin.matrix(theta[parts.shape[2] :]))
+
+
+def _estimate(**changes: object) -> NoiseEstimate:
+    values: dict[str, object] = {
+        "rate": 0.3,
+        "rate_interval": (0.2, 0.4),
+        "transition": np.eye(2),
+        "transition_interval": np.stack([np.eye(2)] * 2),
+        "prior": np.array([0.5, 0.5]),
+        "prior_interval": np.full((2, 2), 0.5),
+        "form": "quasi",
+        "held_out": {"quasi": -1.0},
+        "temperature": 1.0,
+        "samples": 10,
+        "identifiable": True,
+        "reason": "",
+    }
+    arrays = {name: np.asarray(value) for name, value in changes.items() if isinstance(value, list)}
+    return NoiseEstimate(**{**values, **changes, **arrays})  # type: ignore[arg-type]

@@ -1,0 +1,119 @@
+"""Label quality: a posterior by Bayes' rule, in [0, 1], that ranks wrong labels first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from srjt import noise
+from srjt.errors import SrjtError
+from srjt.noise.estimate import estimate_noise
+from srjt.noise.label_quality import label_quality, true_grade_posterior
+
+GRADES = 4
+
+
+def observed(samples: int = 1500, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """True grades, noisy labels, probabilities of an unsure observer, and the matrix."""
+    rng = np.random.default_rng(seed)
+    true = rng.choice(GRADES, size=samples, p=[0.4, 0.3, 0.2, 0.1])
+    seen = true + rng.normal(scale=0.5, size=samples)
+    p = np.array([0.4, 0.3, 0.2, 0.1]) * np.exp(-2 * (seen[:, None] - np.arange(GRADES)) ** 2)
+    p /= p.sum(axis=1, keepdims=True)
+    matrix = noise.transition_matrix("quasi", num_classes=GRADES, rho=0.15)
+    return true, noise.corrupt(true, matrix, seed=seed), p, matrix
+
+
+def test_with_calibrated_probabilities_and_the_matrix_it_is_bayes_rule() -> None:
+    _, labels, p, matrix = observed(4000)
+    joint = p * matrix.T[labels]
+    exact = joint / joint.sum(axis=1, keepdims=True)
+    found = true_grade_posterior(labels, p, transition=matrix)
+    assert np.abs(found - exact).mean() < 0.02
+    np.testing.assert_allclose(found.sum(axis=1), 1.0)
+    quality = label_quality(labels, p, transition=matrix)
+    np.testing.assert_array_equal(quality, found[np.arange(len(labels)), labels])
+
+
+def test_it_means_what_it_says_and_ranks_wrong_labels_first() -> None:
+    true, labels, p, _ = observed(2500)
+    quality = label_quality(labels, p)
+    right = labels == true
+    assert quality.mean() == pytest.approx(right.mean(), abs=0.05)
+    for low, high in ((0.0, 0.2), (0.4, 0.7), (0.9, 1.0)):
+        among = (quality >= low) & (quality <= high)
+        assert quality[among].mean() == pytest.approx(right[among].mean(), abs=0.1)
+    worst = np.argsort(quality)[: (~right).sum()]
+    plain = np.argsort(p[np.arange(len(labels)), labels])[: (~right).sum()]
+    assert (~right)[worst].mean() >= (~right)[plain].mean() - 0.02
+    assert (true_grade_posterior(labels, p).argmax(axis=1) == true).mean() > right.mean()
+
+
+def test_a_known_matrix_and_an_estimated_one_agree() -> None:
+    _, labels, p, _ = observed()
+    found = estimate_noise(labels, p, bootstrap=0)
+    given_it = label_quality(labels, p, transition=found.transition)
+    np.testing.assert_allclose(given_it, label_quality(labels, p), atol=0.02)
+
+
+def test_without_noise_every_label_is_right_and_the_farther_off_the_worse() -> None:
+    _, labels, p, matrix = observed()
+    np.testing.assert_allclose(label_quality(labels, p, transition=np.eye(GRADES)), 1.0)
+    sure = int(np.abs(p[:, 0] - 0.9).argmin())
+    others = np.delete(np.arange(len(labels)), sure)
+    worth = [
+        label_quality(np.r_[labels[others], label], p[np.r_[others, sure]], transition=matrix)[-1]
+        for label in range(GRADES)
+    ]
+    assert all(np.diff(worth) < 0)
+
+
+def test_more_probability_on_the_label_is_never_worse() -> None:
+    _, labels, p, matrix = observed()
+    quality = label_quality(labels, p, transition=matrix)
+    same = labels == 1
+    between = same & (p[:, 1] + p[:, 2] > 0.999)  # only grades 1 and 2 are at stake
+    order = np.argsort(p[between, 1])
+    assert (np.diff(quality[between][order]) > -1e-3).all()
+
+
+def test_a_prior_moves_the_posterior_towards_it() -> None:
+    _, labels, p, matrix = observed()
+    usual = true_grade_posterior(labels, p, transition=matrix)
+    severe = true_grade_posterior(labels, p, transition=matrix, prior=[0.1, 0.2, 0.3, 0.4])
+    assert severe[:, 3].mean() > usual[:, 3].mean() + 0.05
+    with pytest.raises(SrjtError, match="share for each of the 4"):
+        true_grade_posterior(labels, p, transition=matrix, prior=[1.0, 0.0])
+
+
+def test_reversing_the_grades_reverses_the_answer() -> None:
+    _, labels, p, matrix = observed(400)
+    found = true_grade_posterior(labels, p, transition=matrix)
+    turned = true_grade_posterior(3 - labels, p[:, ::-1], transition=matrix[::-1, ::-1])
+    np.testing.assert_allclose(turned[:, ::-1], found, atol=1e-3)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 30), st.integers(2, 6), st.booleans())
+def test_quality_lies_between_0_and_1_for_anything(
+    seed: int, samples: int, grades: int, certain: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    p = rng.dirichlet(np.full(grades, 0.3), size=samples)
+    if certain:
+        p = np.eye(grades)[p.argmax(axis=1)]
+    labels = rng.integers(0, grades, samples)
+    kind = noise.transition_matrix("truncated", num_classes=grades, rho=0.2)
+    for transition in (None, kind, np.eye(grades)):
+        quality = label_quality(labels, p, transition=transition)
+        assert ((quality >= 0) & (quality <= 1 + 1e-12)).all()
+
+
+def test_a_matrix_that_does_not_fit_is_refused() -> None:
+    _, labels, p, matrix = observed(50)
+    with pytest.raises(SrjtError, match="3 grades"):
+        label_quality(labels, p, transition=np.eye(3))
+    with pytest.raises(SrjtError, match="whole grades"):
+        label_quality(labels - 1, p, transition=matrix)

@@ -1,0 +1,152 @@
+"""A made-up study with the shape of a real one: curves that rise, noise that hurts, runs that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from srjt import noise as ordinal_noise
+from srjt.studies.paper import DISPLAY_NAMES
+from srjt.studies.results import StudyResults
+
+CELL = ["key", "method", "variant", "noise", "fold", "seed"]
+
+
+def make_study(
+    folder: Path,
+    *,
+    methods: Sequence[str] = tuple(DISPLAY_NAMES),
+    noises: Sequence[str] = ("quasi:0.2", "quasi:0.4", "truncated:0.4"),
+    folds: int = 3,
+    epochs: int = 12,
+    grades: Sequence[str] = ("Mayo 0", "Mayo 1", "Mayo 2", "Mayo 3"),
+    statuses: dict[str, str] | None = None,
+    **facts: Any,
+) -> StudyResults:
+    """methods: with their variants, as on the command line. statuses: key → status of runs that are not done; keys
+    are "method noise fold"."""
+    rng = np.random.default_rng(0)
+    counts = np.array([3060, 1800, 740, 400, 210, 90, 50][: len(grades)])
+    metrics, scores, runs, noise_rows, confusions = [], [], [], [], {}
+    for noise in noises:
+        kind, _, rate_text = noise.partition(":")
+        rate = 0.3 if kind == "none" else float(rate_text)
+        matrix = None
+        if kind != "none":
+            rho = ordinal_noise.rho_for_rate(kind, rate=rate, class_counts=counts)
+            matrix = ordinal_noise.transition_matrix(kind, num_classes=len(grades), rho=rho)
+        for fold in range(folds):
+            noise_rows.append(
+                {
+                    "noise": noise,
+                    "kind": kind,
+                    "fold": fold,
+                    "seed": 0,
+                    "rho": np.nan if matrix is None else rho,
+                    "nominal_rate": np.nan if matrix is None else rate,
+                    "told_rate": rate,
+                    "realised_rate": np.nan if matrix is None else rate + rng.normal(0, 0.004),
+                    "condition_number": np.nan if matrix is None else np.linalg.cond(matrix),
+                    "matrix": None if matrix is None else matrix.tolist(),
+                }
+            )
+            for place, given in enumerate(methods):
+                key = f"{given} {noise} {fold}"
+                method, _, variant = given.partition(":")
+                cell = dict(zip(CELL, (key, method, variant, noise, fold, 0), strict=True))
+                status = (statuses or {}).get(key, "done")
+                error = (
+                    "Traceback (most recent call last):\n  RuntimeError: <b>boom</b>"
+                    if status == "failed"
+                    else ""
+                )
+                runs.append(
+                    {
+                        **cell,
+                        "status": status,
+                        "seconds": 61.5 if status == "done" else np.nan,
+                        "error": error,
+                    }
+                )
+                reached = {"done": epochs, "running": epochs // 2}.get(status, 0)
+                ours, joint = method.endswith("+ours"), place >= 8 or method.startswith(("co", "jocor"))
+                top = (
+                    0.80
+                    - rate * (0.35 - 0.1 * joint - 0.1 * ours)
+                    - 0.005 * (place % 5)
+                    + rng.normal(0, 0.01)
+                )
+                for network in ("1", "2") if joint else ("1",):
+                    for epoch in range(1, reached + 1):
+                        accuracy = top - 0.25 * np.exp(-epoch / 3) + rng.normal(0, 0.004)
+                        kept = (
+                            min(1, (1 - rate) + 0.9 * rate * (1 - np.exp(-epoch / 4))) if joint else 1 - rate
+                        )
+                        at = {**cell, "epoch": epoch, "network": network}
+                        row = [
+                            ("test", "accuracy", accuracy),
+                            ("test", "mae", 1.25 * (1 - accuracy)),
+                            ("test", "macro_f1", accuracy - 0.08),
+                            ("test", "qwk", accuracy + 0.05),
+                            ("validation", "accuracy", accuracy * (1 - rate)),
+                            ("train", "loss", 1.2 - accuracy),
+                            ("train", "label_precision", kept - 0.01 * (not ours) + rng.normal(0, 0.003)),
+                            ("train", "label_recall", 0.93 if joint else 1.0),
+                        ]
+                        for c in range(len(grades)):
+                            row.append(
+                                (
+                                    "train",
+                                    f"label_recall[{c}]",
+                                    0.97 - 0.08 * c + 0.02 * ours if joint else 1.0,
+                                )
+                            )
+                        metrics += [{**at, "split": s, "metric": m, "value": float(v)} for s, m, v in row]
+                if status != "done":
+                    continue
+                p = np.clip(top, 0.05, 0.95)
+                confusions[key] = np.array(
+                    [
+                        [n * p if i == j else n * (1 - p) / (len(grades) - 1) for j in range(len(grades))]
+                        for i, n in enumerate(counts // 5)
+                    ]
+                ).round().astype(np.int64)  # fmt: skip
+    metric_table = pd.DataFrame(metrics, columns=[*CELL, "epoch", "split", "network", "metric", "value"])
+    done = {run["key"] for run in runs if run["status"] == "done"}
+    recent = metric_table[metric_table["key"].isin(done) & (metric_table["epoch"] > epochs - 10)]
+    scores = recent.groupby([*CELL, "split", "metric"], sort=False)["value"].mean().reset_index()
+    return StudyResults(
+        folder=folder,
+        facts={
+            "name": "colitis",
+            "source": "labels.csv",
+            "grades": list(grades),
+            "class_counts": counts.tolist(),
+            "patients": 564,
+            "folds": folds,
+            "seeds": [0],
+            "methods": [method.partition(":")[0] for method in methods],
+            "noises": list(noises),
+            "config": {"network": "tiny", "epochs": epochs, "batch_size": 64, "learning_rate": 1e-4},
+            "preset": None,
+            "versions": {"srjt": "0.1.0", "torch": "2.13.0", "python": "3.11.2"},
+            "command": "srjt study labels.csv --methods all --folds 3 --out study",
+            "splits_hash": "5f2c9e0a11d4",
+            **facts,
+        },
+        runs=pd.DataFrame(runs, columns=[*CELL, "status", "seconds", "error"]),
+        metrics=metric_table,
+        scores=scores,
+        confusions=confusions,
+        noise=pd.DataFrame(noise_rows),
+    )
+
+
+@pytest.fixture(scope="session")
+def study() -> Callable[..., StudyResults]:
+    return lambda **chosen: make_study(Path("study"), **chosen)

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from PIL import Image
+
+from srjt.errors import SrjtError
+from srjt.reports.figures import study_figures as figures
+from srjt.reports.figures.canvas import GREY, Drawing, inline_svg, plain, save
+from srjt.reports.figures.curves import Curve, chart, plot_curves, spread_apart
+from srjt.reports.figures.styles import styles
+from srjt.studies.paper import DISPLAY_NAMES
+
+FEW = {"methods": ("standard", "co-teaching", "co-teaching+ours"), "folds": 2, "epochs": 4}
+
+
+def texts(drawing: Drawing) -> list[str]:
+    return [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
+
+
+def with_values(study, values: dict[tuple[str, int], float], *, metric: str = "accuracy"):
+    """The study with one constant value per (method, fold) on the test side."""
+    m = study.metrics
+    chosen = (m["split"] == "test") & (m["metric"] == metric)
+    for (method, fold), value in values.items():
+        m.loc[chosen & (m["method"] == method) & (m["fold"] == fold), "value"] = value
+    return study
+
+
+def curve_of(drawing: Drawing, epochs: int) -> list[np.ndarray]:
+    """The curves, without their leaders."""
+    lines = drawing.figure.axes[0].get_lines()
+    return [line.get_ydata() for line in lines if len(line.get_xdata()) == epochs]
+
+
+@given(
+    st.lists(st.floats(-1, 2, allow_subnormal=False), min_size=1, max_size=14),
+    st.floats(0.01, 0.2),
+)
+def test_labels_keep_their_distance_their_order_and_their_place(wanted: list[float], gap: float) -> None:
+    placed = spread_apart(wanted, gap=gap, low=0.0, high=1.0)
+    assert placed.min() >= -1e-9
+    assert placed.max() <= 1 + 1e-9
+    possible = min(gap, 1 / max(len(wanted) - 1, 1))
+    assert (np.diff(np.sort(placed)) >= possible - 1e-9).all()
+    order = np.argsort(wanted, kind="stable")
+    assert (np.diff(placed[order]) >= -1e-9).all()
+
+
+def test_labels_move_only_as_far_as_they_must() -> None:
+    np.testing.assert_allclose(spread_apart([0.5, 0.5], gap=0.2, low=0, high=1), [0.4, 0.6])
+    np.testing.assert_allclose(spread_apart([0.9, 0.1], gap=0.2, low=0, high=1), [0.9, 0.1])
+    np.testing.assert_allclose(spread_apart([0.0, 0.0, 0.9], gap=0.1, low=0, high=1), [0.0, 0.1, 0.9])
+
+
+def test_among_fourteen_ours_and_hosts_stand_out_in_pairs() -> None:
+    chosen = styles(list(DISPLAY_NAMES))
+    for host in ("co-teaching", "jocor", "codis"):
+        ours = chosen[f"{host}+ours"]
+        assert ours.colour == chosen[host].colour
+        assert ours.dashes == "-"
+        assert chosen[host].dashes != "-"
+        assert ours.prominent
+        assert chosen[host].prominent
+    assert {look.colour for look in chosen.values() if not look.prominent} == {GREY}
+    assert sum(not look.prominent for look in chosen.values()) == 8
+
+
+@pytest.mark.parametrize(
+    "methods", [list(DISPLAY_NAMES), ["standard", "mixup", "mine"], ["a", "a+ours", "b", "c"]]
+)
+def test_coloured_lines_differ_without_their_colour(methods: list[str]) -> None:
+    coloured = [look for look in styles(methods).values() if look.prominent]
+    assert len({(look.dashes, look.marker, look.filled) for look in coloured}) == len(coloured)
+    assert all(look.prominent for look in styles(methods).values()) == (len(methods) <= 6)
+
+
+def test_curves_are_the_mean_over_folds_with_the_population_std_as_band(study) -> None:
+    values = {("standard", 0): 0.6, ("standard", 1): 0.8}
+    drawing = figures.score_curves(with_values(study(**FEW), values), "quasi:0.2", metric="accuracy")
+    assert drawing is not None
+    assert any(np.allclose(curve, 0.7) for curve in curve_of(drawing, 4))
+    bands = [band.get_paths()[0].vertices[:, 1] for band in drawing.figure.axes[0].collections]
+    assert any(np.isclose(band.min(), 0.6) and np.isclose(band.max(), 0.8) for band in bands)
+
+
+def test_an_ensemble_takes_no_part_in_the_mean_of_the_networks(study) -> None:
+    one = study(**{**FEW, "methods": ("standard",), "folds": 1})
+    extra = one.metrics.assign(network="ensemble", value=99.0)
+    one = type(one)(**{**vars(one), "metrics": pd.concat([one.metrics, extra])})
+    drawing = figures.score_curves(one, "quasi:0.2", metric="accuracy")
+    assert max(curve.max() for curve in curve_of(drawing, 4)) < 1
+
+
+def test_unfinished_runs_are_left_out_and_named(study) -> None:
+    half = study(**FEW, statuses={"standard quasi:0.2 1": "running", "co-teaching quasi:0.2 0": "failed"})
+    half = with_values(half, {("standard", 0): 0.6, ("standard", 1): 0.0})
+    drawing = figures.score_curves(half, "quasi:0.2", metric="accuracy")
+    assert any(np.allclose(curve, 0.6) for curve in curve_of(drawing, 4))
+    assert "Standard, 1 of 2 runs" in drawing.caption
+    assert "Co-teaching, 1 of 2 runs" in drawing.caption
+
+
+def test_a_method_that_has_only_begun_is_shown_as_far_as_it_has_come(study) -> None:
+    begun = study(**{**FEW, "folds": 1}, statuses={"standard quasi:0.2 0": "running"})
+    drawing = figures.score_curves(begun, "quasi:0.2", metric="accuracy")
+    assert len(curve_of(drawing, 2)) == 1
+    assert "Standard, unfinished" in drawing.caption
+
+
+def test_every_line_is_named_at_its_end(study) -> None:
+    drawing = figures.score_curves(study(folds=1, epochs=3, noises=("quasi:0.2",)), "quasi:0.2", metric="mae")
+    assert set(texts(drawing)) == set(DISPLAY_NAMES.values())
+    at = sorted(text.get_position()[1] for text in drawing.figure.axes[0].texts)
+    height = drawing.figure.get_figheight() * drawing.figure.axes[0].get_position().height
+    assert min(np.diff(at)) * height >= 0.15  # inches
+
+
+def test_label_precision_shows_the_methods_that_select_and_what_no_selection_gives(study) -> None:
+    drawing = figures.precision_curves(study(**FEW), "quasi:0.4")
+    assert {"Co-teaching", "Co-teaching + Ours"} < set(texts(drawing))
+    assert "Standard" not in texts(drawing)
+    assert "1 − ε = 0.60: no selection" in texts(drawing)
+    levels = [line.get_ydata()[0] for line in drawing.figure.axes[0].get_lines()]
+    assert any(np.isclose(level, 0.6) for level in levels)
+
+
+def test_selection_recall_is_per_grade_over_the_last_ten_epochs(study) -> None:
+    made = study(**{**FEW, "epochs": 12})
+    m = made.metrics
+    early = (m["metric"] == "label_recall[2]") & (m["epoch"] <= 2)
+    m.loc[early, "value"] = -5.0  # must not matter
+    drawing = figures.selection_recall(made, "quasi:0.2")
+    np.testing.assert_allclose(curve_of(drawing, 4)[0], [0.97, 0.89, 0.81, 0.73])
+    assert [t.get_text() for t in drawing.figure.axes[0].get_xticklabels()] == made.facts["grades"]
+
+
+def test_confusions_are_summed_over_folds_and_shown_as_shares_and_counts(study) -> None:
+    made = study(**{**FEW, "grades": ("a", "b"), "methods": ("standard",)})
+    for key in made.confusions:
+        made.confusions[key] = np.array([[3, 1], [0, 0]])
+    drawing = figures.confusion_matrices(made, "quasi:0.2")
+    assert texts(drawing) == ["75%\n6", "25%\n2", "0", "0"]  # a grade without samples is no division by zero
+
+
+def test_error_against_rate_needs_two_rates_of_a_kind(study) -> None:
+    (drawing,) = figures.mae_against_rate(study(**FEW))  # quasi twice, truncated once
+    assert "Quasi" in drawing.caption
+    assert set(texts(drawing)) == {"Standard", "Co-teaching", "Co-teaching + Ours"}
+    assert [t.get_text() for t in drawing.figure.axes[0].get_xticklabels()] == ["0.2", "0.4"]
+
+
+def test_the_injected_matrix_is_the_nominal_one(study) -> None:
+    made = study(**FEW)
+    matrix = np.array(made.noise["matrix"].iloc[0])
+    assert texts(figures.injected_matrix(made, "quasi:0.2"))[:2] == [f"{p:.3f}" for p in matrix[0, :2]]
+    assert figures.injected_matrix(study(**{**FEW, "noises": ("none",)}), "none") is None
+
+
+def test_a_study_without_a_single_result_has_no_figures_but_the_noise(study) -> None:
+    small = {**FEW, "folds": 1, "methods": ("standard",), "noises": ("quasi:0.2",)}
+    empty = study(**small, statuses={"standard quasi:0.2 0": "left"})
+    assert [drawing.name for drawing in figures.study_figures(empty)] == ["noise-quasi-0.2"]
+
+
+HOSTILE = ("$x^{$", "<script>alert(1)</script>", "グレード \u202e\x00\x07", "z" * 200)
+
+
+def test_any_name_can_be_drawn_and_stays_text(study, tmp_path: Path) -> None:
+    made = study(**{**FEW, "grades": HOSTILE})
+    for drawing in (
+        figures.confusion_matrices(made, "quasi:0.2"),
+        figures.selection_recall(made, "quasi:0.2"),
+    ):
+        svg, _ = save(drawing, tmp_path)
+        words = [e.text for e in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
+        assert "$x^{$" in words
+        assert any(
+            word and word.startswith("<script>") for word in words
+        )  # parsed as text, not as an element
+        assert "<script" not in inline_svg(drawing)
+
+
+def test_plain_text_is_printable_and_short() -> None:
+    assert plain("a\x00\u202eb") == "a\ufffd\ufffdb"
+    assert plain("x" * 50) == "x" * 39 + "…"
+
+
+def test_figures_of_one_page_share_no_id_and_take_its_colours(study) -> None:
+    made = study(**FEW)
+    both = inline_svg(figures.score_curves(made, "quasi:0.2", metric="accuracy"))
+    both += inline_svg(figures.score_curves(made, "quasi:0.4", metric="accuracy"))
+    ids = re.findall(r'\bid="([^"]+)"', both)
+    assert len(set(ids)) == len(ids) > 0
+    assert set(re.findall(r'(?:url\(|href=")#([\w-]+)', both)) <= set(ids)
+    assert "var(--blue, #0072b2)" in both
+    assert "<style" not in both  # its rules would hold for the whole page
+    assert "#ffffff" not in both  # no white card on a dark page
+
+
+def test_the_same_figure_gives_the_same_bytes(study) -> None:
+    first, second = (figures.precision_curves(study(**FEW), "quasi:0.2") for _ in range(2))
+    assert inline_svg(first) == inline_svg(second)
+
+
+def test_files_are_svg_and_png_on_white(study, tmp_path: Path) -> None:
+    svg, png = save(figures.injected_matrix(study(**FEW), "quasi:0.2"), tmp_path / "new" / "folder")
+    assert (svg.name, png.name) == ("noise-quasi-0.2.svg", "noise-quasi-0.2.png")
+    assert to_hex(np.asarray(Image.open(png).convert("RGB"))[0, 0] / 255) == "#ffffff"
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(study, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SrjtError, match=r"cannot be written to .*file"):
+        save(figures.injected_matrix(study(**FEW), "quasi:0.2"), tmp_path / "file")
+
+
+def test_a_chart_without_numbers_is_drawn_all_the_same() -> None:
+    nothing = Curve(name="lost", x=np.array([1.0, 2.0]), y=np.array([np.nan, np.nan]))
+    assert chart([nothing], xlabel="epoch", title="Test accuracy").axes
+
+
+def metrics_of_a_run(*, selecting: bool) -> pd.DataFrame:
+    rows = []
+    for epoch in (1, 2, 3):
+        for split in ("test", "validation"):
+            rows += [(epoch, split, "1", "accuracy", 0.5), (epoch, split, "1", "mae", 0.6)]
+        rows.append((epoch, "train", "1", "label_precision", 0.8))
+        rows += [(epoch, "train", "1", name, 0.9 if selecting else 1.0)
+                 for name in ("label_recall", "label_recall[0]", "label_recall[1]")]  # fmt: skip
+    return pd.DataFrame(rows, columns=["epoch", "split", "network", "metric", "value"])
+
+
+def test_a_run_has_the_figures_that_it_can_have() -> None:
+    made = figures.run_figures(metrics_of_a_run(selecting=False), grades=("low", "high"))
+    assert [drawing.name for drawing in made] == ["accuracy", "mae"]
+    made = figures.run_figures(
+        metrics_of_a_run(selecting=True),
+        grades=("low", "high"),
+        noise_rate=0.25,
+        confusion=[[3, 1], [1, 3]],
+        noise_matrix=[[0.75, 0.25], [0.25, 0.75]],
+    )
+    names = [drawing.name for drawing in made]
+    assert names == ["accuracy", "mae", "label-precision", "selection-recall", "confusion", "noise"]
+    assert "1 − ε = 0.75: no selection" in texts(made[2])
+    assert set(texts(made[3])) == {"low", "high"}
+
+
+def test_the_demo_s_figure_has_two_panels(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "curves.png"
+    plot_curves({"standard": metrics_of_a_run(selecting=True)}, path, noise_rate=0.4)
+    width, height = Image.open(path).size
+    assert width > 2.5 * height
+
+
+def test_a_recipe_stands_out_among_many() -> None:
+    look = styles([*DISPLAY_NAMES, "srjt"])["srjt"]
+    assert look.prominent
+    assert look.colour != GREY

@@ -1,0 +1,456 @@
+"""A study's tables: numbers, marks, what is missing; and the same in Markdown, CSV, LaTeX and dictionaries."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srjt.errors import SrjtError
+from srjt.reports.tables.study_tables import Table, ablation_tables, main_tables, paired_tables, study_tables
+from srjt.reports.tables.table import Column, Row, TableCell
+from srjt.studies.paper import DISPLAY_NAMES, paper_results
+
+NAMES = ["key", "method", "variant", "noise", "fold", "seed"]
+SOFT = "select=soft,update=soft"
+
+
+def scores(*cells: tuple[str, str, list[float] | dict[Any, float]], metric: str = "accuracy") -> pd.DataFrame:
+    """(method or method[variant], noise, values by fold or by (fold, seed)) …"""
+    rows = []
+    for who, noise, values in cells:
+        method, _, variant = who.rstrip("]").partition("[")
+        runs = values if isinstance(values, dict) else {(fold, 0): v for fold, v in enumerate(values)}
+        for (fold, seed), value in runs.items():
+            rows.append(
+                (f"{who}-{noise}-{fold}-{seed}", method, variant, noise, fold, seed, "test", metric, value)
+            )
+    return pd.DataFrame(rows, columns=[*NAMES, "split", "metric", "value"])
+
+
+def planned(table: pd.DataFrame, **status: str) -> pd.DataFrame:
+    """All runs of the scores as done, but for those named: key with dashes → status."""
+    runs = table[NAMES].drop_duplicates().assign(status="done", seconds=1.0, error="")
+    for key, what in status.items():
+        runs.loc[runs["key"] == key, "status"] = what
+    return runs
+
+
+def as_printed(dataset: str, table: str = "comparison") -> pd.DataFrame:
+    """The paper's means as if they were runs of one fold."""
+    found = paper_results().query("dataset == @dataset and table == @table")
+    variants = [
+        f"select={s},update={u}" if s else "" for s, u in zip(found["select"], found["update"], strict=True)
+    ]
+    noise = [k if k == "none" else f"{k}:{r:g}" for k, r in zip(found["noise"], found["rate"], strict=True)]
+    shown = found.assign(variant=variants, noise=noise, fold=0, seed=0, split="test", value=found["mean"])
+    keys = [f"{m}-{v}-{n}" for m, v, n in zip(found["method"], variants, noise, strict=True)]
+    return shown.assign(key=keys)[[*NAMES, "split", "metric", "value"]]
+
+
+def column(table: Table, name: str) -> dict[str, TableCell]:
+    """The cells of a column, by the text of the row's labels."""
+    place = [c.name for c in table.columns].index(name)
+    labels = [i for i, c in enumerate(table.columns) if c.kind == "text"]
+    return {" ".join(row.cells[i].text for i in labels): row.cells[place] for row in table.rows}
+
+
+def marked(table: Table, name: str, mark: str) -> set[str]:
+    return {label for label, cell in column(table, name).items() if cell.mark == mark}
+
+
+# --- the numbers ----------------------------------------------------------------------------------------------
+
+
+def test_a_cell_is_the_mean_and_the_populations_std_over_folds_and_seeds() -> None:
+    values = {(0, 0): 0.70, (0, 1): 0.72, (1, 0): 0.74, (1, 1): 0.80}
+    [table] = main_tables(scores(("cdr", "quasi:0.2", values)), metrics=["accuracy"])
+    cell = column(table, "quasi:0.2 accuracy")["CDR"]
+    assert cell.text == "0.740 ± 0.037"
+    assert (cell.value, cell.std, cell.runs) == pytest.approx((0.74, np.sqrt(0.0056 / 4), 4))
+    assert "ddof = 0" in table.caption
+    assert "over 2 folds and 2 seeds" in table.caption
+
+
+def test_one_run_has_no_spread() -> None:
+    [table] = main_tables(scores(("cdr", "quasi:0.2", [0.5])), metrics=["accuracy"])
+    assert column(table, "quasi:0.2 accuracy")["CDR"] == TableCell(text="0.500", value=0.5, runs=1)
+    assert "over 1 fold." in table.caption
+
+
+def test_methods_stand_in_the_papers_order_and_kinds_of_noise_apart() -> None:
+    tables = main_tables(as_printed("limuc"))
+    assert [table.slug for table in tables] == ["comparison-quasi", "comparison-truncated"]
+    for table in tables:
+        assert [row.cells[0].text for row in table.rows] == list(DISPLAY_NAMES.values())
+        assert table.groups == [("", 1), ("ε = 0.2", 3), ("ε = 0.4", 3)]
+        assert [c.heading for c in table.columns[1:4]] == ["Acc. ↑", "MAE ↓", "mF1 ↑"]
+        ruled = [row.cells[0].text for row in table.rows if row.rule]
+        assert ruled == ["Co-teaching", "JoCor", "CoDis"]
+
+
+def test_other_metrics_on_request_and_a_misspelt_one_is_told() -> None:
+    both = pd.concat([scores(("cdr", "none", [0.5])), scores(("cdr", "none", [0.6]), metric="qwk")])
+    [table] = main_tables(both, metrics=["qwk", "accuracy"])
+    assert [c.heading for c in table.columns] == ["Method", "QWK ↑", "Acc. ↑"]
+    assert "quadratic weighted kappa and accuracy" in table.caption
+    with pytest.raises(SrjtError, match="did you mean 'qwk'"):
+        main_tables(both, metrics=["qkw"])
+    with pytest.raises(SrjtError, match="needs a metric"):
+        main_tables(both, metrics=[])
+
+
+# --- the marks ------------------------------------------------------------------------------------------------
+
+OURS = {"Co-teaching + Ours", "JoCor + Ours", "CoDis + Ours"}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name", "best", "second"),
+    [  # the paper's red and blue
+        ("limuc", "quasi:0.2 accuracy", {"JoCor + Ours"}, {"CoDis + Ours"}),
+        ("limuc", "quasi:0.2 mae", {"JoCor + Ours"}, {"CoDis + Ours"}),
+        ("limuc", "quasi:0.4 macro_f1", {"JoCor + Ours"}, {"Co-teaching + Ours"}),
+        ("limuc", "truncated:0.4 accuracy", {"JoCor"}, {"CoDis + Ours"}),
+        ("limuc", "truncated:0.4 mae", {"CoDis + Ours"}, {"JoCor"}),
+        ("private", "quasi:0.2 macro_f1", {"JoCor"}, {"Co-teaching + Ours"}),
+        ("private", "quasi:0.4 accuracy", {"JoCor"}, {"JoCor + Ours"}),
+        ("dr", "none accuracy", {"CoDis + Ours"}, {"Sord"}),
+        ("dr", "none mae", {"CoDis + Ours"}, {"Sord"}),
+        ("dr", "none macro_f1", {"JoCor + Ours"}, {"Co-teaching + Ours"}),
+        # equal at three decimals: both are the best here, red and blue in the paper
+        ("private", "quasi:0.4 mae", {"JoCor", "JoCor + Ours"}, set()),
+    ],
+)
+def test_best_and_second_are_the_papers(dataset: str, name: str, best: set[str], second: set[str]) -> None:
+    tables = {table.slug: table for table in main_tables(as_printed(dataset))}
+    table = tables[f"comparison-{name.partition(' ')[0].partition(':')[0]}"]
+    assert (marked(table, name, "best"), marked(table, name, "second")) == (best, second)
+
+
+def test_bold_is_where_the_paper_sets_it() -> None:
+    quasi, _ = main_tables(as_printed("private"))
+    bold = {c.name: {m for m, cell in column(quasi, c.name).items() if cell.bold} for c in quasi.columns[1:]}
+    without_jocor = OURS - {"JoCor + Ours"}
+    assert bold == {
+        "quasi:0.2 accuracy": OURS,
+        "quasi:0.2 mae": OURS,
+        "quasi:0.2 macro_f1": without_jocor,
+        "quasi:0.4 accuracy": without_jocor,
+        "quasi:0.4 mae": without_jocor,
+        "quasi:0.4 macro_f1": OURS,
+    }
+
+
+def test_of_two_methods_one_is_best_and_none_second() -> None:
+    [table] = main_tables(scores(("cdr", "none", [0.5]), ("sord", "none", [0.6])), metrics=["accuracy"])
+    assert marked(table, "none accuracy", "best") == {"Sord"}
+    assert set(table.legend) == {"best"}
+
+
+def test_unequal_runs_are_not_ranked_and_bold_compares_common_ones() -> None:
+    table = scores(
+        ("standard", "none", [0.5, 0.6, 0.7]),
+        ("sord", "none", [0.6, 0.6, 0.7]),
+        ("jocor", "none", {(0, 0): 0.2, (1, 0): 0.9}),  # by the mean over all folds ours would be worse
+        ("jocor+ours", "none", [0.3, 0.9, 0.3]),
+        ("garg", "none", {(0, 0): 0.99}),
+    )
+    [table_] = main_tables(table, metrics=["accuracy"])
+    assert marked(table_, "none accuracy", "best") == {"Sord"}
+    assert marked(table_, "none accuracy", "second") == {"Standard"}
+    assert column(table_, "none accuracy")["JoCor + Ours"].bold
+
+
+# --- what is missing ------------------------------------------------------------------------------------------
+
+
+def test_an_incomplete_study_says_what_its_cells_rest_on() -> None:
+    table = scores(
+        ("cdr", "quasi:0.2", [0.5, 0.6, 0.7]),
+        ("garg", "quasi:0.2", [0.1, 0.2, 0.9]),
+        ("sord", "quasi:0.2", [0.5]),
+    )
+    runs = planned(table, **{"garg-quasi:0.2-2-0": "running", "sord-quasi:0.2-0-0": "failed"})
+    left = runs[runs["method"] == "cdr"].assign(method="mixup", status="left")
+    left["key"] = left["key"].str.replace("cdr", "mixup")
+    [shown] = main_tables(table, runs=pd.concat([runs, left]), metrics=["accuracy"])
+    cells = column(shown, "quasi:0.2 accuracy")
+    assert [c.text for c in cells.values()] == ["–", "–", "0.600 ± 0.082", "0.150 ± 0.050"]
+    assert list(cells) == ["Sord", "Mixup", "CDR", "Garg"]
+    assert {label for label, cell in cells.items() if cell.partial} == {"Garg"}
+    assert cells["Garg"].runs == 2
+    text = shown.markdown()
+    assert "| Garg | 0.150 ± 0.050 †2 |" in text
+    assert "†n: mean over n runs only, fewer than planned; –: no finished run" in text
+    assert r"Garg & 0.150$\pm$0.050$^{\dagger 2}$ \\" in shown.latex()
+
+
+def test_without_a_plan_the_other_methods_folds_are_the_plan() -> None:
+    [table] = main_tables(scores(("cdr", "none", [0.5, 0.6]), ("sord", "none", [0.5])), metrics=["accuracy"])
+    assert [cell.partial for cell in column(table, "none accuracy").values()] == [True, False]
+
+
+def test_a_study_that_has_not_begun_has_tables_of_dashes() -> None:
+    whole = scores(("cdr", "none", [0.5]), ("jocor+ours", "none", [0.5]))
+    runs = planned(whole).assign(status="left")
+    results = SimpleNamespace(facts={"preset": None, "folds": 5, "name": "s"}, runs=runs, scores=whole[:0])
+    [table] = study_tables(results)
+    assert {cell.text for row in table.rows for cell in row.cells[1:]} == {"–"}
+    assert main_tables(whole[:0]) == []
+
+
+def test_a_value_that_is_no_number_counts_as_missing() -> None:
+    [table] = main_tables(scores(("cdr", "none", [0.5, float("nan")])), metrics=["accuracy"])
+    assert column(table, "none accuracy")["CDR"].text == "0.500"
+
+
+# --- the paper beside -----------------------------------------------------------------------------------------
+
+
+def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
+    noise = "quasi:rho=0.1,rate=0.2"
+    mine = pd.concat([scores(("cdr", noise, [0.5, 0.6]), metric=m) for m in ("accuracy", "qwk")])
+    facts: dict[str, Any] = {"name": "mine", "preset": "limuc", "folds": 5}
+    results = SimpleNamespace(facts=facts, runs=planned(mine), scores=mine)
+    [table] = study_tables(results, metrics=["accuracy", "qwk"])
+    assert table.title == "mine: Comparison, Quasi-Gaussian noise"
+    assert [c.heading for c in table.columns] == ["Method", "Acc. ↑", "Acc., paper", "QWK ↑"]
+    assert table.groups == [("", 1), ("ε = 0.2, ρ = 0.1", 3)]
+    assert column(table, f"{noise} accuracy paper")["CDR"].text == "0.664 ± 0.016"
+    assert "what the paper prints" in table.caption
+    results.facts["preset"] = None
+    [table] = study_tables(results, metrics=["accuracy"])
+    assert len(table.columns) == 2
+    assert "paper" not in table.caption
+
+
+def test_the_papers_dr_has_means_only() -> None:
+    [table] = main_tables(scores(("garg", "none", [0.5])), paper="dr", metrics=["accuracy"])
+    assert column(table, "none accuracy paper")["Garg"] == TableCell(text="0.729", value=0.729)
+
+
+# --- the ablation ---------------------------------------------------------------------------------------------
+
+
+def test_the_ablation_has_all_hosts_and_the_papers_colours() -> None:
+    mine = pd.concat(
+        [
+            as_printed("limuc"),
+            as_printed("limuc", "ablation").query("variant == @SOFT"),
+            scores(("codis+ours[select=soft,update=hard]", "quasi:0.2", [0.5])),
+        ]
+    )
+    quasi, truncated = ablation_tables(mine, paper="limuc")
+    assert [" ".join(cell.text for cell in row.cells[:3]) for row in quasi.rows] == [
+        "Co-teaching hard hard",
+        "Co-teaching soft soft",
+        "Co-teaching hard soft",
+        "JoCor hard hard",
+        "JoCor hard soft",
+        "CoDis hard hard",
+        "CoDis hard soft",
+        "CoDis soft hard",
+    ]
+    assert [row.rule for row in quasi.rows] == [False, False, False, True, False, True, False, False]
+    host = {"Co-teaching hard hard", "Co-teaching soft soft", "Co-teaching hard soft"}
+    # red: both at 0.726; blue in macro-F1 at 0.4: hard/hard
+    assert marked(quasi, "quasi:0.2 accuracy", "best") & host == {
+        "Co-teaching soft soft",
+        "Co-teaching hard soft",
+    }
+    assert marked(quasi, "quasi:0.4 macro_f1", "second") & host == {"Co-teaching hard hard"}
+    assert marked(truncated, "truncated:0.4 mae", "best") & host == {"Co-teaching hard soft"}
+    beside = column(quasi, "quasi:0.2 mae paper")
+    assert beside["Co-teaching soft soft"].text == "0.293 ± 0.011"
+    assert beside["JoCor hard hard"].text == ""
+    main, _ = main_tables(mine)
+    assert len(main.rows) == 14  # the ablation's variants stay out of the comparison
+
+
+def test_no_ablation_without_a_soft_selection() -> None:
+    mine = scores(
+        ("jocor", "quasi:0.2", [0.5]),
+        ("jocor+ours", "quasi:0.2", [0.6]),
+        ("jocor[update=soft]", "quasi:0.2", [0.1]),
+        ("jocor", "truncated:0.2", [0.5]),
+        (f"jocor[{SOFT}]", "truncated:0.2", [0.7]),
+    )
+    [table] = ablation_tables(mine, metrics=["accuracy"])
+    assert table.slug == "ablation-truncated"
+    assert list(column(table, "truncated:0.2 accuracy")) == ["JoCor hard hard", "JoCor soft soft"]
+
+
+def test_other_variants_are_rows_of_the_comparison() -> None:
+    mine = scores(
+        ("jocor", "none", [0.5]),
+        ("jocor+ours", "none", [0.4]),
+        ("jocor+ours[temperature=0.2]", "none", [0.6]),
+    )
+    [table] = main_tables(mine, paper="dr", metrics=["accuracy"])
+    cells = column(table, "none accuracy")
+    assert list(cells) == ["JoCor", "JoCor + Ours", "JoCor + Ours (temperature=0.2)"]
+    assert [cell.bold for cell in cells.values()] == [False, False, True]
+    assert column(table, "none accuracy paper")["JoCor + Ours (temperature=0.2)"].text == ""
+
+
+# --- the paired tests -----------------------------------------------------------------------------------------
+
+
+def test_the_paired_table_shows_difference_interval_p_and_folds() -> None:
+    mine = scores(
+        ("jocor", "quasi:0.2", [0.50, 0.50, 0.50, 0.50, 0.50]),
+        ("sord", "quasi:0.2", [0.60, 0.60, 0.60, 0.60]),
+        ("cdr", "quasi:0.2", [0.51, 0.52, 0.51, 0.52, 0.51]),
+        ("jocor+ours", "quasi:0.2", [0.52, 0.51, 0.53, 0.50, 0.54]),
+    )
+    [table] = paired_tables(mine, test_train_ratio=1 / 3, metrics=["accuracy"])
+    first, second = ([cell.text for cell in row.cells] for row in table.rows)
+    host = ["JoCor + Ours", "ε = 0.2", "Acc. ↑", "JoCor (host)", "+0.020", "−0.012", "+0.052", "0.158", "5"]
+    assert first == host
+    assert second[3:5] == ["CDR (best baseline)", "+0.006"]
+    assert "test/train = 0.333" in table.caption
+    runs = planned(mine, **{"jocor+ours-quasi:0.2-4-0": "running"})
+    [partial] = paired_tables(mine, runs=runs, test_train_ratio=1 / 3, metrics=["accuracy"])
+    assert [row.cells[-1].text for row in partial.rows] == ["4", "4"]
+    assert partial.rows[1].cells[3].text == "Sord (best baseline)"
+
+
+def test_one_line_when_the_host_is_the_best_baseline_and_dashes_without_a_test() -> None:
+    mine = scores(("jocor", "none", [0.5]), ("jocor+ours", "none", [0.4]))
+    [table] = paired_tables(mine, test_train_ratio=1 / 3, metrics=["accuracy"])
+    [row] = table.rows
+    assert [cell.text for cell in row.cells[3:]] == [
+        "JoCor (host, best baseline)",
+        "−0.100",
+        "–",
+        "–",
+        "–",
+        "1",
+    ]
+    assert paired_tables(mine[:1], test_train_ratio=1 / 3, metrics=["accuracy"]) == []
+
+
+# --- Markdown, CSV, LaTeX, dictionaries -----------------------------------------------------------------------
+
+
+def tricky(text: str) -> Table:
+    """A table with one and the same text wherever text may come from a person."""
+    return Table(
+        slug=text,
+        title=text,
+        caption=text,
+        columns=(
+            Column(name=text, label=text),
+            Column(name="a", label=text, group=text, better="lower", kind="mean"),
+            Column(name="b", label="paper", group=text, kind="quoted"),
+        ),
+        rows=(
+            Row(
+                cells=(
+                    TableCell(text=text),
+                    TableCell(
+                        text="0.5 ± 0.1", value=0.5, std=0.1, runs=2, mark="best", bold=True, partial=True
+                    ),
+                    TableCell(text="0.4", value=0.4),
+                )
+            ),
+            Row(cells=(TableCell(text=text), TableCell(text="–", runs=0), TableCell()), rule=True),
+        ),
+    )
+
+
+NASTY = "[a_b]*{c} & 50% | <script>alert(1)</script> \\ $x^2$ ~ #1 `q`\n\\input{x}"
+
+
+def test_markdown_keeps_text_as_text() -> None:
+    text = tricky(NASTY).markdown()
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(table) == 4
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {4}
+    assert "<script" not in text
+    assert "**0.5 ± 0.1** ¹ †2" in text
+
+
+@given(st.text(min_size=1, max_size=30))
+def test_latex_has_balanced_braces_and_the_right_number_of_columns_whatever_the_text(text: str) -> None:
+    latex = tricky(text).latex().replace(r"\\", "")  # the ends of rows; a person's \ is spelt out
+    bare = re.sub(r"\\[\\{}&%$#_]", "", latex)
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    rows = [line for line in bare.splitlines() if "&" in line]
+    assert [line.count("&") for line in rows] == [1, 2, 2, 2]  # the first has a \multicolumn of two
+    assert not re.search(r"[_#~|](?!1)", re.sub(r"#1", "", bare.split(r"\begin{tabular}")[1]))
+
+
+def test_latex_spells_special_characters() -> None:
+    latex = tricky(NASTY).latex()
+    assert (
+        r"{[}a\_b{]}{*}\{c\} \& 50\% \textbar{} \textless{}script\textgreater{}alert(1)\textless{}/script"
+        r"\textgreater{} \textbackslash{} \$x\textasciicircum{}2\$ \textasciitilde{} \#1 `q` "
+        r"\textbackslash{}input\{x\} & \srjtbest{\srjtbetter{0.5$\pm$0.1}}$^{\dagger 2}$ & 0.4 \\"
+    ) in latex
+    assert re.search(r"\\label\{tab:[A-Za-z0-9-]*\}", latex)
+    assert "multirow" not in latex
+
+
+def test_csv_has_full_numbers_and_reads_back() -> None:
+    [table] = main_tables(scores(("cdr", "quasi:0.2", [0.5, 0.6123456])), paper="limuc", metrics=["accuracy"])
+    [row] = csv.DictReader(io.StringIO(table.csv()))
+    assert row == {
+        "method": "CDR",
+        "quasi:0.2 accuracy mean": "0.556173",
+        "quasi:0.2 accuracy std": "0.0561728",
+        "quasi:0.2 accuracy runs": "2",
+        "quasi:0.2 accuracy paper mean": "0.664",
+        "quasi:0.2 accuracy paper std": "0.016",
+    }
+    first = next(csv.DictReader(io.StringIO(tricky(NASTY).csv())))
+    assert first[NASTY] == NASTY
+
+
+def test_dictionaries_are_plain_and_sortable() -> None:
+    plain = tricky(NASTY).as_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["rows"][0]["cells"][0]["text"] == NASTY  # the page escapes, not the table
+    assert [cell["sort"] for cell in plain["rows"][0]["cells"]] == [NASTY, 0.5, 0.4]
+    assert [cell["sort"] for cell in plain["rows"][1]["cells"]] == [NASTY, None, None]
+    assert plain["groups"] == [{"label": "", "span": 1}, {"label": NASTY, "span": 2}]
+    assert set(plain["legend"]) == {"best", "bold", "partial", "missing"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path: Path) -> None:
+    mine = pd.concat([as_printed("limuc"), as_printed("limuc", "ablation").query("variant == @SOFT")])
+    tables = [
+        *main_tables(mine, paper="limuc"),
+        *ablation_tables(mine, paper="limuc"),
+        *paired_tables(mine, test_train_ratio=1 / 3),
+        tricky(NASTY),
+    ]
+    body = "\n".join(table.latex() for table in tables)
+    document = (
+        r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx,xcolor}"
+        rf"\begin{{document}}{body}\end{{document}}"
+    )
+    (tmp_path / "tables.tex").write_text(document)
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "tables.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]

@@ -1,0 +1,98 @@
+"""A small study on the embedded images: its settings, its plan, and one that has run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srjt.studies.config import StudyConfig
+from srjt.studies.executors.local import Slots, run_locally
+from srjt.studies.folder import write_plan
+from srjt.studies.grid import PlannedRun, StudyData
+from srjt.studies.open_data import open_data
+
+Small = Callable[..., StudyConfig]
+
+TRAIN = {
+    "network": "tiny",
+    "pretrained": False,
+    "image_size": 32,
+    "crop": 28,
+    "epochs": 2,
+    "batch_size": 16,
+    "learning_rate": 1e-3,
+    "tune_cpu": False,
+}
+
+
+class Witness:
+    """Writes down what happens to a study."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.over: list[tuple[str, str]] = []
+
+    def started(self, cell: PlannedRun) -> None:
+        self.begun.append(cell.key)
+
+    def looked(self, running: Sequence[PlannedRun]) -> None: ...
+
+    def ended(self, cell: PlannedRun, status: str) -> None:
+        self.over.append((cell.key, status))
+
+
+def small_study(**changes: Any) -> StudyConfig:
+    train = {**TRAIN, **changes.pop("train", {})}
+    settings: dict[str, Any] = {
+        "source": "synthetic",
+        "reading": {"images": 120, "patients": 24, "size": 32},
+        "methods": ("standard", "garg", "co-teaching+ours"),
+        "noises": ("quasi:0.4",),
+        "folds": 3,
+        **changes,
+    }
+    return StudyConfig(**settings, train=train)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SRJT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def small() -> Small:
+    return small_study
+
+
+@pytest.fixture
+def witness() -> Witness:
+    return Witness()
+
+
+def run_study(
+    folder: Path, config: StudyConfig, watcher: Any = None, jobs: int = 2
+) -> tuple[StudyData, list[PlannedRun], dict[str, str]]:
+    """As ``srjt study`` does it."""
+    data = open_data(config)
+    cells = write_plan(folder, data, command="srjt study …")
+    slots = Slots(devices=("cpu",) * jobs, threads=1)
+    return data, cells, run_locally(folder, cells, slots=slots, watcher=watcher or Witness())
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[..., Any]:
+    return run_study
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three methods on one fold, 24 epochs each: the last ten are not all."""
+    folder = tmp_path_factory.mktemp("finished") / "study"
+    _, _, outcome = run_study(folder, small_study(only_folds=(0,), train={"epochs": 24}))
+    assert set(outcome.values()) == {"done"}
+    return folder

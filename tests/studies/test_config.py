@@ -1,0 +1,164 @@
+"""What a study is asked: the same from Python, a file or a preset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from srjt import methods
+from srjt.errors import SrjtError
+from srjt.studies.config import PRESETS, StudyConfig, load_preset, parse_method
+from srjt.studies.noise_spec import parse_noise
+from srjt.training.config import TrainConfig
+
+
+def test_methods_and_their_variants() -> None:
+    plain = parse_method("co-teaching")
+    assert (plain.name, dict(plain.options), plain.variant) == ("co-teaching", {}, "")
+    variant = parse_method(" co-teaching: update=soft, select=hard,temperature=0.5 ")
+    assert dict(variant.options) == {"select": "hard", "update": "soft", "temperature": 0.5}
+    assert variant.variant == "select=hard,temperature=0.5,update=soft"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("co-teeching", "Unknown method 'co-teeching': did you mean 'co-teaching'?"),
+        ("co-teaching:slect=soft", "Unknown option of co-teaching 'slect': did you mean 'select'?"),
+        ("co-teaching:select", "written name=value; 'select' of"),
+        ("co-teaching:temperature={", "not valid YAML"),
+        ("co-teaching:select=sofft", "sofft"),
+        ("standard:temperature=1", "Unknown option of standard 'temperature'"),
+    ],
+)
+def test_mistakes_in_methods(text: str, said: str) -> None:
+    with pytest.raises(SrjtError) as raised:
+        StudyConfig(methods=(text,))
+    assert said in str(raised.value)
+
+
+def test_all_is_every_method_once_in_order() -> None:
+    names = [spec.name for spec in StudyConfig(methods=("jocor", "all", "garg")).method_specs()]
+    assert len(methods.plain_names()) >= 14
+    assert names == ["jocor", *(name for name in methods.plain_names() if name != "jocor")]
+    assert "srjt" not in names  # trained in its own way: to be asked for by name
+    assert StudyConfig(methods=("all", "srjt")).method_specs()[-1].name == "srjt"
+    twice = StudyConfig(methods=("codis:update=soft,select=soft", "codis:select=soft,update=soft"))
+    assert len(twice.method_specs()) == 1
+
+
+def test_presets_carry_the_papers_settings() -> None:
+    limuc = StudyConfig.from_dict(load_preset("limuc"))
+    told = {
+        n: (s.kind, s.rho, s.rate) for n, s in zip(limuc.noises, map(parse_noise, limuc.noises), strict=True)
+    }
+    assert sorted(told.values()) == [
+        ("quasi", 0.1, 0.2),
+        ("quasi", 0.2, 0.4),
+        ("truncated", 0.15, 0.2),
+        ("truncated", 0.3, 0.4),
+    ]
+    dr = StudyConfig.from_dict(load_preset("dr"))
+    assert (dr.noises, dr.noise_rate) == (("none",), 0.3)
+    for preset, batch in ((limuc, 64), (dr, 128)):
+        train = TrainConfig().replace(**preset.train)
+        assert (train.epochs, train.batch_size, train.network, train.pretrained) == (
+            150,
+            batch,
+            "resnet18",
+            True,
+        )
+        assert (train.learning_rate, train.weight_decay) == (1e-4, 1e-4)
+        assert train.effective_milestones == (90, 120, 140)
+        assert (train.image_size, train.crop) == (256, 224)
+        assert preset.folds == 5
+        assert len(preset.method_specs()) == len(methods.plain_names())
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_load_and_know_their_name(name: str) -> None:
+    assert StudyConfig.from_dict(load_preset(name)).preset == name
+
+
+def test_unknown_names_are_errors() -> None:
+    with pytest.raises(SrjtError, match="Unknown preset 'limcu': did you mean 'limuc'"):
+        load_preset("limcu")
+    with pytest.raises(SrjtError, match="Unknown study setting 'noise': did you mean 'noises'"):
+        StudyConfig.from_dict({"noise": ["quasi:0.2"]})
+    with pytest.raises(SrjtError, match="Unknown setting 'epoch': did you mean 'epochs'"):
+        StudyConfig(train={"epoch": 3})
+    with pytest.raises(SrjtError, match="Unknown noise 'gaussian'"):
+        StudyConfig(noises=("gaussian:0.2",))
+
+
+@pytest.mark.parametrize("name", ["method", "method_options", "noise_rate", "transition", "seed"])
+def test_what_the_study_sets_is_not_for_the_runs(name: str) -> None:
+    with pytest.raises(SrjtError, match=f"{name} is set by the study"):
+        StudyConfig(train={name: 0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"folds": "five"}, "folds takes a whole number; got 'five'."),
+        ({"folds": None}, "folds takes a whole number; got None."),
+        ({"noise_rate": "high"}, "noise_rate takes a number"),
+        ({"seeds": [0.5]}, "seeds takes whole numbers"),
+        ({"seeds": [-1]}, "seeds takes whole numbers from 0 up"),
+        ({"seeds": []}, "at least one"),
+        ({"methods": []}, "at least one"),
+        ({"noises": None}, "noises takes noises"),
+        ({"train": "fast"}, "train takes settings of the runs by name"),
+        ({"reading": None}, "reading takes settings by name"),
+        ({"transition": 3}, "transition takes a matrix"),
+        ({"source": 3}, "source takes a path"),
+        ({"train": {"epochs": "many"}}, "epochs takes a whole number"),
+        ({"noises": [0.2]}, "Unknown noise '0.2'"),
+    ],
+)
+def test_values_of_the_wrong_kind(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SrjtError) as raised:
+        StudyConfig.from_dict(settings)
+    assert said in str(raised.value)
+
+
+def test_through_json_and_back(small: Callable[..., StudyConfig]) -> None:
+    config = small(
+        seeds=[1, 2, 1],
+        only_folds=[0],
+        noises=["none"],
+        noise_rate=0.3,
+        transition=[[0.5, 0.5], [0.5, 0.5]],
+    )
+    assert config.seeds == (1, 2)
+    assert StudyConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    one = StudyConfig(methods="standard", noises="none", seeds=3)  # type: ignore[arg-type]
+    assert (one.methods, one.noises, one.seeds) == (("standard",), ("none",), (3,))
+
+
+def test_a_variant_may_have_training_settings_of_its_own() -> None:
+    spec = parse_method("co-teaching+ours:ramp_epochs=3,balance=0.5")
+    assert spec.options == {"ramp_epochs": 3}
+    assert spec.settings == {"balance": 0.5}
+    assert spec.variant == "balance=0.5,ramp_epochs=3"
+    with pytest.raises(SrjtError, match=r"balance lies in"):
+        parse_method("sord:balance=2")
+    with pytest.raises(SrjtError, match="option of sord"):
+        parse_method("sord:seed=1")
+
+
+def test_a_variant_may_have_a_noise_rate_of_its_own() -> None:
+    rates = {text: parse_method(text).own_rate for text in (
+        "jocor", "jocor:noise_rate=auto", "cdr:noise_rate=0", "srjt", "srjt:noise_rate=0.3", "sord"
+    )}  # fmt: skip
+    assert list(rates.values()) == [None, "auto", 0, "auto", 0.3, None]
+    assert parse_method("f-correction:noise_rate=auto").own_rate == "auto"
+    with pytest.raises(SrjtError, match="f-correction is told the matrix of label errors, not a rate"):
+        parse_method("f-correction:noise_rate=0.3")
+    with pytest.raises(SrjtError, match="Unknown option of sord 'noise_rate'"):
+        parse_method("sord:noise_rate=auto")
+    with pytest.raises(SrjtError, match="noise_rate lies in"):
+        parse_method("srjt:noise_rate=2")

@@ -1,0 +1,288 @@
+"""Runs in processes of their own: never twice, never lost, and one that fails stops no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from srjt.errors import Interrupted, SrjtError
+from srjt.files import lock_folder
+from srjt.studies.config import StudyConfig
+from srjt.studies.executors.local import Slots, run_locally
+from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
+from srjt.studies.grid import PlannedRun
+from srjt.studies.open_data import open_data
+from srjt.studies.results import collect_results
+
+Small = Callable[..., StudyConfig]
+Run = Callable[..., Any]
+SLOTS = Slots(devices=("cpu", "cpu"), threads=1)
+
+
+def weights(folder: Path) -> dict[str, int]:
+    return {p.parent.name: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.safetensors")}
+
+
+def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
+    finished: Path, small: Small, run: Run, witness: Any
+) -> None:
+    before = weights(finished)
+    assert len(before) == 3
+    same = {"only_folds": (0,), "train": {"epochs": 24}}
+    _, _, outcome = run(finished, small(**same), witness)
+    assert set(outcome.values()) == {"done"}
+    assert witness.begun == []
+    planned = read_study(finished)
+    more = small(methods=("standard", "garg", "co-teaching+ours", "sord"), **same)
+    _, cells, outcome = run(finished, more, witness)
+    assert witness.begun == [cells[-1].key]
+    assert witness.over == [(cells[-1].key, "done")]
+    assert before.items() <= weights(finished).items()
+    assert len(collect_results(finished).runs) == 4
+    run(finished, small(**same))  # the former plan again: the fourth run stays where it is
+    assert len(collect_results(finished).runs) == 3
+    assert len(weights(finished)) == 4
+    assert read_study(finished) == planned
+
+
+def test_a_study_folder_says_what_was_asked(finished: Path, small: Small) -> None:
+    facts = read_study(finished)
+    data = open_data(small(only_folds=(0,), train={"epochs": 24}))
+    assert StudyConfig.from_dict(facts["study"]) == data.config
+    assert facts["class_counts"] == data.manifest.class_counts.tolist()
+    assert (facts["patients"], facts["samples"], facts["folds"]) == (24, 120, 3)
+    assert [cell["key"] for cell in facts["cells"]] == [cell.key for cell in data.cells()]
+    splits = pd.read_csv(finished / "splits.csv")
+    for fold, split in enumerate(data.splits):
+        ids = splits[(splits["fold"] == fold) & (splits["split"] == "test")]["id"]
+        assert sorted(ids) == sorted(data.manifest.ids[row] for row in split.test)
+    # every method learnt from the same labels, those of the plan
+    labelled, _ = data.labelled(data.noises[0], 0, 0)
+    for cell in data.cells():
+        history = pd.read_csv(run_folder(finished, cell.key) / "history.csv")
+        np.testing.assert_array_equal(history["grade"], labelled.labels[data.splits[0].train])
+        np.testing.assert_array_equal(history["true_grade"], data.manifest.labels[data.splits[0].train])
+
+
+def test_one_failing_run_stops_no_other_and_its_error_is_kept(
+    small: Small, run: Run, tmp_path: Path, witness: Any
+) -> None:
+    singular = np.full((4, 4), 0.25).tolist()
+    config = small(methods=("garg", "standard"), noises=("none",), transition=singular, only_folds=(0, 1))
+    _, cells, outcome = run(tmp_path / "study", config, witness)
+    assert {c.method.name: outcome[c.key] for c in cells} == {"garg": "failed", "standard": "done"}
+    assert len(witness.over) == 4
+    results = collect_results(tmp_path / "study")
+    failed = results.runs[results.runs["method"] == "garg"]
+    assert failed["status"].tolist() == ["failed", "failed"]
+    assert all(error.endswith("this one is singular: use less noise.\n") for error in failed["error"])
+    assert set(results.scores["method"]) == {"standard"}
+
+
+def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_result(
+    small: Small, run: Run, tmp_path: Path
+) -> None:
+    config = small(methods=("standard",), only_folds=(0, 1))
+    cells = write_plan(tmp_path, open_data(config), command="srjt study")
+    blocked = run_folder(tmp_path, cells[0].key) / "metrics.csv"
+    blocked.mkdir(parents=True)
+    blocked.with_name("run.json").write_text("{}")
+    _, _, outcome = run(tmp_path, config)
+    assert outcome == {cells[0].key: "failed", cells[1].key: "done"}
+    assert "run.json is damaged" in error_file(tmp_path, cells[0].key).read_text()
+    blocked.with_name("run.json").unlink()
+    blocked.rmdir()
+    _, _, outcome = run(tmp_path, config)
+    assert set(outcome.values()) == {"done"}
+    assert not error_file(tmp_path, cells[0].key).exists()
+
+
+def same_scores(folder: Path, undisturbed: Path) -> None:
+    found, expected = (
+        collect_results(where).scores.set_index(["key", "split", "metric"])["value"]
+        for where in (folder, undisturbed)
+    )
+    assert len(found) == 2 * 18
+    pd.testing.assert_series_equal(found, expected[found.index], check_exact=True)
+
+
+class Witness:
+    def started(self, cell: PlannedRun) -> None: ...
+
+    def looked(self, running: Sequence[PlannedRun]) -> None: ...
+
+    def ended(self, cell: PlannedRun, status: str) -> None:
+        self.over = [*getattr(self, "over", []), (cell.key, status)]
+
+
+class Murderer(Witness):
+    """Kills the process of the first run when it has done two epochs."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        self.folder, self.number = folder, number
+        self.victim: str | None = None
+
+    def looked(self, running: Sequence[PlannedRun]) -> None:
+        import multiprocessing
+
+        if self.victim is None:
+            for cell in running:
+                path = run_folder(self.folder, cell.key) / "metrics.csv"
+                if path.exists() and "\n3,test" in path.read_text():
+                    self.victim = cell.key
+                    (process,) = multiprocessing.active_children()
+                    assert process.pid is not None
+                    os.kill(process.pid, self.number)
+
+
+@pytest.mark.parametrize(
+    ("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")]
+)
+def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
+    small: Small, run: Run, finished: Path, tmp_path: Path, number: signal.Signals, method: str
+) -> None:
+    config = small(methods=(method, "garg"), only_folds=(0,), train={"epochs": 24, "checkpoint_seconds": 0.0})
+    murderer = Murderer(tmp_path, number)
+    _, cells, outcome = run(tmp_path, config, murderer, jobs=1)
+    assert murderer.victim == cells[0].key
+    assert outcome == {cells[0].key: "failed", cells[1].key: "done"}
+    said = error_file(tmp_path, cells[0].key).read_text()
+    assert f"was ended by {number.name}" in said
+    assert ("memory" in said) == (number == signal.SIGKILL)
+    before = weights(tmp_path)
+    partial = (run_folder(tmp_path, cells[0].key) / "metrics.csv").read_text()
+    _, _, outcome = run(tmp_path, config, jobs=1)
+    assert set(outcome.values()) == {"done"}
+    assert before.items() <= weights(tmp_path).items()
+    # times included, the first epochs are those of the first try: it was gone on with
+    assert partial[:1000] in (run_folder(tmp_path, cells[0].key) / "metrics.csv").read_text()
+    same_scores(tmp_path, finished)
+
+
+def test_asked_to_stop_in_the_middle(small: Small, finished: Path, run: Run, tmp_path: Path) -> None:
+    """As Ctrl-C does it: the runs save their state, and that is not a failure."""
+    config = small(
+        methods=("standard", "garg"), only_folds=(0,), train={"epochs": 24, "checkpoint_seconds": 3600.0}
+    )
+    cells = write_plan(tmp_path, open_data(config), command="srjt study")
+
+    class Stops(Witness):
+        asked = False
+
+        def looked(self, running: Sequence[PlannedRun]) -> None:
+            path = run_folder(tmp_path, cells[0].key) / "metrics.csv"
+            if not self.asked and path.exists() and "\n3,test" in path.read_text():
+                self.asked = True
+                os.kill(os.getpid(), signal.SIGINT)
+
+    stops = Stops()
+    with pytest.raises(Interrupted, match="The study stopped with 0 of 2 runs done") as stopped:
+        run(tmp_path, config, stops, jobs=1)
+    assert stopped.value.status == 130
+    assert stops.over == [(cells[0].key, "left")]
+    assert len(list(run_folder(tmp_path, cells[0].key).glob("checkpoints/step-*"))) == 1
+    assert not list(tmp_path.glob("errors/*"))
+    run(tmp_path, config)
+    same_scores(tmp_path, finished)
+
+
+def test_stopped_before_a_run_has_begun_is_not_a_failure(small: Small, tmp_path: Path, witness: Any) -> None:
+    endless = small(train={"epochs": 1000})
+    cells = write_plan(tmp_path, open_data(endless), command="srjt study")
+    witness.started = lambda cell: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(Interrupted, match="The study stopped with 0 of 9 runs done") as stopped:
+        run_locally(tmp_path, cells, slots=SLOTS, watcher=witness)
+    assert stopped.value.status == 143
+    assert [status for _, status in witness.over] == ["left"]
+    assert {run_status(tmp_path, cell.key) for cell in cells} == {"left"}
+    assert not list(tmp_path.glob("errors/*"))
+
+
+def test_a_run_that_somebody_works_on_has_its_turn_later(small: Small, run: Run, tmp_path: Path) -> None:
+    config = small(methods=("standard",), only_folds=(0, 1))
+    cells = write_plan(tmp_path, open_data(config), command="srjt study")
+    busy = run_folder(tmp_path, cells[0].key)
+    busy.mkdir(parents=True)
+    claim = lock_folder(busy)
+    claim.__enter__()
+    assert run_status(tmp_path, cells[0].key) == "running"
+
+    begun: list[str] = []
+
+    class Releases:
+        def started(self, cell: PlannedRun) -> None:
+            begun.append(cell.key)
+
+        def looked(self, running: Sequence[PlannedRun]) -> None: ...
+
+        def ended(self, cell: PlannedRun, status: str) -> None:
+            if cell == cells[1]:
+                claim.__exit__(None, None, None)
+
+    _, _, outcome = run(tmp_path, config, Releases())
+    assert begun == [cells[1].key, cells[0].key]
+    assert set(outcome.values()) == {"done"}
+
+
+def test_one_study_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    second = lock_study(study)
+    with lock_study(study), pytest.raises(SrjtError, match="Another process is working on"):
+        second.__enter__()
+    with lock_study(study):
+        assert study.is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SrjtError, match=r"cannot be written to .*file"), lock_study(tmp_path / "file"):
+        pass
+
+
+def test_folders_of_others_are_left_alone(small: Small, tmp_path: Path) -> None:
+    data = open_data(small())
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(SrjtError, match="holds something else already"):
+        write_plan(tmp_path, data, command="srjt study")
+    (tmp_path / "study.json").write_text(json.dumps({"mine": True}))
+    with pytest.raises(SrjtError, match="damaged or not from srjt"):
+        write_plan(tmp_path, data, command="srjt study")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["study.json", "thesis.tex"]
+
+
+def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was written by then, the same command goes on."""
+    data = open_data(small())
+
+    class Killed(BaseException): ...
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    for name in ("write_json", "_write_noises"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"srjt.studies.folder.{name}", kill)
+            with pytest.raises(Killed):
+                write_plan(tmp_path, data, command="srjt study")
+    assert len(write_plan(tmp_path, data, command="srjt study")) == 9
+    with lock_study(tmp_path):  # sweeps what was left
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["noise", "splits.csv", "study.json"]
+
+
+def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert Slots.here() == Slots(devices=("cpu",) * 8, threads=1)
+    assert Slots.here(jobs=3, device="cpu") == Slots(devices=("cpu",) * 3, threads=2)
+    assert Slots.here(jobs=20) == Slots(devices=("cpu",) * 20, threads=1)
+    with pytest.raises(SrjtError, match="sees no GPU here"):
+        Slots.here(device="cuda")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert Slots.here(jobs=2).devices == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
+    assert Slots.here(device="cuda:1").devices == ("cuda:1",)

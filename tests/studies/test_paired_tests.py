@@ -1,0 +1,188 @@
+"""Paired comparison over folds with Nadeau and Bengio's correction."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from srjt.errors import SrjtError
+from srjt.studies.paired_tests import compare_ours, corrected_t_test, fold_differences, size_ratio
+
+THIRD = 1 / 3
+
+
+def scores(table: dict[str, dict[tuple[int, int], float]], *, metric: str = "accuracy") -> pd.DataFrame:
+    """{method: {(fold, seed): value}} as a study's scores."""
+    rows = [
+        (f"{method}-{fold}-{seed}", method, "", "quasi:0.2", fold, seed, "test", metric, value)
+        for method, runs in table.items()
+        for (fold, seed), value in runs.items()
+    ]
+    names = ["key", "method", "variant", "noise", "fold", "seed", "split", "metric", "value"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def by_fold(*values: float) -> dict[tuple[int, int], float]:
+    return {(fold, 0): value for fold, value in enumerate(values)}
+
+
+def test_by_hand() -> None:
+    # mean 0.02, s² = 0.00025, (1/5 + 1/3)·s² = 0.0004/3, so t = 0.02·√(3/0.0004) = √3 with 4 degrees of freedom.
+    test = corrected_t_test([0.02, 0.01, 0.03, 0.00, 0.04], test_train_ratio=THIRD)
+    assert test.n == 5
+    assert test.difference == pytest.approx(0.02)
+    assert test.std == pytest.approx(math.sqrt(0.00025))
+    assert test.t == pytest.approx(math.sqrt(3))
+    # Student's distribution with 4 degrees of freedom has a closed form.
+    x = 3 / (1 + 3 / 4)
+    assert test.p_value == pytest.approx(1 - 2 * 3 / 8 * math.sqrt(x) * (1 - x / 12))
+    half = 2.776445 * math.sqrt(0.0004 / 3)  # the 97.5 % point, from a printed table
+    assert (test.low, test.high) == pytest.approx((0.02 - half, 0.02 + half), abs=1e-8)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=12).filter(lambda values: np.std(values) > 1e-3))
+def test_without_correction_it_is_the_paired_t_test_and_with_it_less_sure(values: list[float]) -> None:
+    plain = corrected_t_test(values, test_train_ratio=0.0)
+    known = stats.ttest_1samp(values, 0.0)
+    assert (plain.t, plain.p_value) == pytest.approx((known.statistic, known.pvalue))
+    interval = known.confidence_interval(0.95)
+    assert (plain.low, plain.high) == pytest.approx((interval.low, interval.high))
+    corrected = corrected_t_test(values, test_train_ratio=THIRD)
+    assert corrected.difference == plain.difference
+    assert corrected.low < plain.low
+    assert corrected.high > plain.high
+    assert corrected.p_value >= plain.p_value
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=8).filter(lambda values: np.std(values) > 1e-3))
+def test_exchanging_the_two_methods_mirrors_the_result(values: list[float]) -> None:
+    one = corrected_t_test(values, test_train_ratio=THIRD)
+    other = corrected_t_test([-value for value in values], test_train_ratio=THIRD)
+    assert other.p_value == pytest.approx(one.p_value)
+    assert (other.low, other.high) == pytest.approx((-one.high, -one.low))
+
+
+@pytest.mark.parametrize(
+    ("values", "difference"), [([], None), ([0.1], 0.1), ([0.1, 0.1, 0.1], 0.1), ([0.0, 0.0], 0.0)]
+)
+def test_where_nothing_varies_there_is_no_test(values: list[float], difference: float | None) -> None:
+    test = corrected_t_test(values, test_train_ratio=THIRD)
+    assert test.n == len(values)
+    assert test.difference == (None if difference is None else pytest.approx(difference))
+    assert test.t is test.p_value is test.low is test.high is None
+
+
+@pytest.mark.parametrize("wrong", [{"test_train_ratio": -0.1}, {"test_train_ratio": 0.3, "confidence": 95.0}])
+def test_impossible_arguments_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(SrjtError, match=r"test set's size|between 0 and 1"):
+        corrected_t_test([0.1, 0.2], **wrong)
+
+
+def test_only_common_runs_are_paired_and_seeds_averaged_within_a_fold() -> None:
+    table = scores(
+        {
+            "jocor+ours": {(0, 0): 0.9, (0, 1): 0.7, (1, 0): 0.8, (2, 0): 0.6},
+            "jocor": {(0, 0): 0.5, (0, 1): 0.5, (1, 0): 0.5, (1, 1): 0.9, (3, 0): 0.1},
+        }
+    )
+    found = fold_differences(table, "jocor+ours", "jocor", noise="quasi:0.2", metric="accuracy")
+    assert found.to_dict() == pytest.approx({0: 0.3, 1: 0.3})
+    assert fold_differences(table, "jocor+ours", "cdr", noise="quasi:0.2", metric="accuracy").empty
+
+
+def test_ours_meets_its_host_and_the_best_baseline() -> None:
+    table = scores(
+        {
+            "standard": by_fold(0.5, 0.5, 0.5),
+            "sord": by_fold(0.7, 0.6, 0.8),
+            "co-teaching": by_fold(0.6, 0.6, 0.7),
+            "co-teaching+ours": by_fold(0.7, 0.8, 0.8),
+        }
+    )
+    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+    assert found["role"].tolist() == ["host", "best baseline"]
+    assert found["against"].tolist() == ["co-teaching", "sord"]
+    assert found["difference"].tolist() == pytest.approx([0.4 / 3, 0.2 / 3])
+    assert found["n"].tolist() == [3, 3]
+    assert found["better"].tolist() == [True, True]
+
+
+def test_lower_is_better_for_errors() -> None:
+    table = scores(
+        {"sord": by_fold(0.3, 0.4), "jocor": by_fold(0.5, 0.6), "jocor+ours": by_fold(0.4, 0.45)},
+        metric="mae",
+    )
+    found = compare_ours(table, test_train_ratio=THIRD, metrics=["mae"])
+    assert found["against"].tolist() == ["jocor", "sord"]
+    assert found["better"].tolist() == [True, False]
+
+
+def test_a_lucky_single_fold_is_not_the_best_baseline() -> None:
+    table = scores(
+        {
+            "sord": {(0, 0): 0.99},
+            "cdr": by_fold(0.5, 0.6, 0.7),
+            "codis": {(1, 0): 0.6, (2, 0): 0.6},
+            "codis+ours": by_fold(0.7, 0.7, 0.75),
+        }
+    )
+    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"]).set_index("role")
+    assert found.loc["best baseline", "against"] == "cdr"
+    assert found["n"].to_dict() == {"host": 2, "best baseline": 3}
+
+
+def test_variants_validation_and_other_noises_keep_out() -> None:
+    plain = scores({"jocor": by_fold(0.5, 0.6), "jocor+ours": by_fold(0.6, 0.8)})
+    others = pd.concat(
+        [
+            scores({"cdr": by_fold(0.9, 0.9)}).assign(variant="x=1"),
+            scores({"cdr": by_fold(0.9, 0.9)}).assign(split="validation"),
+            scores({"cdr": by_fold(0.9, 0.9)}).assign(noise="quasi:0.4"),
+        ]
+    )
+    found = compare_ours(pd.concat([plain, others]), test_train_ratio=THIRD, metrics=["accuracy"])
+    assert set(found["against"]) == {"jocor"}
+    assert set(found["noise"]) == {"quasi:0.2"}
+
+
+def test_without_ours_or_without_scores_there_are_no_rows() -> None:
+    assert compare_ours(scores({"cdr": by_fold(0.5)}), test_train_ratio=THIRD, metrics=["accuracy"]).empty
+    assert compare_ours(scores({}), test_train_ratio=THIRD).empty
+
+
+def test_an_unknown_metric_is_an_error_with_a_suggestion() -> None:
+    with pytest.raises(SrjtError, match="did you mean 'accuracy'"):
+        compare_ours(scores({"jocor+ours": by_fold(0.5)}), test_train_ratio=THIRD, metrics=["acuracy"])
+
+
+def test_the_ratio_of_sizes_comes_from_the_splits() -> None:
+    sides = ["train"] * 6 + ["validation"] * 2 + ["test"] * 2
+    splits = pd.DataFrame(
+        {"id": [*range(10)] * 2, "fold": [0] * 10 + [1] * 10, "split": [*sides, "test", *sides[1:]]}
+    )
+    assert size_ratio(splits) == pytest.approx((2 / 6 + 3 / 5) / 2)
+    with pytest.raises(SrjtError, match="every fold"):
+        size_ratio(splits[(splits["fold"] == 0) | (splits["split"] != "train")])
+
+
+def test_a_recipe_is_no_baseline_but_compared_with_the_best_of_both() -> None:
+    table = scores(
+        {
+            "sord": by_fold(0.6, 0.7),
+            "jocor": by_fold(0.5, 0.5),
+            "jocor+ours": by_fold(0.6, 0.6),
+            "codis+ours": by_fold(0.7, 0.7),
+            "srjt": by_fold(0.9, 0.9),
+        }
+    )
+    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+    assert "srjt" not in set(found["against"])
+    mine = found[found["method"] == "srjt"].set_index("role")
+    assert mine["against"].to_dict() == {"best + Ours": "codis+ours", "best baseline": "sord"}
+    assert mine["difference"].tolist() == pytest.approx([0.2, 0.25])

@@ -1,0 +1,258 @@
+"""A real Ray cluster of two nodes on this machine; one of them is killed in the middle of a study."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from srjt.errors import Interrupted, SrjtError
+from srjt.studies.config import StudyConfig
+from srjt.studies.executors.ray_driver import run_on_ray
+from srjt.studies.executors.worker import run_cell
+from srjt.studies.folder import error_file, run_folder, write_plan
+from srjt.studies.grid import PlannedRun
+from srjt.studies.open_data import open_data
+from srjt.studies.results import StudyResults, collect_results
+from srjt.training.record.metrics_log import read_metrics
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("ray", reason='Ray is not installed: pip install "srjt[ray]"')
+
+EPOCHS = 12
+# Ray replaces 127.0.0.1 by the machine's outer address when it connects; other loopback addresses it takes as they are
+HERE = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpus": 1}
+
+
+def study(**changes: Any) -> StudyConfig:
+    """Six cells of a second each."""
+    return StudyConfig(
+        **{
+            "source": "synthetic",
+            "reading": {"images": 120, "patients": 30, "size": 32},
+            "methods": ("standard", "co-teaching"),
+            "noises": ("quasi:0.2",),
+            "only_folds": (0, 1, 2),
+            "train": {
+                "epochs": EPOCHS,
+                "network": "tiny",
+                "pretrained": False,
+                "image_size": 32,
+                "crop": 28,
+                "batch_size": 16,
+                "tune_cpu": False,
+                "checkpoint_seconds": 0.0,
+            },
+            **changes,
+        }
+    )
+
+
+def settled(folder: Path, config: StudyConfig) -> list[PlannedRun]:
+    return write_plan(folder, open_data(config), command="srjt study")
+
+
+class Watcher:
+    """Writes everything down; ``act`` is called once, at the first look at which it is true."""
+
+    def __init__(self, act: Callable[[Sequence[PlannedRun]], bool] = lambda running: True) -> None:
+        self.begun: list[str] = []
+        self.over: list[tuple[str, str]] = []
+        self.act = act
+        self.acted = False
+
+    def started(self, cell: PlannedRun) -> None:
+        self.begun.append(cell.key)
+
+    def looked(self, running: Sequence[PlannedRun]) -> None:
+        if not self.acted:
+            self.acted = self.act(running)
+
+    def ended(self, cell: PlannedRun, status: str) -> None:
+        self.over.append((cell.key, status))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        from ray.cluster_utils import Cluster
+
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        head = {
+            **LOOPBACK,
+            "include_dashboard": False,
+            "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 4},
+            "env_vars": {"TMPDIR": str(tmp_path_factory.mktemp("first"))},  # as each machine has its own
+        }
+        cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
+        yield cluster
+        cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
+    """The same runs in this process, with one thread as a task has."""
+    folder = tmp_path_factory.mktemp("local") / "study"
+    data, before = open_data(study()), torch.get_num_threads()
+    torch.set_num_threads(1)
+    for cell in write_plan(folder, data, command="srjt study"):
+        run_cell(folder, data, cell, device="cpu")
+    torch.set_num_threads(before)
+    return collect_results(folder)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_killed_node_costs_nothing(cluster: Any, local: StudyResults, tmp_path: Path, shared: bool) -> None:
+    folder = tmp_path / "study"
+    cells = settled(folder, study())
+    scratch = tmp_path / "second"
+    scratch.mkdir()
+    doomed = cluster.add_node(**LOOPBACK, env_vars={"TMPDIR": str(scratch)})
+    notes: list[str] = []
+
+    def kill_in_the_middle(running: Sequence[PlannedRun]) -> bool:
+        if len(running) < 2:  # one CPU each: two at a time means that both nodes work
+            return False
+        if shared and not all(_epochs(folder, cell) >= 2 for cell in running):
+            return False
+        cluster.remove_node(doomed, allow_graceful=False)
+        return True
+
+    watcher = Watcher(kill_in_the_middle)
+    outcome = run_on_ray(
+        folder, cells, address=cluster.address, watcher=watcher, shared=shared, say=notes.append
+    )
+
+    assert watcher.acted
+    assert sum("was taken up again" in note for note in notes) == 1
+    assert any("see the study's folder" in note for note in notes) is shared
+    assert any("are streamed back" in note for note in notes) is not shared
+    assert outcome == {cell.key: "done" for cell in cells}
+    assert sorted(watcher.begun) == sorted(outcome)  # each began once and ended once
+    assert sorted(watcher.over) == sorted(outcome.items())
+    found = collect_results(folder)
+    assert list(found.runs["status"]) == ["done"] * len(cells)
+    rows = found.metrics[["key", "epoch", "split", "network", "metric"]]
+    assert not rows.duplicated().any()
+    assert set(found.metrics.groupby("key")["epoch"].nunique()) == {EPOCHS}
+    pd.testing.assert_frame_equal(found.scores, local.scores)
+    assert not list(folder.glob(".srjt-token-*"))
+    assert bool(list(scratch.glob("srjt-token-*/*"))) is not shared  # what the dead node has left
+
+
+def _epochs(folder: Path, cell: PlannedRun) -> int:
+    path = run_folder(folder, cell.key) / "metrics.csv"
+    return int(read_metrics(path)["epoch"].max()) if path.exists() and path.stat().st_size > 100 else 0
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_methods_are_told_an_estimate_that_a_node_makes_once(
+    cluster: Any, tmp_path: Path, shared: bool
+) -> None:
+    folder = tmp_path / "study"
+    asked = study(methods=("standard", "co-teaching", "f-correction"), only_folds=(0,), noise_rate="auto")
+    cells = settled(folder, asked)
+    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(), shared=shared)
+    assert outcome == {cell.key: "done" for cell in cells}
+    estimates = {
+        cell.method.name: (run_folder(folder, cell.key) / "noise.json").read_bytes()
+        for cell in cells
+        if cell.method.name != "standard"
+    }
+    assert len(set(estimates.values())) == 1
+    assert not (run_folder(folder, cells[0].key) / "noise.json").exists()
+    assert (folder / "estimates").is_dir() is shared
+    assert collect_results(folder).noise["estimated_rate"].notna().all()
+
+
+def test_a_failing_run_is_told_and_the_others_go_on(cluster: Any, tmp_path: Path) -> None:
+    """One run raises an exception on its node; the process of another is killed, and must not be tried again."""
+    folder = tmp_path / "study"
+    cells = settled(folder, study(methods=("mixup", "co-teaching", "standard"), only_folds=(0,)))
+    cells[0] = replace(cells[0], fold=1)  # the node finds other samples than its key was made from
+    raising, killed, fine = (cell.key for cell in cells)
+
+    def kill_its_process(running: Sequence[PlannedRun]) -> bool:
+        if [cell.key for cell in running] != [killed]:
+            return False
+        os.kill(_worker(cluster), signal.SIGKILL)
+        return True
+
+    watcher = Watcher(kill_its_process)
+    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=watcher, shared=False, retries=0)
+    assert outcome == {raising: "failed", killed: "failed", fine: "done"}
+    assert "are not those that the study was planned with" in error_file(folder, raising).read_text()
+    assert error_file(folder, killed).read_text().startswith("Ray gave this run up (")
+    assert not error_file(folder, fine).exists()
+    assert list(collect_results(folder).runs["status"]) == ["failed", "failed", "done"]
+
+
+def test_asked_to_stop_it_saves_what_is_begun_and_goes_on_later(
+    cluster: Any, local: StudyResults, tmp_path: Path
+) -> None:
+    """First the command is asked to stop; when it goes on, the node asks the run to leave, as one drained does."""
+    folder = tmp_path / "study"
+    cells = settled(folder, study(methods=("co-teaching",), only_folds=(0, 1)))
+
+    def in_the_middle(act: Callable[[], None]) -> Callable[[Sequence[PlannedRun]], bool]:
+        def look(running: Sequence[PlannedRun]) -> bool:
+            ready = len(running) == 1 and 2 <= _epochs(folder, running[0]) < EPOCHS
+            if ready:
+                act()
+            return ready
+
+        return look
+
+    interrupt = in_the_middle(lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Interrupted, match="of 2 runs done"):
+        run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(interrupt))
+    states = set(collect_results(folder).runs["status"])
+    assert "left" in states
+    assert not states & {"running", "failed"}
+    assert list(folder.glob("runs/*/checkpoints/step-*"))
+
+    drain = Watcher(in_the_middle(lambda: os.kill(_worker(cluster), signal.SIGTERM)))
+    notes: list[str] = []
+    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=drain, say=notes.append)
+    assert set(outcome.values()) == {"done"}
+    assert drain.acted
+    assert sum("was taken up again" in note for note in notes) == 1
+    found = collect_results(folder).scores
+    expected = local.scores[local.scores["key"].isin(outcome)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(found, expected)
+
+
+def _worker(cluster: Any) -> int:
+    """The process that runs a task on the cluster's first node: a child of its raylet."""
+    raylet = cluster.head_node.all_processes["raylet"][0].process.pid
+    listed = subprocess.run(
+        ["ps", "--ppid", str(raylet), "-o", "pid=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    (worker,) = (int(line.split()[0]) for line in listed.splitlines() if "ray::_task" in line)
+    return worker
+
+
+def test_what_cannot_be_had_is_said(cluster: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    cells = settled(folder, study())
+    with pytest.raises(SrjtError, match="gpus_per_run lies in"):
+        run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(), gpus_per_run=2)
+    with pytest.raises(SrjtError, match="--address auto"):
+        run_on_ray(folder, cells, address="ray://127.0.0.1:10001", watcher=Watcher())
+    with socket.socket() as nobody:  # bound, but not listening
+        nobody.bind((HERE, 0))
+        with pytest.raises(SrjtError, match="No Ray cluster answers at"):
+            run_on_ray(folder, cells, address=f"{HERE}:{nobody.getsockname()[1]}", watcher=Watcher())

@@ -1,0 +1,157 @@
+"""What a study found, gathered at any time."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from srjt import noise
+from srjt.errors import SrjtError
+from srjt.studies.config import StudyConfig
+from srjt.studies.folder import error_file, run_folder, write_plan
+from srjt.studies.open_data import open_data
+from srjt.studies.results import WHO, collect_results
+
+Small = Callable[..., StudyConfig]
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "study"))
+
+
+def test_scores_are_means_over_the_last_ten_epochs_and_the_networks(finished: Path) -> None:
+    results = collect_results(finished)
+    assert len(results.runs) == 3
+    seen = 0
+    for key in results.runs["key"]:
+        table = pd.read_csv(run_folder(finished, key) / "metrics.csv", keep_default_na=False)
+        for split in ("validation", "test"):
+            for metric in ("accuracy", "mae", "macro_f1", "qwk"):
+                values = [
+                    float(row.value)
+                    for row in table.itertuples()
+                    if (row.split, row.metric) == (split, metric)
+                    and row.epoch > 14  # of 24
+                    and row.network in ("1", "2")
+                ]
+                assert len(values) == (20 if key.startswith("co-teaching") else 10)
+                scores = results.scores
+                found = scores[
+                    (scores["key"] == key) & (scores["split"] == split) & (scores["metric"] == metric)
+                ]
+                assert found["value"].item() == pytest.approx(np.mean(values), abs=1e-12)
+                seen += 1
+    assert seen == 24
+    assert list(results.scores.columns) == [*WHO, "split", "metric", "value"]
+
+
+def test_metrics_are_tidy_and_whole(finished: Path) -> None:
+    results = collect_results(finished)
+    assert list(results.metrics.columns) == [*WHO, "epoch", "split", "network", "metric", "value"]
+    lines = sum(
+        len((run_folder(finished, key) / "metrics.csv").read_text().splitlines()) - 1
+        for key in results.runs["key"]
+    )
+    assert len(results.metrics) == lines
+    assert not results.metrics.duplicated([*WHO, "epoch", "split", "network", "metric"]).any()
+    assert set(results.metrics["network"]) <= {"1", "2", "ensemble", "pooled", ""}
+    seconds = results.metrics[results.metrics["metric"] == "seconds"].groupby("key")["value"].sum()
+    for run in results.runs.itertuples():
+        assert run.seconds == pytest.approx(seconds[run.key])
+        assert run.seconds > 0
+
+
+def test_confusions_agree_with_the_last_epoch(finished: Path) -> None:
+    results = collect_results(finished)
+    splits = pd.read_csv(finished / "splits.csv")
+    tested = len(splits[(splits["fold"] == 0) & (splits["split"] == "test")])
+    for run in results.runs.itertuples():
+        counts = results.confusions[run.key]
+        networks = 2 if run.method == "co-teaching+ours" else 1
+        assert counts.shape == (4, 4)
+        assert counts.sum() == networks * tested
+        own = results.metrics[
+            (results.metrics["key"] == run.key)
+            & (results.metrics["epoch"] == 24)
+            & (results.metrics["split"] == "test")
+        ]
+        accuracy = own[(own["metric"] == "accuracy") & own["network"].isin(["1", "2"])]["value"].mean()
+        assert np.trace(counts) / counts.sum() == pytest.approx(accuracy)
+
+
+def test_the_noise_that_was_injected(finished: Path, small: Small) -> None:
+    data = open_data(small(only_folds=(0,)))
+    row = collect_results(finished).noise.iloc[0]
+    assert (row["noise"], row["kind"], row["fold"], row["seed"]) == ("quasi:0.4", "quasi", 0, 0)
+    counts = data.manifest.class_counts
+    assert row["rho"] == pytest.approx(noise.rho_for_rate("quasi", rate=0.4, class_counts=counts))
+    assert noise.expected_rate(row["matrix"], class_counts=counts) == pytest.approx(0.4)
+    labelled, _ = data.labelled(data.noises[0], 0, 0)
+    train = data.splits[0].train
+    assert row["realised_rate"] == pytest.approx((labelled.labels != data.manifest.labels)[train].mean())
+
+
+def test_nothing_has_run_yet(small: Small, tmp_path: Path) -> None:
+    write_plan(tmp_path, open_data(small(noises=("none",), noise_rate=0.3)), command="srjt study")
+    results = collect_results(tmp_path)
+    assert results.runs["status"].tolist() == ["left"] * 9
+    assert results.runs["seconds"].isna().all()
+    assert list(results.scores.columns) == [*WHO, "split", "metric", "value"]
+    assert len(results.metrics) == len(results.scores) == len(results.confusions) == 0
+    assert results.noise["realised_rate"].isna().all()
+    assert len(results.noise) == 3
+
+
+def test_runs_under_way_have_metrics_but_no_scores(copied: Path) -> None:
+    first, second, third = collect_results(copied).runs["key"]
+    (run_folder(copied, first) / "summary.json").unlink()
+    metrics = run_folder(copied, first) / "metrics.csv"
+    text = metrics.read_text()
+    metrics.write_text(text[: text.index("\n7,") + 10])  # in the middle of a line
+    shutil.rmtree(run_folder(copied, second))
+    error_file(copied, second).parent.mkdir()
+    error_file(copied, second).write_text("Something\nhappened.\n")
+    results = collect_results(copied)
+    assert dict(zip(results.runs["key"], results.runs["status"], strict=True)) == {
+        first: "left",
+        second: "failed",
+        third: "done",
+    }
+    assert results.runs["error"].tolist() == ["", "Something\nhappened.\n", ""]
+    assert results.metrics[results.metrics["key"] == first]["epoch"].max() == 6
+    assert set(results.metrics["key"]) == {first, third}
+    assert set(results.scores["key"]) == set(results.confusions) == {third}
+
+
+def test_pooled_as_in_the_published_code(copied: Path) -> None:
+    facts = json.loads((copied / "study.json").read_text())
+    facts["config"]["convention"] = "published-code"
+    (copied / "study.json").write_text(json.dumps(facts))
+    results = collect_results(copied)
+    key = next(k for k in results.runs["key"] if k.startswith("co-teaching"))
+    pooled = results.metrics[
+        (results.metrics["key"] == key)
+        & (results.metrics["network"] == "pooled")
+        & (results.metrics["split"] == "test")
+        & (results.metrics["metric"] == "macro_f1")
+        & (results.metrics["epoch"] > 14)
+    ]
+    scores = results.scores
+    found = scores[(scores["key"] == key) & (scores["split"] == "test") & (scores["metric"] == "macro_f1")]
+    assert found["value"].item() == pytest.approx(pooled["value"].mean())
+
+
+def test_folders_that_are_no_study(tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match=r"is not the folder of a study: there is no study\.json"):
+        collect_results(tmp_path)
+    for text in ("", "[]", '{"a": 1}', "{"):
+        (tmp_path / "study.json").write_text(text)
+        with pytest.raises(SrjtError, match=r"study\.json is damaged or not from srjt"):
+            collect_results(tmp_path)

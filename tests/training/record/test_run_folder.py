@@ -1,0 +1,220 @@
+"""Run folders that came from elsewhere: nothing in them is executed, and what is wrong is said."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import srjt
+from srjt.errors import SrjtError
+from srjt.files import write_atomically
+from srjt.training.record import checkpoint
+from srjt.training.record.checkpoint import CheckpointWriter
+
+
+@pytest.fixture(scope="module")
+def finished(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    srjt.train(
+        data.manifest, out=out, method="standard", network="tiny", image_size=32, crop=28, epochs=1, batch_size=64,
+        tune_cpu=False, device="cpu",
+    )  # fmt: skip
+    return out
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def change(run: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    facts = json.loads((run / "run.json").read_text())
+    edit(facts)
+    (run / "run.json").write_text(json.dumps(facts))
+
+
+def test_what_a_folder_holds(run: Path) -> None:
+    names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    assert {name for name in names if "checkpoints" not in name} == {
+        "run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json",
+    }  # fmt: skip
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["config"]["epochs"] == 1
+    assert facts["grades"] == ["0", "1", "2", "3"]
+    assert facts["cpu"] == {"channels_last": False, "onednn": True}
+    assert json.loads((run / "summary.json").read_text()) == {"epochs": 1, "last_epochs": [], "confusion": {}}
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda f: f["config"].update(epoch=3), "Unknown setting 'epoch': did you mean 'epochs'"),
+        (lambda f: f["config"].update(epochs="lots"), "epochs takes a whole number"),
+        (lambda f: f["config"].update(network="resnet17"), "Unknown network 'resnet17'"),
+        (lambda f: f["config"].update(method="standrad"), "Unknown method 'standrad'"),
+        (lambda f: f["config"].update(method_options={"x": 1}), "Unknown option of standard"),
+        (lambda f: f.update(format=99), "newer srjt .* update srjt"),
+        (lambda f: f.update(format="one"), "damaged or not from srjt"),
+        (lambda f: f.pop("config"), "damaged or not from srjt"),
+        (lambda f: f.pop("grades"), "damaged or not from srjt"),
+        (lambda f: f["data"].pop("in_shape"), "damaged or not from srjt"),
+        (lambda f: f.update(cpu={"threads": 3}), "damaged or not from srjt"),
+        (lambda f: f.update(grades=["a", "b"]), "do not fit the network tiny"),
+        (lambda f: f["config"].update(network="tiny-gn"), "do not fit the network tiny-gn"),
+    ],
+)
+def test_facts_that_do_not_fit(run: Path, edit: Callable[[dict[str, Any]], object], said: str) -> None:
+    change(run, edit)
+    with pytest.raises(SrjtError, match=said):
+        srjt.load_run(run)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe\x00", b"[" * 100_000, b"null"])
+def test_facts_that_are_not_json(run: Path, content: bytes) -> None:
+    (run / "run.json").write_bytes(content)
+    with pytest.raises(SrjtError, match=r"run\.json"):
+        srjt.load_run(run)
+
+
+def test_not_a_run_or_not_finished(tmp_path: Path, run: Path) -> None:
+    with pytest.raises(SrjtError, match=r"not the folder of a run: there is no run\.json"):
+        srjt.load_run(tmp_path / "nowhere")
+    (run / "weights.safetensors").unlink()
+    with pytest.raises(SrjtError, match="has not finished training"):
+        srjt.load_run(run)
+
+
+class Evil:
+    """Its unpickling leaves a trace."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.trace,)
+
+
+def test_a_pickle_in_disguise_is_not_opened(run: Path, tmp_path: Path) -> None:
+    (run / "weights.safetensors").write_bytes(pickle.dumps(Evil(tmp_path / "trace")))
+    with pytest.raises(SrjtError, match="not a readable checkpoint"):
+        srjt.load_run(run)
+    torch.save({"0.head.weight": Evil(tmp_path / "trace")}, run / "weights.safetensors")
+    with pytest.raises(SrjtError, match="not a readable checkpoint"):
+        srjt.load_run(run)
+    assert not (tmp_path / "trace").exists()
+    pickle.loads(pickle.dumps(Evil(tmp_path / "trace")))  # it would have worked
+    assert (tmp_path / "trace").exists()
+
+
+def test_weights_of_another_network_or_program(run: Path, data: Any, tmp_path: Path) -> None:
+    tensors, meta = checkpoint.read(run / "weights.safetensors")
+    tensors["0.head.weight"] = torch.zeros(4, 7)
+    checkpoint.write(run / "weights.safetensors", tensors, meta)
+    with pytest.raises(SrjtError, match=r"do not fit the network tiny: .*head\.weight"):
+        srjt.load_run(run)
+    save_file({"0.head.weight": torch.zeros(4, 7)}, run / "weights.safetensors")
+    with pytest.raises(SrjtError, match="not a readable checkpoint"):
+        srjt.load_run(run)
+
+
+def test_a_damaged_metrics_file_is_named(run: Path, data: Any) -> None:
+    from srjt.training.record.metrics_log import read_metrics
+
+    for content in (
+        "epoch,split\n1,train\n",
+        "epoch,split,network,metric,value\n1,train,1,loss,much\n",
+        "\n\nx,\n",
+    ):
+        (run / "metrics.csv").write_text(content)
+        with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
+            read_metrics(run / "metrics.csv")
+    (run / "metrics.csv").write_bytes(b"\xff\xfe\n\xff\n")
+    with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
+        read_metrics(run / "metrics.csv")
+
+
+# ------------------------------------------------------------------------------------------------ checkpoints
+
+
+TENSORS = {
+    "a": torch.arange(6.0).reshape(2, 3),
+    "number": torch.tensor(3, dtype=torch.int64),
+    "none": torch.empty(0, 4),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "truth": torch.tensor([True, False]),
+    "strided": torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last),
+}
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "x.safetensors", TENSORS, {"epoch": 3, "name": "ü"})
+    tensors, meta = checkpoint.read(tmp_path / "x.safetensors")
+    assert meta == {"epoch": 3, "name": "ü"}
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+    assert all(tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
+
+
+def test_any_flipped_bit_in_the_tensors_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    checkpoint.write(path, TENSORS, {})
+    whole = path.read_bytes()
+    size = sum(t.numel() * t.element_size() for t in TENSORS.values())
+    for position in range(len(whole) - size, len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(SrjtError, match=r"x\.safetensors"):
+            checkpoint.read(path)
+
+
+def test_any_cut_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    checkpoint.write(path, TENSORS, {})
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(SrjtError, match=r"x\.safetensors"):
+            checkpoint.read(path)
+
+
+def test_two_are_kept_and_leftovers_swept(tmp_path: Path) -> None:
+    (tmp_path / ".step-0000000001.safetensors.99.tmp").write_bytes(b"half")
+    writer = CheckpointWriter(tmp_path)
+    tensor = torch.zeros(3)
+    for step in (5, 40, 300):
+        tensor.fill_(step)
+        writer.save({"x": tensor}, {"step": step}, step=step)
+        tensor.fill_(-1)  # a copy was taken
+    writer.wait()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "step-0000000040.safetensors",
+        "step-0000000300.safetensors",
+    ]
+    assert checkpoint.read(tmp_path / "step-0000000300.safetensors")[0]["x"].tolist() == [300] * 3
+    assert checkpoint.latest(tmp_path) is not None
+
+
+def test_a_file_is_as_before_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    path = tmp_path / "x"
+    write_atomically(path, b"before")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, b"after")
+    assert path.read_bytes() == b"before"
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
