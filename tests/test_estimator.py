@@ -130,11 +130,9 @@ def test_too_few_rows_or_groups_are_said_to_be_too_few() -> None:
 
 def test_groups_are_patients_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    settle = estimator.resolve_noise_rate
+    train = estimator.train
     monkeypatch.setattr(
-        estimator,
-        "resolve_noise_rate",
-        lambda manifest, **how: seen.append(manifest) or settle(manifest, **how),
+        estimator, "train", lambda manifest, **how: seen.append(manifest) or train(manifest, **how)
     )
     data = rows(240)
     quick(noise_rate="auto", epochs=1).fit(data.X, data.y, groups=pd.Series(data.groups))
@@ -379,12 +377,12 @@ def test_verbose_shows_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
     data = rows(240)
     quick(noise_rate="auto", epochs=2, verbose=1).fit(data.X, data.y)
     said = capsys.readouterr().out
-    assert "The noise is estimated first" in said
+    assert "Estimating the noise first" in said
     assert [line.split("  ")[0] for line in said.splitlines() if "epoch" in line][-2:] == [
-        "epoch 1/2",
-        "epoch 2/2",
+        "co-teaching+ours: epoch 1/2",
+        "co-teaching+ours: epoch 2/2",
     ]
-    assert said.count("epoch ") == 2  # the training's own, not the warm-up's
+    assert said.count("warm-up: fold ") == 6
 
 
 class Impatient(nn.Module):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from srjt.inference.predict import predict
     from srjt.ordinal.labels import soft_labels
     from srjt.ordinal.selection import keep_rate
+    from srjt.reports.report import report
     from srjt.training.train import train
     from srjt.training.trained import load_run
 
@@ -35,6 +36,7 @@ __all__ = [
     "noise",
     "ordinal",
     "predict",
+    "report",
     "soft_labels",
     "train",
 ]
@@ -52,6 +54,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "noise": ("srjt.noise", None),
     "ordinal": ("srjt.ordinal", None),
     "predict": ("srjt.inference.predict", "predict"),
+    "report": ("srjt.reports.report", "report"),
     "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
     "train": ("srjt.training.train", "train"),
 }

@@ -23,8 +23,8 @@ SMALL = [
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few resamples: the intervals are not what is tested here."""
-    for module in ("auto", "auditing"):
-        monkeypatch.setattr(f"srjt.audit.{module}.estimate_noise", partial(estimate_noise, bootstrap=3))
+    for module in ("training.resolve_noise", "auditing.audit"):
+        monkeypatch.setattr(f"srjt.{module}.estimate_noise", partial(estimate_noise, bootstrap=3))
 
 
 @pytest.mark.usefixtures("quick")

@@ -224,7 +224,7 @@ SLOW_BUILD = """
 import sys, time
 import pandas as pd, numpy as np
 from pathlib import Path
-from srjt.data import build, store
+from srjt.data.images import store, store_build as build
 from srjt.data.images.decode import read_image
 from srjt.data.manifest import Manifest
 

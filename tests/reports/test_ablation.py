@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from srjt.reports.figures import study_figures as figures
-from srjt.reports.figures.ablation_figures import CELL_LOOKS, ablation_figures
+from srjt.reports.figures.ablation_figures import CELL_STYLES, ablation_figures
 from srjt.reports.figures.canvas import Drawing, save
 from srjt.reports.pages.html import drawings, render
 from srjt.reports.pages.study_page import study_page
@@ -37,7 +37,7 @@ def with_values(study, metric: str, values: dict[tuple[str, str], tuple[float, f
 
 def lines_of(axes: Axes, epochs: int = 4) -> dict[str, np.ndarray]:
     """Label at a line's end → its values; found by the dash and the marker that the label's cell has."""
-    names = {(look.colour, look.filled): "/".join(cell) for cell, look in CELL_LOOKS.items()}
+    names = {(look.colour, look.filled): "/".join(cell) for cell, look in CELL_STYLES.items()}
     curves = [line for line in axes.get_lines() if len(line.get_xdata()) == epochs]
     return {
         names[c.get_color(), c.get_markerfacecolor() != "none"]: np.asarray(c.get_ydata()) for c in curves
@@ -113,8 +113,8 @@ def test_the_mae_is_that_of_the_test_side(study) -> None:
 
 
 def test_cells_differ_without_their_colour() -> None:
-    assert len({(look.dashes, look.marker, look.filled) for look in CELL_LOOKS.values()}) == 4
-    assert [cell for cell, look in CELL_LOOKS.items() if look.bold] == [("hard", "soft")]
+    assert len({(look.dashes, look.marker, look.filled) for look in CELL_STYLES.values()}) == 4
+    assert [cell for cell, look in CELL_STYLES.items() if look.bold] == [("hard", "soft")]
 
 
 @pytest.mark.parametrize("variant", ["ramp_epochs=13", "select=soft,ramp_epochs=13", "update=soft"])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from browser import Browser, Tab, needs_browser
-from srjt import audit, noise
+from srjt import audit, noise, report
 from srjt.data.synthetic import generate
 from srjt.reports.pages.audit_page import audit_page
 from srjt.reports.pages.html import write_page
@@ -29,11 +29,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         np.arange(80) % 2 == 0, HOSTILE, "a reader with a name that does not end " * 3
     )
     out = tmp_path_factory.mktemp("audit <b>&") / "audit"
-    audit.audit(
+    audit(
         made, out=out, folds=2, epochs=1, reader="reader", network="tiny", image_size=32, crop=28, batch_size=16,
         tune_cpu=False, device="cpu", source=HOSTILE,
     )  # fmt: skip
-    return out / "audit.html"
+    return report(out, out=out / "audit.html")[0]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from srjt.errors import SrjtError
 from srjt.reports.figures import study_figures as figures
 from srjt.reports.figures.canvas import GREY, Drawing, inline_svg, plain, save
 from srjt.reports.figures.curves import Curve, chart, plot_curves, spread_apart
-from srjt.reports.figures.styles import styles
+from srjt.reports.figures.styles import method_styles
 from srjt.studies.paper import DISPLAY_NAMES
 
 FEW = {"methods": ("standard", "co-teaching", "co-teaching+ours"), "folds": 2, "epochs": 4}
@@ -62,7 +62,7 @@ def test_labels_move_only_as_far_as_they_must() -> None:
 
 
 def test_among_fourteen_ours_and_hosts_stand_out_in_pairs() -> None:
-    chosen = styles(list(DISPLAY_NAMES))
+    chosen = method_styles(list(DISPLAY_NAMES))
     for host in ("co-teaching", "jocor", "codis"):
         ours = chosen[f"{host}+ours"]
         assert ours.colour == chosen[host].colour
@@ -78,9 +78,9 @@ def test_among_fourteen_ours_and_hosts_stand_out_in_pairs() -> None:
     "methods", [list(DISPLAY_NAMES), ["standard", "mixup", "mine"], ["a", "a+ours", "b", "c"]]
 )
 def test_coloured_lines_differ_without_their_colour(methods: list[str]) -> None:
-    coloured = [look for look in styles(methods).values() if look.prominent]
+    coloured = [look for look in method_styles(methods).values() if look.prominent]
     assert len({(look.dashes, look.marker, look.filled) for look in coloured}) == len(coloured)
-    assert all(look.prominent for look in styles(methods).values()) == (len(methods) <= 6)
+    assert all(look.prominent for look in method_styles(methods).values()) == (len(methods) <= 6)
 
 
 def test_curves_are_the_mean_over_folds_with_the_population_std_as_band(study) -> None:
@@ -263,6 +263,6 @@ def test_the_demo_s_figure_has_two_panels(tmp_path: Path) -> None:
 
 
 def test_a_recipe_stands_out_among_many() -> None:
-    look = styles([*DISPLAY_NAMES, "srjt"])["srjt"]
+    look = method_styles([*DISPLAY_NAMES, "srjt"])["srjt"]
     assert look.prominent
     assert look.colour != GREY

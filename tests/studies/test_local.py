@@ -252,7 +252,7 @@ def test_folders_of_others_are_left_alone(small: Small, tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text(json.dumps({"mine": True}))
     with pytest.raises(SrjtError, match="damaged or not from srjt"):
         write_plan(tmp_path, data, command="srjt study")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["study.json", "thesis.tex"]
+    assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["study.json", "thesis.tex"]
 
 
 def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,7 +271,7 @@ def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest
                 write_plan(tmp_path, data, command="srjt study")
     assert len(write_plan(tmp_path, data, command="srjt study")) == 9
     with lock_study(tmp_path):  # sweeps what was left
-        assert sorted(p.name for p in tmp_path.iterdir()) == ["noise", "splits.csv", "study.json"]
+        assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["noise", "splits.csv", "study.json"]
 
 
 def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from srjt.auditing.neighbours import nearest
 from srjt.data import Manifest, Split, read
 from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
+from srjt.training.neighbours import nearest
 from srjt.training.record.reporters import SilentReporter
 
 

@@ -19,7 +19,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.record.reporters import SilentReporter
 from srjt.training.record.run_folder import read_noise_estimate
 from srjt.training.resolve_noise import resolve_noise_rate, warm_up
-from srjt.training.train import train as plain_train
+from srjt.training.single_run import single_run
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -64,7 +64,7 @@ def test_the_estimate_is_used_again_when_the_run_is_gone_on_with(
 ) -> None:
     class Stop(SilentReporter):
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
-            if epoch == 2:
+            if epoch == 2 and self.title != "warm-up":
                 raise KeyboardInterrupt
 
     given: dict[str, Any] = {
@@ -160,7 +160,7 @@ def test_soft_labels_may_follow_the_estimate(noisy: Manifest, asked: TrainConfig
     assert estimate is not None
     joint = estimate.prior[:, None] * estimate.transition  # Bayes: p(true | label)
     np.testing.assert_allclose(config.method_options["label_matrix"], (joint / joint.sum(axis=0)).T)
-    plain_train(noisy, config=config.replace(epochs=1), device="cpu")
+    single_run(noisy, config=config.replace(epochs=1), device="cpu")
     same = resolve_noise_rate(
         noisy, config=asked.replace(method="sord", soft_labels="estimated"), device="cpu"
     )[0]
@@ -183,8 +183,8 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
 
 
 def test_the_training_itself_refuses_what_is_not_settled(noisy: Manifest, asked: TrainConfig) -> None:
-    with pytest.raises(SrjtError, match="noise_rate 'auto' has not been settled"):
-        plain_train(noisy, config=asked, device="cpu")
+    with pytest.raises(SrjtError, match="noise_rate 'auto' has not been resolved"):
+        single_run(noisy, config=asked, device="cpu")
 
 
 def test_a_rate_that_the_data_do_not_settle_is_said_and_kept_plausible(
@@ -195,7 +195,7 @@ def test_a_rate_that_the_data_do_not_settle_is_said_and_kept_plausible(
     monkeypatch.setattr(auto, "estimate_noise", partial(auto.estimate_noise, identifiable=False))
     monkeypatch.setattr(auto, "PLAUSIBLE", (0.01, 0.02))
     with pytest.warns(
-        UserWarning, match=r"do not settle the noise rate \(the networks know nothing\); 0\.02 is used"
+        UserWarning, match=r"do not determine the noise rate \(the networks know nothing\); 0\.02 is used"
     ):
         config, _ = resolve_noise_rate(noisy, config=asked, device="cpu")
     assert config.noise_rate == 0.02
@@ -334,7 +334,7 @@ def test_a_low_estimate_is_raised_where_images_are_unclear(
     told, estimate = resolve_noise_rate(noisy, config=config, split=split, device="cpu", reporter=watching)
     assert estimate is not None
     assert (told.noise_rate, estimate.rate) == (used, found["rate"])
-    assert any(note.startswith("srjt takes it for 0.30") for note in watching.notes) == (used == 0.3)
+    assert any(note.startswith("srjt uses 0.30 instead") for note in watching.notes) == (used == 0.3)
 
 
 def test_a_recipe_that_cannot_rely_on_the_estimate_drops_no_less(

@@ -5,7 +5,7 @@ audit.csv        every label, the most doubtful first
 summary.json     rate, matrix, error rates by grade, patient and reader
 neighbours.npz   for each line of audit.csv the lines of the most similar samples of each grade
 images/          the images, where the source lock_folder them in memory
-audit.html       the report
+audit.html       the report, written by the command srjt audit; srjt.report(folder) writes it from Python
 fits/            the cross-fitted runs
 """
 
@@ -169,9 +169,6 @@ def _prepare(folder: Path) -> None:
 
 def _write(folder: Path, done: Audit, facts: dict[str, Any], *, order: npt.NDArray[np.int64]) -> None:
     """order (N,): the sample's row for each line of the table."""
-    from srjt.reports.pages.audit_page import audit_page  # only here: figures take a while to import
-    from srjt.reports.pages.html import write_page
-
     line = np.empty(len(order) + 1, dtype=np.int32)
     line[order], line[-1] = np.arange(len(order), dtype=np.int32), -1  # "none" stays none
     assert done.fitted.neighbours is not None
@@ -190,7 +187,6 @@ def _write(folder: Path, done: Audit, facts: dict[str, Any], *, order: npt.NDArr
             f"The audit could not be written to {folder} ({problem.strerror}): make room and run the same command "
             "again; the trainings are kept."
         ) from problem
-    write_page(audit_page(folder), folder / "audit.html")
 
 
 def _images(samples: Manifest, folder: Path | None) -> list[str]:

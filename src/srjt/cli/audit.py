@@ -87,6 +87,7 @@ def audit(
     from srjt.auditing.audit import audit as run_audit
     from srjt.cli.train import check_early, layered, rate_or_auto, warnings_as_sentences
     from srjt.data import Problem, read, write_problems
+    from srjt.reports.report import report as write_report
     from srjt.training.record.reporters import reporter_for
 
     settings = with_noise(
@@ -134,6 +135,7 @@ def audit(
             label_column=label_column,
             read_with=read_with,
         )
+        write_report(out, out=out / "audit.html")
     if done.fitted.skipped:
         with options.writing(skipped):
             unreadable = [Problem("unreadable-image", who, why) for who, why in done.fitted.skipped]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from srjt.methods import Entry
+    from srjt.methods import RegisteredMethod
 
 
 def methods(
@@ -18,14 +18,14 @@ def methods(
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.methods import names
+    from srjt.methods import lookup, names
 
     if plain:
         typer.echo("\n".join(names()))
         return
-    families: dict[str, list[Entry]] = {}
+    families: dict[str, list[RegisteredMethod]] = {}
     papers: dict[str, list[str]] = {}
-    for row in map(entry, names()):
+    for row in map(lookup, names()):
         families.setdefault(_family(row), []).append(row)
         papers.setdefault(row.paper, []).append(row.name)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
@@ -47,14 +47,14 @@ def methods(
         console.print(f"{', '.join(theirs)}: {paper}", style="dim")
 
 
-def _family(row: Entry) -> str:
+def _family(row: RegisteredMethod) -> str:
     """A heading no longer than the longest name."""
     if row.method.networks == 1:
         return "One network"
     return "Two, self-relaxed" if row.defaults.get("update") == "soft" else "Two networks"
 
 
-def _needs(row: Entry) -> str:
+def _needs(row: RegisteredMethod) -> str:
     what = {"noise_rate": "ε", "transition": "P"}
     told = () if row.recipe.noise_rate == "auto" else row.method.needs
     return ", ".join(what[n] for n in told) or "–"

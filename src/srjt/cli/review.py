@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from srjt.review.audit_folder import AuditFolder
-    from srjt.review.decisions import Entry
+    from srjt.review.decisions import LogEntry
 
 app = typer.Typer(
     cls=RunByDefault,
@@ -141,7 +141,7 @@ def export(
     typer.echo(f"Next: {corrections.training_command(audit, out)}")
 
 
-def _tell_agreement(audit: AuditFolder, log: Sequence[Entry], path: Path | None, force: bool) -> None:
+def _tell_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
     from srjt.review import export as corrections
 
     for pair in corrections.agreements(audit, log):

@@ -110,7 +110,7 @@ def host_of(method: str) -> str | None:
 
 def is_recipe(method: str) -> bool:
     """Whether it is trained in its own way, as ``srjt``; False for a method that is not known here."""
-    return method in registered.names() and registered.entry(method).is_recipe
+    return method in registered.names() and registered.lookup(method).is_recipe
 
 
 def is_ours(method: str) -> bool:

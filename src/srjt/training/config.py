@@ -137,7 +137,7 @@ class TrainConfig:
         """The noise rate as a number; an error while it is still to be estimated."""
         if self.noise_rate == "auto":
             raise SrjtError(
-                "noise_rate 'auto' has not been settled: srjt.train and resolve_noise_rate estimate it first."
+                "noise_rate 'auto' has not been resolved: call srjt.train, which estimates the rate first."
             )
         return self.noise_rate
 

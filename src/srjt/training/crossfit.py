@@ -22,7 +22,6 @@ import numpy.typing as npt
 import torch
 
 from srjt._version import __version__
-from srjt.auditing.neighbours import features, nearest
 from srjt.data import Manifest, Split
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.images.store import OnBadImage, open_store
@@ -35,6 +34,7 @@ from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import applied
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.engine.scoring import predict_probabilities
+from srjt.training.neighbours import features, nearest
 from srjt.training.record.progress import FoldReporter
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.single_run import fingerprint, resolve_split, single_run

@@ -20,14 +20,14 @@ from srjt.training.engine.cuda_graph import make_epoch_runner
 from srjt.training.engine.distributed import Process
 from srjt.training.engine.plan import Plan, balancing_weights, draw_plan, generator, subseed
 from srjt.training.engine.recorder import EpochRecord, Recorder
-from srjt.training.engine.scoring import confusions, metric_rows
+from srjt.training.engine.scoring import confusions
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.starvation import StarvationWatch
 from srjt.training.engine.state import initialise, restore, state_tensors
 from srjt.training.engine.step import Step, make_optimizer, set_learning_rate
 from srjt.training.engine.stop_signal import StopRequest
 from srjt.training.record import checkpoint
-from srjt.training.record.metrics_log import MetricRow, MetricsLog
+from srjt.training.record.metrics_log import MetricRow, MetricsLog, metric_rows
 from srjt.training.record.reporters import Reporter
 
 __all__ = ["Fitted", "Side", "fit"]

@@ -12,8 +12,7 @@ import pytest
 import srjt
 from srjt.errors import SrjtError
 from srjt.ordinal.metrics import METRICS
-from srjt.training.engine.scoring import metric_rows
-from srjt.training.record.metrics_log import MetricRow, MetricsLog, last_epochs, read_metrics
+from srjt.training.record.metrics_log import MetricRow, MetricsLog, last_epochs, metric_rows, read_metrics
 
 
 def row(

@@ -32,7 +32,8 @@ def test_the_headline_averages_the_networks() -> None:
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with PlainReporter(30, "co-teaching") as reporter:
+    with PlainReporter() as reporter:
+        reporter.begin("co-teaching", epochs=30)
         reporter.decoded(1, 2)
         reporter.decoded(2, 2)
         reporter.stepped(1, 1, 5)
@@ -51,7 +52,8 @@ def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     screen = io.StringIO()
     monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
-    with TerminalReporter(30, "co-teaching+ours") as reporter:
+    with TerminalReporter() as reporter:
+        reporter.begin("co-teaching+ours", epochs=30)
         reporter.decoded(1, 2)
         reporter.decoded(2, 2)
         reporter.stepped(1, 1, 5)
@@ -66,20 +68,22 @@ def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(last.split("\r")[-1].rstrip()) <= 80
 
 
-def test_epochs_with_names_of_their_own(
+def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a log and on a terminal of 80 columns, where the longest name of an audit has room."""
     from rich.console import Console
 
-    with PlainReporter(150, naming=lambda epoch: f"fold 2 of 5, epoch {epoch} of 30") as plain:
-        plain.finished_epoch(2, ROWS)
+    with PlainReporter() as plain:
+        plain.begin("", epochs=30, folds=5)
+        plain.finished_epoch(32, ROWS)
     assert capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  test.acc 0.600  img/s 1234\n"
     screen = io.StringIO()
     monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
-    with TerminalReporter(150, "warm-up", naming=lambda epoch: f"fold 3 of 3, epoch {epoch} of 30") as bar:
-        bar.stepped(9, 1, 5)
-        bar.finished_epoch(10, [row for row in ROWS if row.split == "train"])
+    with TerminalReporter() as bar:
+        bar.begin("warm-up", epochs=30, folds=3)
+        bar.stepped(69, 1, 5)
+        bar.finished_epoch(70, [row for row in ROWS if row.split == "train"])
         bar.progress.refresh()
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
@@ -90,7 +94,7 @@ def test_epochs_with_names_of_their_own(
 
 
 def test_which_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert type(reporter_for(3, quiet=True)) is SilentReporter
-    assert type(reporter_for(3)) is PlainReporter  # pytest captures: no terminal
+    assert type(reporter_for(quiet=True)) is SilentReporter
+    assert type(reporter_for()) is PlainReporter  # pytest captures: no terminal
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert type(reporter_for(3)) is TerminalReporter
+    assert type(reporter_for()) is TerminalReporter

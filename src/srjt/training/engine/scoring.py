@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from srjt.data.images.feed import Feed
 from srjt.methods import Method
 from srjt.ordinal.decoding import most_likely_grade
-from srjt.ordinal.metrics import confusion_matrix, summary
+from srjt.ordinal.metrics import confusion_matrix
 from srjt.training.engine.batches import CENTRE, Preprocess, Views, view_batches
 from srjt.training.engine.stacked_networks import StackedNetworks
-from srjt.training.record.metrics_log import MetricRow
 
-__all__ = ["confusions", "metric_rows", "predict_probabilities"]
+__all__ = ["confusions", "predict_probabilities"]
 
 
 @torch.no_grad()
@@ -71,20 +69,6 @@ def confusions(
             [confusion_matrix(labels[part], p, num_classes=method.num_classes) for p in predicted]
         )
     return total
-
-
-def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
-    """(K + 1, C, C) counts → the rows of one split: each network, and for two the ensemble and the pool."""
-    *single, ensemble = counts
-    named = {str(k + 1): confusion for k, confusion in enumerate(single)}
-    if len(single) > 1:
-        named["ensemble"] = ensemble
-        named["pooled"] = np.sum(single, axis=0)
-    return [
-        MetricRow(epoch, split, network, metric, value)
-        for network, confusion in named.items()
-        for metric, value in summary(confusion).items()
-    ]
 
 
 def predict_probabilities(

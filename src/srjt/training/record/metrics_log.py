@@ -15,8 +15,9 @@ import pandas as pd
 
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
+from srjt.ordinal.metrics import summary
 
-__all__ = ["MetricRow", "MetricsLog", "last_epochs", "read_metrics"]
+__all__ = ["MetricRow", "MetricsLog", "last_epochs", "metric_rows", "read_metrics"]
 
 HEADER = ("epoch", "split", "network", "metric", "value")
 LAST = 10  # the paper averages over the last ten epochs
@@ -28,6 +29,20 @@ class MetricRow(NamedTuple):
     network: str  # 1, 2, ensemble, pooled; empty for what concerns the whole run
     metric: str
     value: float
+
+
+def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
+    """(K + 1, C, C) counts → the rows of one split: each network, and for two the ensemble and the pool."""
+    *single, ensemble = counts
+    named = {str(k + 1): confusion for k, confusion in enumerate(single)}
+    if len(single) > 1:
+        named["ensemble"] = ensemble
+        named["pooled"] = np.sum(single, axis=0)
+    return [
+        MetricRow(epoch, split, network, metric, value)
+        for network, confusion in named.items()
+        for metric, value in summary(confusion).items()
+    ]
 
 
 class MetricsLog:

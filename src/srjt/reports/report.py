@@ -1,0 +1,100 @@
+"""``srjt.report``: a study, a run or an audit as one HTML page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from srjt.errors import SrjtError, suggest
+from srjt.files import write_atomically
+from srjt.ordinal.metrics import METRICS
+from srjt.reports.figures.canvas import save
+from srjt.reports.pages.audit_page import audit_page
+from srjt.reports.pages.html import drawings, write_page
+from srjt.reports.pages.run_page import run_page
+from srjt.reports.pages.study_page import ratio_of_sides, study_page
+from srjt.reports.tables.study_tables import PAPER_METRICS, study_tables
+from srjt.studies.results import StudyResults, collect_results
+
+__all__ = ["report"]
+
+
+def report(
+    folder: str | Path,
+    *,
+    out: str | Path | None = None,
+    figures: str | Path | None = None,
+    tables: str | Path | None = None,
+    metrics: Sequence[str] = PAPER_METRICS,
+) -> list[Path]:
+    """Write a study, a run or an audit as one self-contained HTML page.
+
+    The page needs no network and opens from disk. It names unfinished runs and failures at its top.
+
+    Parameters
+    ----------
+    folder : path
+        Folder of a study, of a run (finished or not) or of an audit.
+    out : path, optional
+        The HTML file. Default: ``report.html`` in ``folder``.
+    figures : path, optional
+        Folder for every figure as SVG and PNG.
+    tables : path, optional
+        Folder for the tables of a study as Markdown, CSV and LaTeX.
+    metrics : sequence of str
+        Metrics of the tables, for example ``("accuracy", "mae", "qwk")``. Default: the paper's three.
+
+    Returns
+    -------
+    list of Path
+        The files written: the page, then figures, then tables.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> srjt.report("study", figures="figures")  # doctest: +SKIP
+    """
+    folder = Path(folder)
+    for name in metrics:
+        if name not in METRICS:
+            raise suggest("metric", name, METRICS)
+    results = collect_results(folder) if (folder / "study.json").exists() else None
+    if results is not None:
+        page = study_page(results, metrics=tuple(metrics))
+    elif (folder / "run.json").exists():
+        page = run_page(folder)
+    elif (folder / "audit.json").exists():
+        page = audit_page(folder)
+    else:
+        raise SrjtError(
+            f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
+            "audit.json."
+        )
+    if tables is not None and results is None:
+        raise SrjtError(f"Tables compare methods: {folder} is a single run or an audit, not a study.")
+    path = Path(out) if out is not None else folder / "report.html"
+    write_page(page, path)
+    files = [path]
+    if figures is not None:
+        files += [file for drawing in drawings(page) for file in save(drawing, Path(figures))]
+    if tables is not None and results is not None:
+        files += _write_tables(results, tuple(metrics), Path(tables))
+    return files
+
+
+def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
+    written = []
+    made = study_tables(results, metrics=metrics, test_train_ratio=ratio_of_sides(results.folder))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for number, table in enumerate(made, start=1):
+            name = re.sub(r"[^a-z0-9]+", "-", table.title.split(": ", 1)[-1].lower()).strip("-")
+            texts = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
+            for suffix, text in texts.items():
+                path = folder / f"{number}-{name}{suffix}"
+                write_atomically(path, text.encode())
+                written.append(path)
+    except OSError as problem:
+        raise SrjtError(f"The tables cannot be written to {folder}: {problem.strerror}.") from None
+    return written

@@ -1,0 +1,95 @@
+"""The structure of the package: imports run down only, and there is no circle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import srjt
+
+SOURCE = Path(srjt.__file__).parent
+
+# From the ground up. A file may import from its own room and from rooms on lower floors, nothing else.
+FLOORS = (
+    ("_version", "errors"),
+    ("files",),
+    ("ordinal",),
+    ("noise",),
+    ("methods", "networks", "data"),
+    ("training.config",),
+    ("training.engine",),
+    ("training.record",),
+    ("training",),
+    ("inference", "estimator"),
+    ("auditing", "studies", "review"),
+    ("reports",),
+    ("cli",),
+)
+FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+MODULES = {
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+FRONT_DOORS = {"srjt", "srjt.__main__"}  # they import what they show
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module of ours that a file imports, wherever in the file: at the top, in a function, for types."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] == "srjt")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            if node.module is not None and node.module.split(".")[0] == "srjt":
+                for alias in node.names:
+                    whole = f"{node.module}.{alias.name}"
+                    yield whole if whole in MODULES else node.module
+
+
+def room(module: str) -> str:
+    """The longest name in the table that contains the module."""
+    parts = module.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        if ".".join(parts[:length]) in FLOOR:
+            return ".".join(parts[:length])
+    raise AssertionError(f"{module} belongs to no room: add it to FLOORS")
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - FRONT_DOORS))
+def test_imports_run_down_only(module: str) -> None:
+    mine = room(module)
+    for imported in imports(MODULES[module]):
+        if imported == "srjt":
+            continue
+        theirs = room(imported)
+        assert theirs == mine or FLOOR[theirs] < FLOOR[mine], (
+            f"{module} ({mine}) imports {imported} ({theirs})"
+        )
+
+
+def test_no_file_imports_itself_by_a_detour() -> None:
+    """Packages name what they hold, so the edges into a package's own __init__ from inside it do not count."""
+    edges = {
+        module: {
+            imported
+            for imported in imports(path)
+            if imported != module and imported not in FRONT_DOORS and not module.startswith(f"{imported}.")
+        }
+        for module, path in MODULES.items()
+        if module not in FRONT_DOORS
+    }
+    finished: set[str] = set()
+
+    def visit(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail[trail.index(module) :], module))
+        if module in finished:
+            return
+        for imported in sorted(edges.get(module, ())):
+            visit(imported, (*trail, module))
+        finished.add(module)
+
+    for module in sorted(edges):
+        visit(module, ())
