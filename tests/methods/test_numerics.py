@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 
 import pytest
 import torch
@@ -14,6 +15,9 @@ JOINT = [n for n in methods.names() if methods.lookup(n).method.networks == 2]
 CASES = [(n, {}) for n in methods.names()] + [
     (n, {"select": "soft", "update": "soft"}) for n in ("co-teaching", "jocor", "codis")
 ]
+
+
+PATTERNS = ("certain and right", "certain and wrong", "certain of opposites", "undecided", "mixed")
 
 
 def extreme(pattern: str, shape: tuple[int, int, int]) -> torch.Tensor:
@@ -35,34 +39,34 @@ def extreme(pattern: str, shape: tuple[int, int, int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{''.join(o.values())}" for n, o in CASES])
-@pytest.mark.parametrize("convention", ["paper", "published-code"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize(
-    "pattern", ["certain and right", "certain and wrong", "certain of opposites", "undecided", "mixed"]
-)
-def test_losses_gradients_and_probabilities_are_finite(
-    name: str, options: dict, convention: str, dtype: torch.dtype, pattern: str
-) -> None:
+def test_losses_gradients_and_probabilities_are_finite(name: str, options: dict) -> None:
     # forbidden transitions (log 0) and a nearly singular inverse: the hardest of the paper's matrices
     matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        method = methods.create(
-            name, num_classes=4, noise_rate=0.4, transition=matrix, convention=convention, **options
-        )
-    logits = extreme(pattern, (method.networks, len(LABELS), method.outputs)).to(dtype).requires_grad_()
-    loss = method.loss(logits, LABELS, keep=4)
-    assert loss.total.dtype == torch.float32
-    assert loss.total.isfinite()
-    assert loss.per_network.isfinite().all()
-    assert loss.selected.sum(dim=1).tolist() == [4 if name in JOINT else 6] * method.networks
-    loss.total.backward()
-    assert logits.grad is not None
-    assert logits.grad.dtype == dtype
-    assert logits.grad.isfinite().all()
-    probabilities = method.probabilities(logits)
-    assert probabilities.dtype == torch.float32
-    torch.testing.assert_close(probabilities.sum(dim=-1), torch.ones(method.networks, len(LABELS)))
+    for convention in ("paper", "published-code"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            method = methods.create(
+                name, num_classes=4, noise_rate=0.4, transition=matrix, convention=convention, **options
+            )
+        for pattern, dtype in product(PATTERNS, (torch.float32, torch.bfloat16, torch.float16)):
+            where = f"{convention}, {pattern}, {dtype}"
+            logits = (
+                extreme(pattern, (method.networks, len(LABELS), method.outputs)).to(dtype).requires_grad_()
+            )
+            loss = method.loss(logits, LABELS, keep=4)
+            assert loss.total.dtype == torch.float32, where
+            assert loss.total.isfinite(), where
+            assert loss.per_network.isfinite().all(), where
+            kept = [4 if name in JOINT else 6] * method.networks
+            assert loss.selected.sum(dim=1).tolist() == kept, where
+            loss.total.backward()
+            assert logits.grad is not None
+            assert logits.grad.dtype == dtype, where
+            assert logits.grad.isfinite().all(), where
+            probabilities = method.probabilities(logits)
+            assert probabilities.dtype == torch.float32, where
+            ones = torch.ones(method.networks, len(LABELS))
+            torch.testing.assert_close(probabilities.sum(dim=-1), ones, msg=where)
 
 
 @pytest.mark.parametrize("name", methods.names())
