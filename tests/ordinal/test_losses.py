@@ -270,7 +270,7 @@ def test_hard_numbers_give_finite_losses_and_gradients(loss: Callable[..., Tenso
     all_certain[place, LABELS] = 1e4
     for wide in (far_apart, all_certain, -all_certain, torch.full((5, 4), -1e4)):
         for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
-            logits = wide.to(dtype).requires_grad_()
+            logits = wide.to(dtype, copy=True).requires_grad_()
             per_sample = loss(logits)
             assert per_sample.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
             assert per_sample.isfinite().all(), (wide, dtype)
