@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from srjt.data import Manifest, Problem, check, from_arrays, settle, write_problems
+from srjt.data import Manifest, Problem, check, drop_unusable, from_arrays, write_problems
 from srjt.data.checks import image_sizes
 from srjt.data.problems import examples
 from srjt.errors import SrjtError
@@ -71,7 +71,7 @@ def test_images_in_memory_are_compared_too() -> None:
 
 
 def test_images_that_are_all_elsewhere_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"None of the 2 images is there.*--images"):
+    with pytest.raises(SrjtError, match=r"None of the 2 images exists.*--images"):
         check(manifest(tmp_path, {"a.png": 0, "b.png": 1}))
     assert check(manifest(tmp_path, {"a.png": 0, "b.png": 1}, ["1", "2"]), images=False, folds=0) == []
 
@@ -111,19 +111,19 @@ def test_unusable_samples_stop_or_are_left_out_and_listed(tmp_path: Path) -> Non
     with pytest.raises(
         SrjtError, match=r"2 unusable samples \(1 missing-image, 1 invalid-grade; the first: b"
     ):
-        settle(whole, PROBLEMS, listed_in=listed_in)
-    assert settle(whole, PROBLEMS, on_bad_image="skip", listed_in=listed_in).ids == ["a", "c"]
+        drop_unusable(whole, PROBLEMS, listed_in=listed_in)
+    assert drop_unusable(whole, PROBLEMS, on_bad_image="skip", listed_in=listed_in).ids == ["a", "c"]
     with listed_in.open(newline="") as file:
         assert [row["where"] for row in csv.DictReader(file)] == ["b", "line 7"]
     with pytest.raises(SrjtError, match="did you mean 'skip'"):
-        settle(whole, PROBLEMS, on_bad_image="skp")
-    with pytest.raises(SrjtError, match="No usable sample"):
-        settle(whole.select([1]), PROBLEMS, on_bad_image="skip")
+        drop_unusable(whole, PROBLEMS, on_bad_image="skp")
+    with pytest.raises(SrjtError, match="No sample can be used"):
+        drop_unusable(whole.select([1]), PROBLEMS, on_bad_image="skip")
 
 
 def test_warnings_alone_change_nothing(tmp_path: Path) -> None:
     whole = manifest(tmp_path, {"a": 0, "b": 1})
-    assert settle(whole, PROBLEMS[:1], listed_in=tmp_path / "skipped.csv") is whole
+    assert drop_unusable(whole, PROBLEMS[:1], listed_in=tmp_path / "skipped.csv") is whole
     assert not (tmp_path / "skipped.csv").exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from srjt.data.images.decode import IMAGE_SUFFIXES, BadImageError, read_image
-from srjt.data.images.pixel_depth import stretch, to_8bit
+from srjt.data.images.pixel_depth import stretch_to_8bit, to_8bit
 from srjt.errors import SrjtError
 
 RED, GREEN, BLUE, WHITE, BLACK = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0)
@@ -166,7 +166,7 @@ def test_npy(tmp_path: Path, values: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (np.float32([[0, 300]]), "[0, 1]; it spans 0 to 300"),
+        (np.float32([[0, 300]]), "[0, 1]; its values range from 0 to 300"),
         (np.float32([[0, np.nan]]), "[0, 1]"),
         (np.zeros((2, 2, 4), np.uint8), "not 2×2×4"),
         (np.zeros((0, 2), np.uint8), "not 0×2"),
@@ -185,8 +185,8 @@ def test_unusable_npy(tmp_path: Path, values: np.ndarray, says: str) -> None:
 def test_depth_rules() -> None:
     assert to_8bit(np.array([False, True])).tolist() == [0, 255]
     assert to_8bit(np.array([65535], ">u2")).tolist() == [255]
-    assert stretch(np.array([np.nan, 1.0, np.inf, 3.0])).tolist() == [0, 0, 255, 255]
-    assert stretch(np.array([7, 7])).tolist() == [0, 0]
+    assert stretch_to_8bit(np.array([np.nan, 1.0, np.inf, 3.0])).tolist() == [0, 0, 255, 255]
+    assert stretch_to_8bit(np.array([7, 7])).tolist() == [0, 0]
 
 
 # Resizing

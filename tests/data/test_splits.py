@@ -139,7 +139,7 @@ def test_folds_of_other_data_are_refused(twenty: Manifest, tmp_path: Path) -> No
     path = tmp_path / "splits.csv"
     write_splits(path, twenty, folds(twenty))
     fewer = twenty.select(np.arange(1, 20))
-    with pytest.raises(SrjtError, match="1 of its ids are not among them, for example 's0'"):
+    with pytest.raises(SrjtError, match="1 of its ids are unknown, for example 's0'"):
         read_splits(path, fewer)
     assert sum(len(rows) for rows in read_splits(path, fewer, allow_missing=True)[0].sides().values()) == 19
     write_splits(path, fewer, folds(fewer))
@@ -160,7 +160,7 @@ def test_a_leaking_file_is_refused(twenty: Manifest, tmp_path: Path) -> None:
     [
         ("id,fold\ns0,0\n", "needs the columns id, fold and split"),
         ("id,fold,split\ns0,0,tset\n", "line 2: the split must be train, validation or test, not 'tset'"),
-        ("id,fold,split\ns0,x,test\n", "line 2: the fold must be a number"),
+        ("id,fold,split\ns0,x,test\n", "line 2: the fold must be a whole number"),
         ("id,fold,split\ns0,0,test\ns0,0,train\n", "line 3: 's0' is on two sides of fold 0"),
         ("id,fold,split\ns0,1,test\n", "numbered 0, 1, 2"),
         ("id,fold,split\n", "found none"),

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from srjt.cli.data.synthetic import synthetic
 from srjt.data.manifest import Manifest
-from srjt.data.synthetic.brushes import noise, stamp
 from srjt.data.synthetic.generate import _population, generate, write
+from srjt.data.synthetic.primitives import noise, stamp
 from srjt.errors import SrjtError
 
 

@@ -182,7 +182,7 @@ def test_other_numbers_of_views(trained: Trained, data: Any, views: int) -> None
 
 def test_where_there_are_no_views(trained: Trained, data: Any) -> None:
     sided = replace(trained, config=trained.config.replace(flip=False))
-    with pytest.raises(SrjtError, match=r"trained without mirror images \(flip=false\) are not shown any"):
+    with pytest.raises(SrjtError, match=r"2 views need mirror images, and .* without them \(flip=false\)"):
         evaluate(sided, data.manifest, views=2)
     whole = replace(trained, config=trained.config.replace(crop=SIZE), preprocess=Preprocess(crop=SIZE))
     with pytest.raises(SrjtError, match=r"The crop is the whole image.*: use 1 view or 2, not 10"):

@@ -124,10 +124,10 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it e
 
 def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
     """The samples that can be used; the others are an error, or are listed in ``skipped``."""
-    from srjt.data import settle
+    from srjt.data import drop_unusable
 
     with writing(skipped):
-        return settle(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+        return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
 
 
 def refuse_overwrite(out: Path | None, *, force: bool) -> None:

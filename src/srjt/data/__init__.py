@@ -8,7 +8,7 @@ from __future__ import annotations
 from srjt.data import synthetic
 from srjt.data.checks import check
 from srjt.data.manifest import Manifest
-from srjt.data.problems import Problem, settle, write_problems
+from srjt.data.problems import Problem, drop_unusable, write_problems
 from srjt.data.sources import Reading, from_arrays, read
 from srjt.data.splits import LeakageWarning, Split, folds, official_split, read_splits, write_splits
 
@@ -19,12 +19,12 @@ __all__ = [
     "Reading",
     "Split",
     "check",
+    "drop_unusable",
     "folds",
     "from_arrays",
     "official_split",
     "read",
     "read_splits",
-    "settle",
     "synthetic",
     "write_problems",
     "write_splits",

@@ -1,4 +1,4 @@
-"""Everything that can be checked about a manifest's images and patients, in one go."""
+"""Check the images and patients of a manifest."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from srjt.errors import SrjtError
 
 __all__ = ["check", "image_sizes"]
 
-# Images are compared as training will see them: equal at this size is equal for every purpose here, and large
-# JPEG files need not be decoded in full.
+# Images are compared at the size that training uses, so large JPEG files are not decoded in full.
 COMPARED_SIZE = 256
 
 Progress = Callable[[int, int], None]
@@ -34,9 +33,32 @@ def check(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Problem]:
-    """All problems of a manifest: its images (each is decoded, in parallel), identical ones, its patients.
+    """Find missing, unreadable and identical images, unknown patients and grades with few patients.
 
-    ``folds``: every grade should have at least that many patients. ``progress`` is called with (done, total).
+    Parameters
+    ----------
+    manifest : Manifest
+        The samples to check.
+    folds : int
+        A grade with fewer patients than this is reported.
+    images : bool
+        Decode every image. ``False`` checks only the patients.
+    workers : int, optional
+        Number of decoding threads. Default: one per core, at most 32.
+    progress : callable, optional
+        Called with (images done, images in all).
+
+    Returns
+    -------
+    list of Problem
+        All problems, in the order of the samples.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> srjt.data.check(data)
+    []
     """
     problems: list[Problem] = []
     if images:
@@ -53,15 +75,15 @@ def check(
             and not any(fingerprints)
         ):
             raise SrjtError(
-                f"None of the {len(manifest):,} images is there, the first being {manifest.paths[0]}: "
-                "say with --images in which folder they are."
+                f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: "
+                "give their folder with --images."
             )
         problems += _identical(manifest, fingerprints)
     return problems + _few_patients(manifest, folds)
 
 
 def image_sizes(manifest: Manifest, *, sample: int = 500) -> list[tuple[int, int]]:
-    """(width, height) of up to ``sample`` images, evenly spaced over the manifest; unreadable ones left out."""
+    """(width, height) of up to ``sample`` images, evenly spaced over the manifest; unreadable files are left out."""
     if manifest.are_features:
         return []
     if manifest.arrays is not None:
@@ -71,14 +93,14 @@ def image_sizes(manifest: Manifest, *, sample: int = 500) -> list[tuple[int, int
 
 
 def _fingerprints(manifest: Manifest, *, workers: int | None) -> Iterator[bytes | Problem]:
-    """(N,) in order: a digest of the pixels, or what is wrong with the file."""
+    """(N,) in order: a hash of the pixels, or the problem of the file."""
     if manifest.arrays is not None:
         yield from (_digest(pixels) for pixels in manifest.arrays)
         return
     with ThreadPoolExecutor(workers or min(32, os.cpu_count() or 1)) as pool:
         try:
             yield from pool.map(_fingerprint, manifest.ids, manifest.paths)
-        finally:  # an interruption must not wait for thousands of images
+        finally:  # on an interruption, do not wait for thousands of images
             pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -124,7 +146,7 @@ def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
     patients = manifest.patients
     problems = []
     if patients is None:
-        problems.append(Problem("missing-patient", "all samples", "the source names no patients"))
+        problems.append(Problem("missing-patient", "all samples", "the source has no patient column"))
     owners = np.array(manifest.ids if patients is None else patients, dtype=object)
     whose = "samples" if patients is None else "patients"
     for grade, name in enumerate(manifest.grades):
@@ -136,7 +158,7 @@ def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
 
 def _size(path: Path) -> tuple[int, int] | None:
     try:
-        with Image.open(path) as image:  # the header suffices
+        with Image.open(path) as image:  # reads only the header
             return image.size
     except (OSError, ValueError):
         pass

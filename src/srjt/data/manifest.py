@@ -1,4 +1,4 @@
-"""The one table that everything else reads: which image has which grade and belongs to whom."""
+"""The manifest: one table with the image, the grade and the patient of every sample."""
 
 from __future__ import annotations
 
@@ -19,27 +19,45 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """N samples with ordinal grades 0 … C−1. Immutable: every change gives a new one.
+    """N samples with ordinal grades 0 … C−1. Immutable: every change returns a new manifest.
 
-    ``table`` has one row per sample, index 0 … N−1, and the columns
+    Parameters
+    ----------
+    table : DataFrame
+        One row per sample, index 0 … N−1, with the columns
 
-    - ``id`` (str, unique): the sample's lasting name; noise and history are keyed by it
-    - ``image`` (str): path of the image below ``root`` (or absolute); when ``arrays`` is given, a label or
-      the path of the image that the features were made from
-    - ``grade`` (int64): the label as given, possibly wrong
-    - ``patient`` (str, optional column): who must not be split
-    - ``true_grade`` (int64, optional column): known when the noise was injected by us
-    - ``split`` (str, optional column): train / validation / test as published with the data
+        - ``id`` (str, unique): the permanent name of the sample; noise and training history are keyed by it
+        - ``image`` (str): path of the image below ``root``, or an absolute path. With ``arrays``, a name or the
+          path of the image that the features were computed from
+        - ``grade`` (int64): the given label, possibly wrong
+        - ``patient`` (str, optional): samples of one patient are never split
+        - ``true_grade`` (int64, optional): known if the noise was injected
+        - ``split`` (str, optional): train, validation or test, as published with the data
 
-    and whatever else the source had (reader, eye, …), untouched.
+        and any other columns of the source (reader, eye, …), unchanged.
+    grades : tuple of str
+        Names of the grades, mildest first. A grade is an index into them.
+    root : Path
+        The folder that image paths are relative to.
+    arrays : (N, H, W, 3) uint8 or (N, F) float32, optional
+        Images or features in memory.
+    made : str
+        How the features were computed, as JSON, if known.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> len(data), data.num_classes
+    (100, 4)
+    >>> mild = data.select(data.labels == 0)
     """
 
     table: pd.DataFrame
-    grades: tuple[str, ...]  # names, mildest first; a grade is an index into them
+    grades: tuple[str, ...]
     root: Path = field(default_factory=Path)
-    # in memory: (N, H, W, 3) uint8 images, or (N, F) float32 features, from which there is no way to images
     arrays: npt.NDArray[np.generic] | None = None
-    made: str = ""  # how the features were made, as JSON, where that is known
+    made: str = ""
 
     def __post_init__(self) -> None:
         missing = {"id", "image", "grade"} - set(self.table.columns)
@@ -47,7 +65,9 @@ class Manifest:
             raise SrjtError(f"A manifest needs the columns id, image and grade; missing: {sorted(missing)}.")
         if self.arrays is not None and len(self.arrays) != len(self.table):
             what = "rows of features" if self.are_features else "images"
-            raise SrjtError(f"{len(self.arrays)} {what} but {len(self.table)} labels: they must be as many.")
+            raise SrjtError(
+                f"{len(self.arrays)} {what} but {len(self.table)} labels: the numbers must be equal."
+            )
         if not self.table["id"].is_unique:
             twice = self.table.loc[self.table["id"].duplicated(), "id"].iloc[0]
             raise SrjtError(f"Sample ids must be unique; {twice!r} occurs more than once.")
@@ -59,6 +79,7 @@ class Manifest:
 
     @property
     def num_classes(self) -> int:
+        """C, the number of grades."""
         return len(self.grades)
 
     @property
@@ -68,35 +89,38 @@ class Manifest:
 
     @property
     def labels(self) -> Ints:
-        """(N,) grades as given; a copy that may be changed."""
+        """(N,) given grades, as a copy."""
         return self.table["grade"].to_numpy(np.int64, copy=True)
 
     @property
     def true_labels(self) -> Ints | None:
-        """(N,) true grades where they are known."""
+        """(N,) true grades, as a copy; None if they are unknown."""
         if "true_grade" not in self.table:
             return None
         return self.table["true_grade"].to_numpy(np.int64, copy=True)
 
     @property
     def ids(self) -> list[str]:
+        """(N,) the name of each sample."""
         return [str(i) for i in self.table["id"]]
 
     @property
     def patients(self) -> list[str] | None:
+        """(N,) the patient of each sample; None without a patient column."""
         return [str(p) for p in self.table["patient"]] if "patient" in self.table else None
 
     @property
     def paths(self) -> list[Path]:
+        """(N,) the image file of each sample."""
         return [self.root / str(image) for image in self.table["image"]]
 
     @property
     def class_counts(self) -> Ints:
-        """(C,) samples per given grade."""
+        """(C,) number of samples of each given grade."""
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
 
     def select(self, rows: Sequence[int] | npt.NDArray[np.generic]) -> Manifest:
-        """The samples at these positions (or where a boolean mask is true), in this order."""
+        """The samples at these positions, in this order, or those where a boolean mask is true."""
         chosen = np.asarray(rows)
         positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
         return replace(
@@ -106,7 +130,7 @@ class Manifest:
         )
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:
-        """The same samples with ``noisy`` (N,) as their grades; the present ones become ``true_grade``."""
+        """The same samples with the grades ``noisy`` (N,); the present grades become ``true_grade``."""
         table = self.table.copy()
         if "true_grade" not in table:
             table["true_grade"] = table["grade"]

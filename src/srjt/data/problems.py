@@ -1,4 +1,4 @@
-"""What is wrong with a dataset: found all at once, counted, listed in a file, never silently dropped."""
+"""Problems of a dataset: collected, counted and listed in a file; no sample is dropped silently."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from typing import Literal
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["KINDS", "Problem", "Severity", "errors_in", "examples", "settle", "write_problems"]
+__all__ = ["KINDS", "Problem", "Severity", "drop_unusable", "errors_in", "examples", "write_problems"]
 
 Severity = Literal["error", "warning"]
 
 # An error is a sample that cannot be used, or whose label contradicts itself: a command stops, or leaves the
-# sample out when told so. A warning leaves every sample in place; the person should know.
+# sample out with --on-bad-image skip. A warning removes no sample.
 KINDS: dict[str, tuple[Severity, str]] = {
     "malformed-row": ("error", "more or fewer cells than the header"),
-    "missing-image": ("error", "the image is not there"),
-    "empty-image": ("error", "a file of zero bytes"),
-    "unreadable-image": ("error", "damaged, truncated or no image at all"),
+    "missing-image": ("error", "the image file does not exist"),
+    "empty-image": ("error", "the file has zero bytes"),
+    "unreadable-image": ("error", "damaged, truncated or not an image"),
     "missing-grade": ("error", "no grade"),
     "invalid-grade": ("error", "not one of the grades"),
-    "conflicting-rows": ("error", "one image, several grades or patients: all its rows are left out"),
+    "conflicting-rows": ("error", "one image with several grades or patients: all its rows are left out"),
     "duplicate-row": ("warning", "the same image twice with the same grade: the first row is kept"),
-    "ambiguous-image": ("warning", "several files fit the name: the first is taken"),
-    "ignored-file": ("warning", "not an image, or in no grade's folder"),
+    "ambiguous-image": ("warning", "several files match the name: the first is used"),
+    "ignored-file": ("warning", "not an image, or not in the folder of a grade"),
     "missing-patient": ("warning", "no patient: leakage between the sides of a split cannot be excluded"),
     "identical-images": ("warning", "the same pixels under different names"),
     "identical-images-other-grade": ("warning", "the same pixels with different grades: one must be wrong"),
@@ -38,7 +38,23 @@ KINDS: dict[str, tuple[Severity, str]] = {
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: a ``kind`` of ``KINDS``, ``where`` (a sample's id, a line, a grade), details."""
+    """One problem of a dataset.
+
+    Parameters
+    ----------
+    kind : str
+        One of ``srjt.data.problems.KINDS``, such as ``"missing-image"``.
+    where : str
+        A sample's id, a line of a table, or a grade.
+    detail : str
+        A description for people.
+
+    Examples
+    --------
+    >>> from srjt.data import Problem
+    >>> Problem("missing-grade", "a.png", "line 3: no grade").severity
+    'error'
+    """
 
     kind: str
     where: str
@@ -46,18 +62,19 @@ class Problem:
 
     @property
     def severity(self) -> Severity:
+        """``"error"`` if the sample cannot be used, else ``"warning"``."""
         return KINDS[self.kind][0]
 
 
 def errors_in(problems: Iterable[Problem]) -> list[Problem]:
-    """Those that make a sample unusable."""
+    """The problems that make a sample unusable."""
     return [problem for problem in problems if problem.severity == "error"]
 
 
 def examples(
     problems: Sequence[Problem], *, count: int = 3
 ) -> list[tuple[str, Severity, int, list[Problem]]]:
-    """Per kind, errors first: its name, severity, how many there are and the first few."""
+    """For each kind that occurs, errors first: its name, severity, count and first ``count`` problems."""
     tally = Counter(problem.kind for problem in problems)
     return [
         (kind, severity, tally[kind], [problem for problem in problems if problem.kind == kind][:count])
@@ -67,24 +84,60 @@ def examples(
 
 
 def write_problems(problems: Iterable[Problem], path: Path) -> None:
-    """The full list as a CSV file: severity, kind, where, detail."""
+    """Write problems as a CSV file with the columns severity, kind, where and detail.
+
+    Parameters
+    ----------
+    problems : iterable of Problem
+        The problems, in the order in which they are written.
+    path : Path
+        The file to write.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> from pathlib import Path
+    >>> reading = srjt.data.read("labels.csv")
+    >>> problems = [*reading.problems, *srjt.data.check(reading.manifest)]
+    >>> srjt.data.write_problems(problems, Path("problems.csv"))
+    """
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["severity", "kind", "where", "detail"])
         rows.writerows([p.severity, p.kind, p.where, p.detail] for p in problems)
 
 
-def settle(
+def drop_unusable(
     manifest: Manifest,
     problems: Sequence[Problem],
     *,
     on_bad_image: str = "error",
     listed_in: Path | None = None,
 ) -> Manifest:
-    """The manifest to go on with: all of it, or without its unusable samples, or an error that counts them.
+    """Return the samples that can be used, or raise an error that counts the others.
 
-    ``on_bad_image`` is ``"error"`` or ``"skip"``. ``listed_in`` is a CSV file to write the unusable ones to;
-    nothing is written when there are none.
+    Parameters
+    ----------
+    manifest : Manifest
+        The samples.
+    problems : sequence of Problem
+        Their problems, from ``Reading.problems`` and ``check``. Warnings are ignored.
+    on_bad_image : {"error", "skip"}
+        Raise an error if there are unusable samples, or leave them out.
+    listed_in : Path, optional
+        A CSV file for the list of unusable samples. It is written only if there are some.
+
+    Returns
+    -------
+    Manifest
+        ``manifest`` itself if every sample can be used, else the usable samples.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> reading = srjt.data.read("labels.csv")
+    >>> problems = [*reading.problems, *srjt.data.check(reading.manifest)]
+    >>> data = srjt.data.drop_unusable(reading.manifest, problems, on_bad_image="skip")
     """
     if on_bad_image not in ("error", "skip"):
         raise suggest("--on-bad-image", on_bad_image, ["error", "skip"])
@@ -98,10 +151,10 @@ def settle(
         full_list = f" The full list is in {listed_in}." if listed_in else ""
         raise SrjtError(
             f"{len(bad):,} unusable samples ({counts}; the first: {bad[0].where}: {bad[0].detail}). "
-            f"Mend them, or leave them out with --on-bad-image skip.{full_list}"
+            f"Correct them, or leave them out with --on-bad-image skip.{full_list}"
         )
     unusable = {problem.where for problem in bad}
     usable = manifest.select([row for row, sample in enumerate(manifest.ids) if sample not in unusable])
     if not len(usable):
-        raise SrjtError("No usable sample is left after leaving out those with problems.")
+        raise SrjtError("No sample can be used: all of them have problems.")
     return usable

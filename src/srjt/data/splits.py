@@ -1,4 +1,4 @@
-"""Patient-disjoint folds with train, validation and test; written as CSV so that a split can be shared."""
+"""Patient-disjoint folds with train, validation and test sides, and the CSV files that store them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,16 @@ import numpy.typing as npt
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["BY", "LeakageWarning", "Split", "deal", "folds", "official_split", "read_splits", "write_splits"]
+__all__ = [
+    "BY",
+    "LeakageWarning",
+    "Split",
+    "assign_folds",
+    "folds",
+    "official_split",
+    "read_splits",
+    "write_splits",
+]
 
 Ints = npt.NDArray[np.int64]
 BY = ("stratified", "random")
@@ -23,41 +32,81 @@ SIDES = ("train", "validation", "test")
 
 
 class LeakageWarning(UserWarning):
-    """The same patient may stand on two sides of a split."""
+    """Images of one patient may be on two sides of a split."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Row positions of a manifest, ascending, each in at most one of the three."""
+    """Which rows of a manifest are for training, validation and test.
+
+    Parameters
+    ----------
+    train, validation, test : (n,) int64
+        Row positions, ascending. A row is on at most one side.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> split = srjt.data.folds(data)[0]
+    >>> len(split.train) + len(split.validation) + len(split.test)
+    100
+    """
 
     train: Ints
     validation: Ints
     test: Ints
 
     def sides(self) -> dict[str, Ints]:
+        """The rows by the name of their side."""
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
 def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "stratified") -> list[Split]:
-    """Deal the patients into parts; in fold k part k is for test, part k+1 for validation, the rest for training.
+    """Split the samples into patient-disjoint folds.
 
-    ``by="stratified"`` gives every part its share of patients of each highest grade, as the authors' published
-    code does; ``"random"`` only of patients, as the paper says. The true grades count where they are known, so
-    that injected noise leaves the folds as they are.
+    The patients are divided into ``folds`` parts. In fold k, part k is for test, part k+1 for validation and the
+    rest for training. The same patients and seed give the same folds on every machine, in any order of the rows.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The samples. Without patients they are split one by one, and a ``LeakageWarning`` is issued. Where true
+        grades are known they are used for stratification, so that injected noise does not change the folds.
+    folds : int
+        Number of folds, at least 3. Five give 60 % training, 20 % validation and 20 % test.
+    seed : int
+        Seed of the random order of the patients.
+    by : {"stratified", "random"}
+        ``"stratified"`` balances the patients' highest grades over the parts, as the authors' published code does.
+        ``"random"`` balances only the number of patients, as the paper says.
+
+    Returns
+    -------
+    list of Split
+        One split per fold.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> splits = srjt.data.folds(data, folds=5, seed=0)
+    >>> len(splits)
+    5
     """
     if by not in BY:
-        raise suggest("way to split", by, BY)
+        raise suggest("split rule", by, BY)
     if folds < 3:
         raise SrjtError(f"At least 3 folds are needed for train, validation and test, not {folds}.")
-    part = deal(manifest, parts=folds, seed=seed, by=by)
+    part = assign_folds(manifest, folds=folds, seed=seed, by=by)
     return [_fold(part, k, folds) for k in range(folds)]
 
 
-def deal(manifest: Manifest, *, parts: int, seed: int = 0, by: str = "stratified") -> Ints:
-    """(N,) the part, 0 … parts − 1, that each sample falls to: all samples of a patient to the same one.
+def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str = "stratified") -> Ints:
+    """(N,) the part, 0 … folds − 1, of each sample; all samples of a patient are in the same part.
 
-    The result depends on the seed and the patients alone: not on the rows' order, the platform or the version
-    of a random generator.
+    The result depends only on the seed and the patients, not on the order of the rows, the platform or the
+    version of a random generator.
     """
     owners = manifest.patients
     if owners is None:
@@ -68,14 +117,32 @@ def deal(manifest: Manifest, *, parts: int, seed: int = 0, by: str = "stratified
             stacklevel=3,
         )
         owners = manifest.ids
-    part_of = _deal(owners, _graded(manifest), parts=parts, seed=seed, stratified=by == "stratified")
+    grades = manifest.labels if manifest.true_labels is None else manifest.true_labels
+    part_of = _assign_patients(owners, grades, parts=folds, seed=seed, stratified=by == "stratified")
     return np.array([part_of[owner] for owner in owners], dtype=np.int64)
 
 
 def official_split(manifest: Manifest) -> Split:
-    """The split that was published with the data (the manifest's ``split`` column)."""
+    """Return the split that was published with the data.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        Samples with a ``split`` column. Samples with an empty entry are on no side.
+
+    Returns
+    -------
+    Split
+        The published split. A ``LeakageWarning`` is issued if a patient is on two sides.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> reading = srjt.data.read("retinamnist.npz")
+    >>> split = srjt.data.official_split(reading.manifest)
+    """
     if "split" not in manifest.table:
-        raise SrjtError("The data come without a published split: there is no split column.")
+        raise SrjtError("The data have no published split: there is no split column.")
     column = manifest.table["split"].to_numpy(dtype=object)
     split = Split(**{side: np.flatnonzero(column == side).astype(np.int64) for side in SIDES})
     if not len(split.train):
@@ -83,7 +150,7 @@ def official_split(manifest: Manifest) -> Split:
     shared = _shared_patient(manifest, split)
     if shared is not None:
         warnings.warn(
-            f"The published split has patients on two sides ({shared} is one): its results will look too good.",
+            f"The published split has patients on two sides ({shared} is one): its results will be too optimistic.",
             LeakageWarning,
             stacklevel=2,
         )
@@ -91,7 +158,24 @@ def official_split(manifest: Manifest) -> Split:
 
 
 def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> None:
-    """Write the folds as a CSV file with the columns id, fold, split."""
+    """Write folds as a CSV file with the columns id, fold and split.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write.
+    manifest : Manifest
+        The samples that the splits refer to.
+    splits : sequence of Split
+        One split per fold, as ``folds`` returns them.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> from pathlib import Path
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> srjt.data.write_splits(Path("folds.csv"), data, srjt.data.folds(data))
+    """
     ids = manifest.ids
     with Path(path).open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -102,10 +186,29 @@ def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> Non
 
 
 def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) -> list[Split]:
-    """Read folds back for this manifest, whatever the order of its rows.
+    """Read the folds that ``write_splits`` wrote.
 
-    Every sample must be in every fold. Ids of the file that the manifest does not have are an error unless
-    ``allow_missing`` (samples left out because their image is bad). So is a patient on two sides.
+    Parameters
+    ----------
+    path : Path
+        A CSV file with the columns id, fold and split. Every sample must be in every fold; a patient on two sides
+        of a fold is an error.
+    manifest : Manifest
+        The samples, in any order.
+    allow_missing : bool
+        Accept ids in the file that the manifest does not have, such as samples whose image cannot be read.
+
+    Returns
+    -------
+    list of Split
+        One split per fold, as row positions of ``manifest``.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> from pathlib import Path
+    >>> data = srjt.data.read("labels.csv").manifest
+    >>> splits = srjt.data.read_splits(Path("folds.csv"), data)
     """
     path = Path(path)
     side_of = _read_sides(path)
@@ -116,7 +219,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         unknown = [sample for sample in sides if sample not in row_of]
         if unknown and not allow_missing:
             raise SrjtError(
-                f"{path} is not a split of these data: {len(unknown):,} of its ids are not among them, "
+                f"{path} is not a split of these data: {len(unknown):,} of its ids are unknown, "
                 f"for example {unknown[0]!r}."
             )
         left_out = [sample for sample in row_of if sample not in sides]
@@ -137,8 +240,10 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     return splits
 
 
-def _deal(owners: Sequence[str], grades: Ints, *, parts: int, seed: int, stratified: bool) -> dict[str, int]:
-    """The part of each patient: as many patients of each stratum in each part, and about as many images."""
+def _assign_patients(
+    owners: Sequence[str], grades: Ints, *, parts: int, seed: int, stratified: bool
+) -> dict[str, int]:
+    """The part of each patient: equal numbers of patients of each stratum, about equal numbers of images."""
     images: dict[str, int] = {}
     highest: dict[str, int] = {}
     for owner, grade in zip(owners, grades.tolist(), strict=True):
@@ -147,23 +252,23 @@ def _deal(owners: Sequence[str], grades: Ints, *, parts: int, seed: int, stratif
     if len(images) < parts:
         raise SrjtError(f"{parts} folds need at least as many patients; there are {len(images)}.")
     strata: dict[int, list[str]] = {}
-    for owner in sorted(images, key=lambda owner: _lot(owner, seed)):
+    for owner in sorted(images, key=lambda owner: _random_key(owner, seed)):
         strata.setdefault(highest[owner] if stratified else 0, []).append(owner)
     part_of: dict[str, int] = {}
     load = [0] * parts
-    # The rarest first: the many mild patients can even out what the few severe ones left uneven.
+    # The smallest stratum first: the many mild patients balance what the few severe ones leave unbalanced.
     for _, members in sorted(strata.items(), key=lambda stratum: (len(stratum[1]), stratum[0])):
         for start in range(0, len(members), parts):
-            # One patient for each part, the one with most images to the part that has fewest.
-            hand = sorted(members[start : start + parts], key=lambda owner: -images[owner])
-            for owner, part in zip(hand, sorted(range(parts), key=lambda part: load[part]), strict=False):
+            # One patient for each part: the patient with most images goes to the part with fewest.
+            group = sorted(members[start : start + parts], key=lambda owner: -images[owner])
+            for owner, part in zip(group, sorted(range(parts), key=lambda part: load[part]), strict=False):
                 part_of[owner] = part
                 load[part] += images[owner]
     return part_of
 
 
-def _lot(owner: str, seed: int) -> bytes:
-    """A random number that belongs to the patient, so that it is drawn alike everywhere."""
+def _random_key(owner: str, seed: int) -> bytes:
+    """A random sort key that depends only on the patient and the seed, so it is the same everywhere."""
     return hashlib.blake2b(f"{seed}/{owner}".encode("utf-8", "surrogateescape")).digest()
 
 
@@ -176,13 +281,8 @@ def _fold(part: Ints, k: int, parts: int) -> Split:
     )
 
 
-def _graded(manifest: Manifest) -> Ints:
-    true_labels = manifest.true_labels
-    return manifest.labels if true_labels is None else true_labels
-
-
 def _shared_patient(manifest: Manifest, split: Split) -> str | None:
-    """Somebody who stands on two sides, if there is one."""
+    """A patient who is on two sides, or None."""
     patients = manifest.patients
     if patients is None:
         return None
@@ -195,7 +295,7 @@ def _shared_patient(manifest: Manifest, split: Split) -> str | None:
 
 
 def _read_sides(path: Path) -> list[dict[str, str]]:
-    """Per fold the side of each id."""
+    """For each fold, the side of each id."""
     if not path.is_file():
         raise SrjtError(f"The split file {path} does not exist.")
     with path.open(newline="", encoding="utf-8-sig") as file:
@@ -210,7 +310,9 @@ def _read_sides(path: Path) -> list[dict[str, str]]:
                     f"{where}: the split must be train, validation or test, not {row['split']!r}."
                 )
             if not (row["fold"] or "").isdecimal():
-                raise SrjtError(f"{where}: the fold must be a number from 0 up, not {row['fold']!r}.")
+                raise SrjtError(
+                    f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}."
+                )
             if found.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
                 raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
     if sorted(found) != list(range(len(found))) or not found:

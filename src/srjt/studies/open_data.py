@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from srjt._version import __version__
-from srjt.data import LeakageWarning, Manifest, folds, read, read_splits, settle
+from srjt.data import LeakageWarning, Manifest, drop_unusable, folds, read, read_splits
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, suggest
 from srjt.files import cache_folder, write_atomically
@@ -39,7 +39,7 @@ def open_data(config: StudyConfig) -> StudyData:
         manifest = _synthetic(options)
     else:
         reading = read(config.source, **options)
-        manifest = settle(reading.manifest, reading.problems)
+        manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # said once by the command, and in the report
         if config.splits is not None:

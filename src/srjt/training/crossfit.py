@@ -25,7 +25,7 @@ from srjt._version import __version__
 from srjt.data import Manifest, Split
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.data.splits import deal
+from srjt.data.splits import assign_folds
 from srjt.errors import SrjtError
 from srjt.files import is_foreign, write_atomically, write_json
 from srjt.methods import JointTraining
@@ -106,7 +106,7 @@ def cross_fit(
         blind = replace(blind, arrays=store.pixels)
     rows = resolve_split(split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
-    fold = deal(samples, parts=folds, seed=seed)
+    fold = assign_folds(samples, folds=folds, seed=seed)
     _say_what_is_rare(samples, reporter)
     if out is not None:
         _settle(out, samples, config=config, folds=folds, seed=seed)

@@ -1,1 +1,1 @@
-"""From image files to batches on the device: decode, store, feed, augment."""
+"""From image files to batches on the device: decode, build a store, feed batches, augment."""

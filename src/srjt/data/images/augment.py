@@ -1,7 +1,7 @@
-"""Random crop, horizontal flip and normalisation of whole batches, on whatever device the pixels are.
+"""Random crop, horizontal flip and normalisation of batches, on the device of the pixels.
 
-Chance and pixels are kept apart: a CPU generator draws an epoch's crops at once, so they are the same on
-every device, and cutting them out is plain indexing that a CUDA graph can capture.
+Random numbers and pixels are separate: a CPU generator draws the crops of an epoch at once, so that they are the
+same on every device, and cropping is plain indexing that a CUDA graph can capture.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 @dataclass(frozen=True, kw_only=True)
 class Crops:
-    """Where to cut each image: ``offsets`` (…, 2) int64, down and right; ``flips`` (…) bool, left–right."""
+    """The crop of each image: ``offsets`` (…, 2) int64, down and right; ``flips`` (…) bool, left–right."""
 
     offsets: Tensor
     flips: Tensor
 
     def to(self, device: torch.device | str) -> Crops:
-        """The same crops on a device, without waiting for the copy."""
+        """Copy the crops to a device, asynchronously."""
         return Crops(
             offsets=self.offsets.to(device, non_blocking=True), flips=self.flips.to(device, non_blocking=True)
         )
 
 
 def draw_crops(shape: tuple[int, ...], *, margin: int, generator: torch.Generator) -> Crops:
-    """One crop for every image of ``shape``, e.g. (steps, B): offsets uniform in 0 … margin, half flipped.
+    """Draw one crop for each image of ``shape``, e.g. (steps, B): uniform offsets in 0 … margin, half of them flipped.
 
-    ``margin`` is the stored side less the cropped one: 32 for 224 out of 256.
+    ``margin`` is the stored side minus the cropped side: 32 for 224 out of 256.
     """
     offsets = torch.randint(0, margin + 1, (*shape, 2), generator=generator)
     flips = torch.randint(0, 2, shape, generator=generator).bool()
@@ -55,55 +55,55 @@ def draw_crops(shape: tuple[int, ...], *, margin: int, generator: torch.Generato
 
 
 def centre_crops(n: int, margin: int) -> Crops:
-    """The evaluation's crops: the middle of each of ``n`` images, unflipped."""
+    """The crops for evaluation: the centre of each of ``n`` images, not flipped."""
     return Crops(offsets=torch.full((n, 2), margin // 2), flips=torch.zeros(n, dtype=torch.bool))
 
 
 def view_crops(views: int, *, margin: int, mirror: bool = True) -> list[Crops]:
-    """The views of an image that a prediction may be averaged over, each as the crop of one image: offsets (1, 2),
+    """The views of an image that a prediction is averaged over, each as the crop of one image: offsets (1, 2),
     flips (1,).
 
-    views: 1, the centre crop; 2, and its mirror image; 10, the centre and the four corners of the stored image, each
-    plain and mirrored. The first ones are the same in all three. mirror=False, for networks that never saw a mirror
-    image: then 2 is an error, and 10 gives the five plain views.
+    ``views`` is 1 (the centre crop), 2 (also its mirror image) or 10 (the centre and the four corners, each plain
+    and mirrored). A smaller number is a prefix of a larger one. ``mirror=False`` is for networks that were trained
+    without mirror images: 2 is then an error, and 10 gives the five plain views.
     """
     if views not in (1, 2, 10):
         raise SrjtError(
-            "views is 1 (the centre crop), 2 (and its mirror image) or 10 (the centre and the four corners, each "
+            "views is 1 (the centre crop), 2 (also its mirror image) or 10 (the centre and the four corners, each "
             f"plain and mirrored); got {views}."
         )
     if views == 2 and not mirror:
         raise SrjtError(
-            "Networks that were trained without mirror images (flip=false) are not shown any: use 1 view, or 10, "
-            "which are then the five plain ones."
+            "2 views need mirror images, and these networks were trained without them (flip=false): use 1 view, or 10, "
+            "which then means the five plain ones."
         )
     if views == 10 and margin < 1:
         raise SrjtError(
-            "The crop is the whole image, so that its corners show nothing new: use "
+            "The crop is the whole image, so its corners are no other views: use "
             f"{'1 view or 2' if mirror else '1 view'}, not 10."
         )
     centre = centre_crops(1, margin=margin)
-    places = [centre.offsets]
+    offsets = [centre.offsets]
     if views == 10:
-        places += [torch.tensor([[down, right]]) for down in (0, margin) for right in (0, margin)]
-    ways = [centre.flips, ~centre.flips] if views > 1 and mirror else [centre.flips]
-    return [Crops(offsets=place, flips=way) for place in places for way in ways]
+        offsets += [torch.tensor([[down, right]]) for down in (0, margin) for right in (0, margin)]
+    flips = [centre.flips, ~centre.flips] if views > 1 and mirror else [centre.flips]
+    return [Crops(offsets=offset, flips=flip) for offset in offsets for flip in flips]
 
 
 def crop_and_flip(pixels_BHWC: Tensor, offsets: Tensor, flips: Tensor, *, size: int) -> Tensor:
-    """(B, 3, size, size) in channels_last memory, cut from a batch (B, H, W, 3); all on one device.
+    """Crop a batch (B, H, W, 3) to (B, 3, size, size) in channels_last memory; all on one device.
 
-    Offsets (B, 2) must lie in 0 … H − size: on a GPU nobody looks.
+    Offsets (B, 2) must be in 0 … H − size; a GPU does not check them.
     """
     rows = torch.arange(len(pixels_BHWC), device=pixels_BHWC.device)
     return gather_crops(pixels_BHWC, rows, offsets, flips, size=size)
 
 
 def gather_crops(store_NHWC: Tensor, rows: Tensor, offsets: Tensor, flips: Tensor, *, size: int) -> Tensor:
-    """As ``crop_and_flip`` for the images ``rows`` (B,) of a whole store, without copying them out first."""
+    """Like ``crop_and_flip`` for the images ``rows`` (B,) of a whole store, without copying them first."""
     _, height, width, channels = store_NHWC.shape
     along = torch.arange(size, device=store_NHWC.device)
-    down = rows[:, None] * height + offsets[:, :1] + along  # (B, size): lines of the store
+    down = rows[:, None] * height + offsets[:, :1] + along  # (B, size): pixel rows of the store
     right = offsets[:, 1:] + torch.where(flips[:, None], size - 1 - along, along)  # (B, size)
     pixel = (down * width)[:, :, None] + right[:, None, :]  # (B, size, size)
     # index_select over whole pixels: three times as fast on a CPU as indexing by (row, line, column)
@@ -118,7 +118,7 @@ def normalise(
     std: Sequence[float] = IMAGENET_STD,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """(B, 3, H, W) uint8 to (x / 255 − mean) / std, computed in float32; the memory format stays."""
+    """(B, 3, H, W) uint8 to (x / 255 − mean) / std, computed in float32; keeps the memory format."""
     scale = _per_channel([1 / (255 * s) for s in std], images.device)
     shift = _per_channel([-m / s for m, s in zip(mean, std, strict=True)], images.device)
     return (images * scale).add_(shift).to(dtype)

@@ -1,4 +1,4 @@
-"""One image file of whatever kind, as an 8-bit RGB array."""
+"""Decode one image file of any supported format to an 8-bit RGB array."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from srjt.data.images.dicom import read_dicom
-from srjt.data.images.pixel_depth import Bytes, to_8bit
+from srjt.data.images.pixel_depth import UInt8Array, to_8bit
 from srjt.errors import SrjtError, suggest
 
 __all__ = [
@@ -18,25 +18,25 @@ __all__ = [
     "IMAGE_SUFFIXES",
     "BadImageError",
     "Resize",
-    "check_rule",
+    "check_resize",
     "read_image",
     "resized",
 ]
 
 Resize = Literal["squash", "crop"]
 
-# What a folder is searched for. A file that is named outright is read by its content, whatever its suffix.
+# The files that a folder is searched for. A file given by name is read by its content, whatever its suffix.
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".dcm", ".dicom", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
 )
 
-# Part of every store's key: raise it when the same file would give other pixels.
+# Part of the key of every store: raise it when the same file gives other pixels.
 DECODER_VERSION = 1
 
-# Only these are tried: some of Pillow's other readers start programs (EPS) or are no photographs.
+# Only these are tried: some other Pillow readers start programs (EPS) or do not read photographs.
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF", "JPEG2000", "PPM")
 
-_UPRIGHT = {
+_EXIF_TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -48,24 +48,26 @@ _UPRIGHT = {
 
 
 class BadImageError(SrjtError):
-    """A file that cannot be read as an image. ``reason`` is the message without the file's name."""
+    """A file that cannot be read as an image. ``reason`` is the message without the file name."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"Cannot read the image {path}: {reason}.")
         self.reason = reason
 
 
-def read_image(path: str | os.PathLike[str], *, size: int | None = None, resize: Resize = "squash") -> Bytes:
-    """(size, size, 3) uint8 RGB; (H, W, 3) as it is when ``size`` is None.
+def read_image(
+    path: str | os.PathLike[str], *, size: int | None = None, resize: Resize = "squash"
+) -> UInt8Array:
+    """Read an image as (size, size, 3) uint8 RGB, or (H, W, 3) if ``size`` is None.
 
-    ``squash`` changes the aspect ratio (the paper); ``crop`` brings the short side to ``size`` and keeps the
-    centre. Turned upright by its EXIF orientation; transparency is laid on black, as the surround of an
-    endoscopic or fundus image is; several depths are brought to 8 bits by the rules of ``to_8bit``; of an
-    animation the first frame. ICC profiles are not applied.
+    ``squash`` changes the aspect ratio (as in the paper); ``crop`` scales the short side to ``size`` and keeps the
+    centre. The EXIF orientation is applied. Transparency is composited on black, the surround of endoscopic and
+    fundus images. Other bit depths are converted by ``to_8bit``. The first frame of an animation is used. ICC
+    profiles are not applied.
 
-    Raises ``BadImageError`` that names the file and the reason.
+    Raises ``BadImageError`` with the file and the reason.
     """
-    check_rule(size, resize)
+    check_resize(size, resize)
     path = Path(path)
     try:
         with path.open("rb") as file:
@@ -75,29 +77,29 @@ def read_image(path: str | os.PathLike[str], *, size: int | None = None, resize:
         picture = _read(path, head, size)
     except (SrjtError, MemoryError):
         raise
-    except Exception as error:  # damaged files make the readers raise nearly everything there is
+    except Exception as error:  # damaged files make the readers raise almost any exception
         raise BadImageError(path, _reason(error)) from error
     return np.array(picture if size is None else resized(picture, size=size, resize=resize))
 
 
 def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
-    """The picture at size × size.
+    """Resize an image to size × size.
 
-    Bilinear with antialiasing (Pillow widens the filter when it shrinks): it is what the ImageNet weights
-    were trained on, and unlike bicubic it invents no bright and dark rims around small lesions.
+    Bilinear with antialiasing (Pillow widens the filter when it shrinks), as for the ImageNet weights. Unlike
+    bicubic it adds no bright and dark rims around small lesions.
     """
     if picture.size == (size, size):
         return picture
     width, height = picture.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
-    # Shrinking the centre square is shrinking the short side and then cropping, without its rounding.
+    # The same as scaling the short side and then cropping, without the rounding of two steps.
     box = (left, top, left + side, top + side) if resize == "crop" else None
     return picture.resize((size, size), Image.Resampling.BILINEAR, box=box)
 
 
-def check_rule(size: int | None, resize: str) -> None:
-    """Raises when a size or a resize rule makes no sense, before a hundred thousand files are blamed."""
+def check_resize(size: int | None, resize: str) -> None:
+    """Raise an error for an impossible size or resize rule, before any file is read."""
     if resize not in get_args(Resize):
         raise suggest("resize rule", resize, get_args(Resize))
     if size is not None and size < 1:
@@ -111,18 +113,18 @@ def _read(path: Path, head: bytes, size: int | None) -> Image.Image:
         return Image.fromarray(_read_npy(path)).convert("RGB")
     with Image.open(path, formats=_FORMATS) as image:
         if size is not None:
-            # A large JPEG is decoded at 1/2, 1/4 or 1/8; twice the target leaves the fine work to our filter.
+            # A large JPEG is decoded at 1/2, 1/4 or 1/8 of its size, at least twice the target size.
             image.draft(None, (2 * size, 2 * size))
         image.load()
-        upright = _UPRIGHT.get(image.getexif().get(0x0112, 1))
+        transpose = _EXIF_TRANSPOSE.get(image.getexif().get(0x0112, 1))
         picture = _rgb(image)
-        return picture.transpose(upright) if upright is not None else picture
+        return picture.transpose(transpose) if transpose is not None else picture
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode.startswith(("I", "F")):  # 16 and 32 bits, which Pillow's own conversion would clip
+    if image.mode.startswith(("I", "F")):  # 16 and 32 bits, which Pillow's conversion would clip
         values = np.asarray(image)
-        if image.mode == "I" and image.format == "PNG":  # how Pillow 10 hands out 16-bit PNGs
+        if image.mode == "I" and image.format == "PNG":  # how Pillow 10 returns 16-bit PNGs
             values = values.astype(np.uint16)
         return Image.fromarray(to_8bit(values)).convert("RGB")
     if image.has_transparency_data:
@@ -131,11 +133,11 @@ def _rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _read_npy(path: Path) -> Bytes:
-    """(H, W) or (H, W, 3) uint8 from an array of that shape, or (H, W, 1)."""
+def _read_npy(path: Path) -> UInt8Array:
+    """(H, W) or (H, W, 3) uint8 from an array of shape (H, W), (H, W, 1) or (H, W, 3)."""
     values: Any = np.load(path, allow_pickle=False)
     if not isinstance(values, np.ndarray):
-        raise ValueError("this is not a single numpy array")
+        raise ValueError("it is not a single NumPy array")
     if values.ndim == 3 and values.shape[2] == 1:
         values = values[:, :, 0]
     if 0 in values.shape or values.ndim not in (2, 3) or (values.ndim == 3 and values.shape[2] != 3):
@@ -143,23 +145,27 @@ def _read_npy(path: Path) -> Bytes:
             f"an array image must be H×W, H×W×1 or H×W×3, not {'×'.join(map(str, values.shape))}"
         )
     if values.dtype.kind == "f" and not (values.min() >= 0 and values.max() <= 1):
-        raise ValueError(f"a float array must lie in [0, 1]; it spans {values.min():g} to {values.max():g}")
+        raise ValueError(
+            f"a float array must lie in [0, 1]; its values range from {values.min():g} to {values.max():g}"
+        )
     if values.dtype.kind not in "fbu" or (values.dtype.kind == "u" and values.dtype.itemsize > 2):
         raise ValueError(f"an array image must be uint8, uint16, bool or float in [0, 1], not {values.dtype}")
     return to_8bit(values)
 
 
 def _reason(error: Exception) -> str:
-    """Why it failed, in a few words of ours where we know better than the reader."""
+    """Why it failed, in a few words."""
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     if isinstance(error, IsADirectoryError):
         return "it is a folder"
     if isinstance(error, PermissionError):
-        return "no permission to read it"
+        return "there is no permission to read it"
     if isinstance(error, UnidentifiedImageError):
         return "it is not an image of a known format"
     if isinstance(error, Image.DecompressionBombError):
-        return f"it claims to be larger than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels; shrink it first"
+        return (
+            f"it claims to be larger than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels; reduce its size first"
+        )
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return f"it is cut short ({text})" if "truncated" in text.lower() else text

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.images.pixel_depth import Bytes, stretch, to_8bit
+from srjt.data.images.pixel_depth import UInt8Array, stretch_to_8bit, to_8bit
 from srjt.errors import missing_extra
 
 __all__ = ["read_dicom"]
 
 
-def read_dicom(path: Path) -> Bytes:
+def read_dicom(path: Path) -> UInt8Array:
     """(H, W) or (H, W, 3) uint8.
 
     Greyscale: rescale slope and intercept (or the modality table), then the file's first window, or
@@ -45,15 +45,15 @@ def read_dicom(path: Path) -> Bytes:
     return np.uint8(255) - grey if data.PhotometricInterpretation == "MONOCHROME1" else grey
 
 
-def _drop_spare_bits(colour: npt.NDArray[Any], *, bits: int) -> Bytes:
+def _drop_spare_bits(colour: npt.NDArray[Any], *, bits: int) -> UInt8Array:
     return to_8bit(colour) if colour.dtype == np.uint8 else to_8bit(colour / (2.0**bits - 1))
 
 
-def _windowed(values: npt.NDArray[Any], data: Any) -> Bytes:
+def _windowed(values: npt.NDArray[Any], data: Any) -> UInt8Array:
     """The standard's three window functions (PS3.3, C.11.2.1); a file may offer several windows: the first."""
     centre, width = _first(data.get("WindowCenter")), _first(data.get("WindowWidth"))
     if centre is None or width is None:
-        return stretch(values)
+        return stretch_to_8bit(values)
     kind = data.get("VOILUTFunction", "LINEAR")
     if kind == "SIGMOID":
         share = 1 / (1 + np.exp(-4 * (values - centre) / max(width, 1e-6)))

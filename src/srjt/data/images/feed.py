@@ -1,4 +1,4 @@
-"""The way of the pixels, or features, from the store to the device, behind one interface."""
+"""Batches of pixels, or features, on the device: from a resident copy of the store, or streamed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Feed", "ResidentFeed", "StreamedFeed", "open_feed"]
 
 Samples: TypeAlias = npt.NDArray[np.uint8] | Features
 
-AHEAD = 4  # batches under way to the device, each gathered by its own thread
+AHEAD = 4  # batches in flight to the device, each gathered by its own thread
 
 
 def open_feed(pixels: Samples, *, device: torch.device | str, share: float = 0.5) -> Feed:
-    """The store ``pixels`` (N, H, W, 3), or features (N, F), as batches on ``device``.
+    """Serve the store ``pixels`` (N, H, W, 3), or features (N, F), as batches on ``device``.
 
-    A GPU gets the whole store when it takes no more than ``share`` of the memory now free there, else it is
-    streamed. On a CPU the memory map itself is the resident tensor: nothing is copied.
+    The whole store is copied to a GPU if it takes at most ``share`` of the memory that is free there; otherwise it
+    is streamed. On a CPU the memory map itself is the resident tensor, and nothing is copied.
     """
     if not 0 <= share <= 1:
         raise SrjtError(f"The share of GPU memory for the images must lie between 0 and 1, not {share}.")
@@ -37,16 +37,15 @@ def open_feed(pixels: Samples, *, device: torch.device | str, share: float = 0.5
     if device.type == "cuda" and pixels.nbytes <= share * torch.cuda.mem_get_info(device)[0]:
         try:
             return ResidentFeed(_as_tensor(pixels).to(device))
-        except torch.cuda.OutOfMemoryError:  # another process was faster: streaming needs next to nothing
+        except torch.cuda.OutOfMemoryError:  # another process took the memory; streaming needs very little
             torch.cuda.empty_cache()
     return StreamedFeed(pixels, device=device)
 
 
 class ResidentFeed:
-    """The whole store is one tensor on the device: ``pixels`` (N, H, W, 3) uint8 or (N, F) float32, never to be
-    written to.
+    """The whole store as one read-only tensor on the device: ``pixels`` (N, H, W, 3) uint8 or (N, F) float32.
 
-    ``gather_crops`` can cut straight from it, also in a CUDA graph.
+    ``gather_crops`` can crop directly from it, also in a CUDA graph.
     """
 
     resident = True
@@ -55,19 +54,19 @@ class ResidentFeed:
         self.pixels = pixels
 
     def batches(self, rows: Tensor) -> Iterator[Tensor]:
-        """For each line of ``rows`` (steps, B), int64 on the CPU: (B, H, W, 3) or (B, F) on the device."""
+        """For each row of ``rows`` (steps, B), int64 on the CPU: a batch (B, H, W, 3) or (B, F) on the device."""
         _check(rows, len(self.pixels))
-        on_device = rows.to(self.pixels.device)  # once an epoch
+        on_device = rows.to(self.pixels.device)  # once per epoch
         for step in on_device:
             yield self.pixels.index_select(0, step)
 
 
 class StreamedFeed:
-    """Pixels stay on the host. Threads gather the next batches into pinned memory; copies run beside the step.
+    """Pixels stay on the host. Threads gather the next batches into pinned memory while the step runs.
 
-    The consumer's stream waits for a copy on the device; the host never waits for the device here. A batch
-    may be kept: its memory is its own. While batches are under way, capture a CUDA graph only with
-    ``capture_error_mode="thread_local"``, because these threads use the device as well.
+    The consumer's stream waits for a copy on the device; the host never waits for the device here. Each batch has
+    its own memory and may be kept. While batches are in flight, capture a CUDA graph only with
+    ``capture_error_mode="thread_local"``, because these threads use the device too.
     """
 
     resident = False
@@ -79,7 +78,7 @@ class StreamedFeed:
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def batches(self, rows: Tensor) -> Iterator[Tensor]:
-        """As ``ResidentFeed.batches``."""
+        """Like ``ResidentFeed.batches``."""
         _check(rows, len(self._host))
         steps, size = rows.shape
         slots = [self._slot(size) for _ in range(min(AHEAD, steps))]
@@ -87,7 +86,7 @@ class StreamedFeed:
         ahead: deque[Future[tuple[Tensor, torch.cuda.Event | None]]] = deque()
 
         def start(step: int) -> None:
-            # A slot's batch before this one has been handed over: only its copy may still be running.
+            # The slot's previous batch has been handed over; only its copy may still be running.
             ahead.append(pool.submit(slots[step % AHEAD].fetch, rows[step]))
 
         try:
@@ -100,9 +99,9 @@ class StreamedFeed:
                 if copied is not None:
                     consumer = torch.cuda.current_stream(self._device)
                     consumer.wait_event(copied)
-                    batch.record_stream(consumer)  # it was allocated on the stream of copies
+                    batch.record_stream(consumer)  # it was allocated on the copy stream
                 yield batch
-        finally:  # also when the consumer leaves the loop early
+        finally:  # also if the consumer leaves the loop early
             pool.shutdown(cancel_futures=True)
 
     def _slot(self, size: int) -> _Slot:
@@ -113,7 +112,7 @@ Feed: TypeAlias = ResidentFeed | StreamedFeed
 
 
 class _Slot:
-    """A buffer on the host through which every fourth batch goes to the device."""
+    """A host buffer that every ``AHEAD``-th batch passes through on its way to the device."""
 
     def __init__(
         self,
@@ -129,10 +128,10 @@ class _Slot:
         self._copied: torch.cuda.Event | None = None
 
     def fetch(self, rows: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-        """The batch on the device, and the event after which it is all there."""
+        """The batch on the device, and the event that marks the end of its copy."""
         if self._copied is not None:
-            self._copied.synchronize()  # this thread alone waits until the buffer has been read
-        # "clip" writes straight into the buffer, three times as fast as "raise"; the rows are checked already
+            self._copied.synchronize()  # only this thread waits until the buffer has been read
+        # "clip" writes directly into the buffer, three times as fast as "raise"; the rows are already checked
         np.take(self._host, rows.numpy(), axis=0, out=self._buffer.numpy(), mode="clip")
         if self._copies is None:
             return self._buffer.to(self._device, copy=True), None
@@ -145,7 +144,7 @@ class _Slot:
 
 def _as_tensor(pixels: Samples) -> Tensor:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not writable")  # we only ever read it
+        warnings.filterwarnings("ignore", message=".*not writable")  # it is only read
         return torch.from_numpy(pixels)
 
 

@@ -1,6 +1,6 @@
-"""All images of a manifest, decoded once into one uint8 array that is memory-mapped from disk.
+"""The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk.
 
-Features (a manifest's rows of numbers) pass through: there is nothing to decode.
+Features pass through unchanged: there is nothing to decode.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from srjt.data.features import Features, as_features
-from srjt.data.images import store_build as build
-from srjt.data.images.decode import DECODER_VERSION, Resize, check_rule, read_image, resized
-from srjt.data.images.pixel_depth import Bytes
+from srjt.data.images import store_build
+from srjt.data.images.decode import DECODER_VERSION, Resize, check_resize, read_image, resized
+from srjt.data.images.pixel_depth import UInt8Array
 from srjt.data.images.store_build import Progress
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
@@ -31,19 +31,30 @@ __all__ = ["ImageStore", "OnBadImage", "open_store"]
 
 OnBadImage = Literal["error", "skip"]
 
-IN_MEMORY = 1 << 30  # images that came in memory stay there up to this many bytes after resizing
-FEW = 5  # bad images named in the error itself
+IN_MEMORY = 1 << 30  # bytes: resized images up to this size stay in memory if they came from there
+NAMED = 5  # bad images that the error message names
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageStore:
-    """``pixels`` (N, size, size, 3) uint8, read-only, or (N, F) float32 features; row i belongs to sample i of
-    ``manifest``."""
+    """The decoded images of a manifest.
+
+    Parameters
+    ----------
+    pixels : (N, size, size, 3) uint8 or (N, F) float32
+        Images, read-only, or features. Row i belongs to sample i of ``manifest``.
+    manifest : Manifest
+        The samples, without those that were skipped.
+    skipped : list of (id, reason)
+        The samples whose image cannot be read.
+    path : Path, optional
+        The folder on disk. None if the images are in memory.
+    """
 
     pixels: npt.NDArray[np.uint8] | Features
     manifest: Manifest
-    skipped: list[tuple[str, str]] = field(default_factory=list)  # (id, reason) of what was left out
-    path: Path | None = None  # the folder on disk; None for images that are held in memory
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    path: Path | None = None
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -59,33 +70,62 @@ def open_store(
     on_bad_image: OnBadImage = "error",
     progress: Progress | None = None,
 ) -> ImageStore:
-    """The decoded images of ``manifest``: built the first time, opened at once after that.
+    """Decode the images of a manifest, or open the store of an earlier call.
 
-    The store is keyed by the files (path, size, modification time), the target size and the resize rule, and
-    not by labels: open one for the whole data set and take folds and noisy labels as rows of it. A killed
-    build goes on where it stopped; a second process waits for the first. ``on_bad_image="skip"`` leaves
-    unreadable images out, of ``pixels`` and of ``manifest``, and lists them in ``skipped``.
+    The key of a store is made from the files (path, size, modification time), the image size and the resize rule,
+    not from the labels: open one store for the whole dataset and take folds as rows of it. An interrupted build is
+    resumed, and a second process waits for the first.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The samples. Images in memory are resized; features are returned unchanged.
+    size : int
+        Height and width of the stored images.
+    resize : {"squash", "crop"}
+        Change the aspect ratio, or scale the short side and keep the centre.
+    cache : path, optional
+        Folder of all stores. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    workers : int, optional
+        Number of decoding threads. Default: one per core.
+    on_bad_image : {"error", "skip"}
+        Raise an error that lists the unreadable images, or leave them out of ``pixels`` and ``manifest``.
+    progress : callable, optional
+        Called with (images done, images in all).
+
+    Returns
+    -------
+    ImageStore
+        The pixels, the samples they belong to and what was skipped.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> from srjt.data.images.store import open_store
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> open_store(data, size=64).pixels.shape
+    (100, 64, 64, 3)
     """
-    check_rule(size, resize)
+    check_resize(size, resize)
     if on_bad_image not in get_args(OnBadImage):
         raise suggest("choice for bad images", on_bad_image, get_args(OnBadImage))
     workers = workers or _cores()
     if manifest.arrays is not None and manifest.are_features:
         return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
     if manifest.arrays is not None:
-        arrays = _checked(manifest.arrays)
+        arrays = _check_images(manifest.arrays)
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
             pixels = _resize_all(arrays, size=size, resize=resize, workers=workers, progress=progress)
             return ImageStore(pixels=pixels, manifest=manifest)
 
-        def read(row: int) -> Bytes:
+        def read(row: int) -> UInt8Array:
             return _resize_one(arrays[row], size=size, resize=resize)
 
         key = _key(_array_facts(arrays), size=size, resize=resize)
     else:
         paths = manifest.paths
 
-        def read(row: int) -> Bytes:
+        def read(row: int) -> UInt8Array:
             return read_image(paths[row], size=size, resize=resize)
 
         key = _key(_file_facts(paths), size=size, resize=resize)
@@ -105,27 +145,27 @@ def open_store(
 def _open_or_build(
     folder: Path,
     manifest: Manifest,
-    read: Callable[[int], Bytes],
+    read: Callable[[int], UInt8Array],
     size: int,
     workers: int,
     on_bad_image: OnBadImage,
     progress: Progress | None,
-) -> build.Finished:
+) -> store_build.FinishedStore:
     count = len(manifest)
-    store = build.finished(folder, count=count, size=size)
+    store = store_build.find_finished(folder, count=count, size=size)
     if store is None:
-        with build.locked(folder, waiting=progress, count=count):
-            store = build.finished(folder, count=count, size=size)  # by the process we waited for
+        with store_build.lock_store(folder, waiting=progress, count=count):
+            store = store_build.find_finished(folder, count=count, size=size)  # by the process we waited for
             if store is None:
-                bad = build.fill(
+                bad = store_build.decode_missing(
                     folder, read=read, count=count, size=size, workers=workers, progress=progress
                 )
                 if bad:
                     _list_bad_images(folder, manifest, bad)
                 if bad and (on_bad_image == "error" or len(bad) == count):
-                    # Nothing is declared whole: the next call tries these files again, and only these.
+                    # The store is not marked as finished: the next call tries only these files again.
                     raise _bad_images(folder, manifest, bad)
-                store = build.finish(folder, bad=bad, count=count, size=size)
+                store = store_build.mark_finished(folder, bad=bad, count=count, size=size)
     if store.skipped and on_bad_image == "error":
         raise _bad_images(folder, manifest, store.skipped)
     return store
@@ -143,15 +183,15 @@ def _list_bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> N
 
 def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtError:
     paths = manifest.paths
-    few = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:FEW])
-    more = f"; and {len(bad) - FEW:,} more" if len(bad) > FEW else ""
+    named = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:NAMED])
+    more = f"; and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
     advice = (
-        "Not one can be read: check the folder the paths start from."
+        "None of them can be read: check the folder that the paths are relative to."
         if len(bad) == len(manifest)
-        else 'Repair them, or go on without them: --on-bad-image skip (in Python on_bad_image="skip").'
+        else 'Repair them, or leave them out with --on-bad-image skip (on_bad_image="skip" in Python).'
     )
     return SrjtError(
-        f"{len(bad):,} of {len(manifest):,} images cannot be read ({few}{more}). "
+        f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). "
         f"Full list: {folder / 'bad_images.csv'}. {advice}"
     )
 
@@ -162,7 +202,7 @@ def _key(facts: str, *, size: int, resize: Resize) -> str:
 
 
 def _file_facts(paths: list[Path]) -> str:
-    """Where the files are and when they last changed; a missing one is a fact as well."""
+    """Path, size and modification time of each file; a missing file counts too."""
     facts = []
     for path in paths:
         try:
@@ -180,7 +220,7 @@ def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:
     return digest.hexdigest()
 
 
-def _checked(arrays: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
+def _check_images(arrays: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     if arrays.dtype != np.uint8 or arrays.ndim != 4 or arrays.shape[3] != 3:
         raise SrjtError(
             f"Images in memory must be an N×H×W×3 array of uint8, not {'×'.join(map(str, arrays.shape))} "
@@ -189,14 +229,14 @@ def _checked(arrays: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
     return arrays.view()  # type: ignore[return-value]
 
 
-def _resize_one(picture: npt.NDArray[np.uint8], *, size: int, resize: Resize) -> Bytes:
+def _resize_one(picture: npt.NDArray[np.uint8], *, size: int, resize: Resize) -> UInt8Array:
     return np.asarray(resized(Image.fromarray(np.ascontiguousarray(picture)), size=size, resize=resize))
 
 
 def _resize_all(
     arrays: npt.NDArray[np.uint8], *, size: int, resize: Resize, workers: int, progress: Progress | None
 ) -> npt.NDArray[np.uint8]:
-    """(N, size, size, 3) read-only; the given array itself where it has that size already."""
+    """(N, size, size, 3) read-only; the given array itself if it already has that size."""
     if arrays.shape[1:3] != (size, size):
         given, arrays = arrays, np.empty((len(arrays), size, size, 3), np.uint8)
 
@@ -212,7 +252,7 @@ def _resize_all(
 
 
 def _cores() -> int:
-    """The cores this process may use, which a scheduler may have made fewer than the machine has."""
+    """The number of cores that this process may use; a scheduler may allow fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -63,7 +63,7 @@ def assemble(
     names = table["id"].tolist()
 
     truths = table["true_grade"].tolist() if "true_grade" in table else []
-    _refuse_partial(truths)
+    _refuse_incomplete_true_grades(truths)
     # Both columns at once: a grade that only the noise produced is still one of the grades.
     grading = grade_values(table["grade"].tolist() + truths, names=grades)
     for position, (what, detail) in grading.invalid.items():
@@ -106,7 +106,7 @@ def assemble(
     )
 
 
-def _refuse_partial(truths: list[str]) -> None:
+def _refuse_incomplete_true_grades(truths: list[str]) -> None:
     known = sum(truth.casefold() not in MISSING for truth in truths)
     if known < len(truths):
         raise SrjtError(

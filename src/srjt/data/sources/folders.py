@@ -17,7 +17,7 @@ from srjt.errors import SrjtError
 __all__ = ["read_folders", "subfolders", "walk_images"]
 
 # What operating systems leave behind: not worth a word.
-LITTER = {"thumbs.db", "desktop.ini", "__macosx"}
+SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
 def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Reading:
@@ -32,7 +32,7 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Rea
         problems += [
             Problem("ignored-file", path.relative_to(directory).as_posix(), "in no grade's folder")
             for path in sorted(parent.iterdir())
-            if path.is_file() and not _litter(path.name)
+            if path.is_file() and not _is_system_file(path.name)
         ]
         for folder in subfolders(parent):
             names.add(folder.name)
@@ -61,20 +61,20 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Rea
 
 
 def subfolders(directory: Path) -> list[Path]:
-    return sorted(path for path in directory.iterdir() if path.is_dir() and not _litter(path.name))
+    return sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
 
 
 def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | None]]:
     """Every file below ``folder`` in a fixed order, as a path below ``root``, with a problem if no image."""
     for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _litter(name))
+        folders[:] = sorted(name for name in folders if not _is_system_file(name))
         for name in sorted(files):
             path = (Path(parent) / name).relative_to(root).as_posix()
             if Path(name).suffix.lower() in IMAGE_SUFFIXES:
                 yield path, None
-            elif not _litter(name):
+            elif not _is_system_file(name):
                 yield path, Problem("ignored-file", path, "not an image by its suffix")
 
 
-def _litter(name: str) -> bool:
-    return name.startswith(".") or name.casefold() in LITTER
+def _is_system_file(name: str) -> bool:
+    return name.startswith(".") or name.casefold() in SYSTEM_FILES

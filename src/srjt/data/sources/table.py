@@ -156,11 +156,11 @@ def write_table(manifest: Manifest, path: Path) -> None:
         if column in table:
             table[column] = [manifest.grades[grade] for grade in table[column]]
     if manifest.arrays is None:
-        table["image"] = [_seen_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
+        table["image"] = [_path_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
     table.to_csv(path, index=False)
 
 
-def _seen_from(folder: Path, image: Path) -> str:
+def _path_from(folder: Path, image: Path) -> str:
     # Never by "..": through a linked folder it would lead astray.
     return (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.synthetic.brushes import (
+from srjt.data.synthetic.primitives import (
     Colour,
     Floats,
     bell,
