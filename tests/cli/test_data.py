@@ -99,7 +99,7 @@ def test_inspect_with_warnings_only_is_fine(srjt: Run, labels: Path) -> None:
     ("arguments", "sentence"),
     [
         (["inspect", "LABELS", "--grade-column", "grad"], "did you mean 'grade'?"),
-        (["inspect", "LABELS", "--grades", "mild"], "At least two grades"),
+        (["inspect", "LABELS", "--grades", "mild"], "at least two grades"),
         (["inspect", "LABELS", "--images", "."], "None of the 40 images exists"),
         (["inspect", "nowhere.csv"], "nowhere.csv does not exist"),
         (["split", "LABELS", "--folds", "2"], "At least 3 folds"),

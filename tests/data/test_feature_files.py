@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +63,6 @@ def save_csv_numbered(folder: Path) -> tuple[Path, dict[str, Any]]:
     return folder / "a.csv", {"kind": "features"}
 
 
-def save_csv_list(folder: Path) -> tuple[Path, dict[str, Any]]:
-    table(embedding=[json.dumps(row.tolist()) for row in X]).to_csv(folder / "a.csv", index=False)
-    return folder / "a.csv", {}
-
-
 def save_parquet_columns(folder: Path) -> tuple[Path, dict[str, Any]]:
     whole = pd.concat([table(), pd.DataFrame(X, columns=COLUMNS)], axis=1)
     whole.to_parquet(folder / "a.parquet")
@@ -118,7 +112,7 @@ def test_everything_else_in_an_npz_is_kept(tmp_path: Path) -> None:
     assert manifest.true_labels is not None
     assert [manifest.grades[g] for g in manifest.true_labels] == GRADES[::-1]
     assert manifest.paths[3] == tmp_path / "p/3.png"
-    assert any("not used: attention" in note for note in reading.notes)
+    assert "not used, because not one entry per row: attention" in reading.notes
 
 
 def test_whole_numbers_need_no_names(tmp_path: Path) -> None:
@@ -227,6 +221,13 @@ def npy(array: Any, **columns: Any) -> Any:
     return save
 
 
+def parquet(**columns: Any) -> Any:
+    return lambda folder: (
+        pd.DataFrame(columns).to_parquet(folder / "a.parquet"),
+        folder / "a.parquet",
+    )[1]
+
+
 def csv(text: str) -> Any:
     return lambda folder: ((folder / "a.csv").write_text(text), folder / "a.csv")[1]
 
@@ -238,35 +239,37 @@ BROKEN[3, 1] = np.nan
 @pytest.mark.parametrize(
     ("save", "options", "message"),
     [
-        (npz(features=X), {}, "holds features but no grades: give them as an array named grades"),
+        (npz(features=X), {}, "has features but no grades: give them as an array named grades"),
         (npz(features=X, grades=np.zeros(3)), {}, r"8 rows of features, but its array 'grades' has the shape \(3,\)"),
         (npz(features=X, grades=np.zeros((8, 2))), {}, r"its array 'grades' has the shape \(8, 2\)"),
-        (npz(features=X, grades=GRADES, labels=GRADES, y=GRADES), {"grades": NAMES}, "holds the label twice, 'y'"),
+        (npz(features=X, grades=GRADES, labels=GRADES, y=GRADES), {"grades": NAMES}, "has the label twice, the second time as 'y'"),
         (npz(features=BROKEN, grades=GRADES), {}, "The array 'features' of a.npz must be finite: row 3, column 1"),
         (npz(features=np.zeros((8, 7, 7, 2)), grades=GRADES), {}, r"not of shape \(8, 7, 7, 2\)"),
         (npz(features=np.array([["a"]] * 8), grades=GRADES), {}, "must be numbers; these are <U1"),
-        (npz(features=X, grades=np.array(GRADES, dtype=object)), {}, "'grades' of .* holds Python objects"),
-        (npz(features=X.astype(object), grades=GRADES), {}, "'features' of .* holds Python objects"),
-        (npz(other=X), {"kind": "features"}, "holds no array named features, but other"),
-        (npz(features=X, grades=GRADES), {"feature_columns": "f*"}, "--feature-columns is for tables"),
-        (npz(features=X, grades=GRADES), {"labels": "nowhere.csv"}, "no table of labels at nowhere.csv"),
-        (npz(features=X, grades=GRADES), {}, "order of the grades mild, none, severe cannot be known"),
+        (npz(features=X, grades=np.array(GRADES, dtype=object)), {}, "'grades' of .* contains Python objects"),
+        (npz(features=X.astype(object), grades=GRADES), {}, "'features' of .* contains Python objects"),
+        (npz(other=X), {"kind": "features"}, "has no array named features; it has other"),
+        (npz(features=X, grades=GRADES), {"feature_columns": "f*"}, "--feature-columns applies to tables"),
+        (npz(features=X, grades=GRADES), {"labels": "nowhere.csv"}, "table of labels nowhere.csv does not exist"),
+        (npz(features=X, grades=GRADES), {}, "order of the grades mild, none, severe is not known"),
         (npz(features=X, grades=GRADES, ids=["a"] * 8), {"grades": NAMES}, "ids must be unique; 'a'"),
         (npz(train_images=X), {}, "not in MedMNIST's format"),
-        (npy(X), {}, "holds features but no grades.*a.csv beside it, or in any table with --labels"),
+        (npy(X), {}, "has features but no grades.*a.csv in the same folder, or in any table with --labels"),
         (npy(X, id=IDS[:5], grade=GRADES[:5]), {}, "a.npy has 8 rows of features and a.csv 5 rows of labels"),
-        (npy(X.astype(object)), {}, "holds Python objects, or is no NumPy file"),
-        (npy(X, id=IDS, wrong=GRADES), {}, "No column of a.csv looks like the grade: name it with --grade-column"),
+        (npy(X.astype(object)), {}, "contains Python objects, or is not a NumPy file"),
+        (npy(X, id=IDS, wrong=GRADES), {}, "No column of a.csv looks like the grade: give its name with --grade-column"),
         (npy(X, id=IDS, grade=GRADES), {"grade_column": "level"}, "Unknown column .for the grade, in a.csv. 'level'"),
-        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "Which columns of a.csv are features"),
-        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv fits .*; it has id"),
+        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"kind": "features"}, "names of the columns of a.csv do not show which are features"),
+        (csv("id,grade,a,b\n1,0,1,2\n2,1,3,4\n"), {"feature_columns": "f*"}, "No column of a.csv matches .*; it has id"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1,x,4\n"), {"feature_columns": "f*"}, "line 3: 'x' in the feature .*'f1'"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1,,4\n"), {"feature_columns": "f*"}, "line 3: '' in the feature column 'f1'"),
         (csv("id,grade,f1,f2\n1,0,1,nan\n2,1,3,4\n"), {"feature_columns": "f*"}, "finite: row 0, column 1"),
         (csv("id,grade,f1,f2\n1,0,1,2\n2,1\n"), {"feature_columns": "f*"}, "line 3: 2 cells where the header has 4"),
-        (csv('id,grade,features\n1,0,"[1,2]"\n2,1,"[1]"\n'), {}, "line 3: .* as the first row, which has 2"),
-        (csv('id,grade,features\n1,0,"[1,2]"\n2,1,none\n'), {}, "line 3: .* must hold a list of numbers"),
-        (csv("image,grade\n1,0\n2,1\n"), {"kind": "table", "labels": "x"}, "--labels is for features"),
+        (csv('id,grade,features\n1,0,"[1,2]"\n2,1,"[3,4]"\n'), {}, "has lists of numbers in the column 'features'"),
+        (csv('id,grade,embedding\n1,0,"[1,2]"\n2,1,"[3,4]"\n'), {"kind": "features"}, "as a .npz or Parquet file"),
+        (parquet(id=["a", "b"], grade=[0, 1], features=[[1.0, 2.0], [3.0]]), {}, "row 2: .* in the first row .2."),
+        (parquet(id=["a", "b"], grade=[0, 1], features=[["x"], ["y"]]), {}, "row 1: .* must contain a list of numbers"),
+        (csv("image,grade\n1,0\n2,1\n"), {"kind": "table", "labels": "x"}, "--labels applies to features, but .* is read as table"),
     ],
 )  # fmt: skip
 def test_one_sentence_for_each_mistake(save: Any, options: Any, message: str, tmp_path: Path) -> None:
@@ -302,7 +305,7 @@ def test_nothing_in_a_file_is_executed(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([Trap()], dtype=object), allow_pickle=True)
     np.savez(tmp_path / "a.npz", features=X, grades=np.array([Trap()] * COUNT, dtype=object))
     for name in ("a.npy", "a.npz"):
-        with pytest.raises(SrjtError, match="holds Python objects"):
+        with pytest.raises(SrjtError, match="contains Python objects"):
             read(tmp_path / name)
     assert not (tmp_path / "executed").exists()
 
@@ -312,3 +315,10 @@ def test_ordinary_tables_are_still_tables(tmp_path: Path) -> None:
     reading = read(tmp_path / "labels.csv")
     assert reading.kind == "table"
     assert reading.manifest.table["features"].tolist() == ["round [1]", "flat"]
+
+
+def test_a_table_of_images_may_have_a_column_of_lists(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text('image,grade,embedding\na.png,0,"[1, 2]"\nb.png,1,"[3, 4]"\n')
+    with pytest.raises(SrjtError, match="has lists of numbers in the column 'embedding'"):
+        read(tmp_path / "labels.csv")
+    assert read(tmp_path / "labels.csv", kind="table").manifest.ids == ["a.png", "b.png"]

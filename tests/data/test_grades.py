@@ -21,7 +21,7 @@ def test_numbers_from_one_keep_their_names() -> None:
     grading = grade_values(["1", "3", "2"])
     assert grading.names == ("1", "2", "3")
     assert grading.codes.tolist() == [0, 2, 1]
-    assert "counted from 0" in grading.note
+    assert "stored as numbers from 0" in grading.note
 
 
 @given(st.permutations(["Mayo 0", "Mayo 1", "Mayo 2", "Mayo 10", *[f"Mayo {n}" for n in range(3, 10)]]))
@@ -84,7 +84,7 @@ def test_names_can_be_listed_for_numbers() -> None:
     names = ["none", "mild", "severe"]
     assert grade_values(["0", "2", "3"], names=names).codes.tolist() == [0, 2, -1]
     assert grade_values(["1", "3", "2"], names=names).codes.tolist() == [0, 2, 1]
-    with pytest.raises(SrjtError, match="from 0 or from 1"):
+    with pytest.raises(SrjtError, match="start at 0 or 1"):
         grade_values(["1", "2"], names=names)
 
 
@@ -98,7 +98,7 @@ def test_a_declared_name_may_look_like_no_value() -> None:
         (["1", "1"], None, "Only one grade"),
         (["", ""], None, "No sample has a grade"),
         (["a"], ["b", "c"], "None of the grades found"),
-        (["a"], ["a"], "At least two grades"),
+        (["a"], ["a"], "at least two grades"),
         (["a"], ["a", "A"], "listed twice"),
         (["0.5", "0.25"], None, "whole number"),
     ],

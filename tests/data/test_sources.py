@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from srjt.data import from_arrays, read
-from srjt.data.sources import dr, limuc
+from srjt.data.sources import SOURCES, Reading, Source, dr, limuc
 from srjt.data.sources.table import write_table
 from srjt.errors import SrjtError
 
@@ -144,11 +144,11 @@ def test_a_split_column_is_taken_when_it_speaks_of_one(tmp_path: Path) -> None:
     assert read(path).manifest.table["split"].tolist() == ["train", "validation", ""]
     path = table(tmp_path, "image,grade,set\na.png,0,left\nb.png,1,right\n")
     assert read(path).manifest.table["set"].tolist() == ["left", "right"]
-    with pytest.raises(SrjtError, match="'set' must say train, validation or test; it says 'left'"):
+    with pytest.raises(SrjtError, match="'set' must contain train, validation or test; it contains 'left'"):
         read(path, split_column="set")
 
 
-def test_a_truth_known_for_some_only_is_refused(tmp_path: Path) -> None:
+def test_true_grades_must_be_known_for_all_rows(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="in 1 of 2 rows only"):
         read(table(tmp_path, "image,grade,true_grade\na.png,0,0\nb.png,1,\n"))
 
@@ -161,8 +161,8 @@ def test_a_grade_that_only_the_truth_has_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"", "no rows below a header"),
-        (b"image,grade\n", "no rows below a header"),
+        (b"", "no rows below its header"),
+        (b"image,grade\n", "no rows below its header"),
         (b"image,grade\n\xff\xfe,0\n", "not UTF-8"),
         (b"image,grade,grade\na,0,0\n", "two columns named 'grade'"),
         (b"image,grade\na\nb\n", "as many cells as its header"),
@@ -235,7 +235,7 @@ def test_one_folder_per_grade(tmp_path: Path) -> None:
 def test_named_folders_need_an_order(tmp_path: Path) -> None:
     picture(tmp_path / "mild/a.png")
     picture(tmp_path / "severe/a.png")
-    with pytest.raises(SrjtError, match="mild, severe cannot be known"):
+    with pytest.raises(SrjtError, match="mild, severe is not known"):
         read(tmp_path)
     assert read(tmp_path, grades=["severe", "mild"]).manifest.labels.tolist() == [1, 0]
 
@@ -254,7 +254,9 @@ def test_a_folder_without_images_or_options_that_do_not_apply(tmp_path: Path) ->
         read(tmp_path)
     picture(tmp_path / "0/a.png")
     picture(tmp_path / "1/a.png")
-    with pytest.raises(SrjtError, match="--grade-column is for tables"):
+    with pytest.raises(
+        SrjtError, match="--grade-column applies to features and table, but .* is read as folders"
+    ):
         read(tmp_path, grade_column="grade")
     with pytest.raises(SrjtError, match="did you mean 'folders'"):
         read(tmp_path, kind="folder")
@@ -386,9 +388,23 @@ def test_arrays_from_python() -> None:
         (np.zeros((3, 4, 4), dtype=np.uint8), {}, "3 images but 2 entries in grade"),
         (np.zeros((2, 4, 4), dtype=np.uint8), {"patients": [1]}, "1 entries in patient"),
         (np.zeros((2, 4, 4), dtype=np.uint8), {"ids": ["a", "a"]}, "ids must be unique"),
-        (np.zeros((2, 4, 4), dtype=np.uint8), {"split": ["left", "test"]}, "it says 'left'"),
+        (np.zeros((2, 4, 4), dtype=np.uint8), {"split": ["left", "test"]}, "not 'left'"),
     ],
 )
 def test_arrays_that_do_not_fit(images: np.ndarray, options: dict[str, list[object]], sentence: str) -> None:
     with pytest.raises(SrjtError, match=sentence):
         from_arrays(images, [0, 1], **options)  # type: ignore[arg-type]
+
+
+def test_a_new_source_is_one_entry_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_xyz(path: Path, *, grades: list[str] | None = None) -> Reading:
+        return from_arrays(np.zeros((2, 4, 4), np.uint8), ["a", "b"], names=grades)
+
+    monkeypatch.setitem(SOURCES, "xyz", Source(lambda path: path.suffix == ".xyz", read_xyz))
+    (tmp_path / "data.xyz").touch()
+    assert read(tmp_path / "data.xyz", grades=["b", "a"]).manifest.labels.tolist() == [1, 0]
+    assert read(tmp_path, kind="xyz", grades=["a", "b"]).manifest.labels.tolist() == [0, 1]
+    with pytest.raises(
+        SrjtError, match="--images applies to dr and features and table, but .* is read as xyz"
+    ):
+        read(tmp_path / "data.xyz", images=tmp_path)

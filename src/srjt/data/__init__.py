@@ -1,7 +1,4 @@
-"""From whatever people have to a store that trains at full speed.
-
-A source becomes a manifest (``read``), is checked (``check``) and split by patient (``folds``).
-"""
+"""Data: ``read`` a source into a manifest, ``check`` its images, split it by patient (``folds``)."""
 
 from __future__ import annotations
 

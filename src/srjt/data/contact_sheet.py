@@ -1,4 +1,4 @@
-"""A picture of the data: some examples per grade, mild on top."""
+"""The contact sheet: some images of each grade, mildest on top."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ PAPER, INK, FAINT = (255, 255, 255), (20, 20, 20), (120, 120, 120)
 
 
 def contact_sheet(manifest: Manifest, *, per_grade: int = 8, tile: int = 112, seed: int = 0) -> Image.Image:
-    """One row per grade with up to ``per_grade`` examples, of different patients where there are enough.
+    """One row per grade with up to ``per_grade`` images, of different patients if there are enough.
 
-    Images that cannot be read are passed over.
+    Images that cannot be read are skipped.
     """
     width = 2 * MARGIN + LABEL_WIDTH + per_grade * (tile + GAP) - GAP
     height = 2 * MARGIN + manifest.num_classes * (tile + GAP) - GAP
@@ -50,7 +50,7 @@ def _examples(manifest: Manifest, grade: int, count: int, tile: int, seed: int) 
 
 
 def _order(manifest: Manifest, grade: int, seed: int) -> list[int]:
-    """The grade's rows in a random order that is always the same, new patients before second images."""
+    """The rows of a grade in a reproducible random order: the first images of all patients, then the second, …"""
     ids = manifest.ids
     owners = manifest.patients or ids
     rows = [int(row) for row in np.flatnonzero(manifest.labels == grade)]

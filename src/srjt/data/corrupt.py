@@ -1,4 +1,4 @@
-"""Injected noise as in the paper's protocol: training and validation labels are corrupted, test never."""
+"""Inject noise as the paper does: into training and validation labels, never into test labels."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["corrupt_sides"]
 def corrupt_sides(
     manifest: Manifest, split: Split, matrix: npt.ArrayLike, *, seed: int
 ) -> tuple[Manifest, noise.NoiseReport]:
-    """The manifest with noisy labels on the training and validation sides, and a report on the training side.
+    """Inject noise into the training and validation labels; also returns a report on the training side.
 
-    Draws are keyed by sample id: a sample's label depends on the seed and itself, not on who else is there.
+    The noisy label of a sample depends only on the seed, its id and its label, not on the other samples.
     """
     labels = manifest.labels
     noisy = labels.copy()
-    touched = np.concatenate([split.train, split.validation])
+    changed = np.concatenate([split.train, split.validation])
     ids = manifest.ids
-    noisy[touched] = noise.corrupt(labels[touched], matrix, seed=seed, ids=[ids[row] for row in touched])
+    noisy[changed] = noise.corrupt(labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed])
     return manifest.with_noisy_labels(noisy), noise.report(labels[split.train], noisy[split.train], matrix)

@@ -1,4 +1,4 @@
-"""From what people write as grades to 0 … C−1. The order is the point, so it is never guessed."""
+"""Convert written grades to 0 … C−1. The order matters most, so it is never guessed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from srjt.errors import SrjtError
 
 __all__ = ["MISSING", "Grading", "as_text", "grade_values", "order_names"]
 
-# "none" is absent on purpose: it is the name of the mildest grade in many a scale.
+# Not "none": it is the name of the mildest grade in many scales.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?", "-"})
 
 _ENDS_IN_NUMBER = re.compile(r"^(?P<stem>.*?)(?P<number>\d+)$", re.DOTALL)
@@ -21,7 +21,7 @@ _ENDS_IN_NUMBER = re.compile(r"^(?P<stem>.*?)(?P<number>\d+)$", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class Grading:
-    """``codes`` (N,) are indices into ``names``, −1 where ``invalid`` says why (position → kind, detail)."""
+    """``codes`` (N,) are indices into ``names``, or −1; then ``invalid`` has the reason (position → kind, detail)."""
 
     names: tuple[str, ...]
     codes: npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ class Grading:
 
 
 def as_text(value: object) -> str:
-    """A cell as a person would type it: no value is empty, 2.0 is "2", "007" stays "007"."""
+    """A cell as text: a missing value becomes "", 2.0 becomes "2", "007" stays "007"."""
     if value is None or value != value:  # NaN and NaT differ from themselves
         return ""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
@@ -40,18 +40,18 @@ def as_text(value: object) -> str:
 
 
 def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -> Grading:
-    """Understand ``values`` (N,) as grades, in the order of ``names`` if given, mildest first.
+    """Convert ``values`` (N,) to grades, in the order of ``names`` if given, mildest first.
 
-    Without names: integers from 0 or 1 without gaps, or names that end in such numbers ("Mayo 2").
-    Values that do not fit are collected in ``invalid``; an order that cannot be known is an error.
+    Without names, the values must be integers from 0 or 1 without gaps, or names that end in such numbers
+    ("Mayo 2"). Other values are collected in ``invalid``; an unknown order is an error.
     """
     present = {value for value in values if value.casefold() not in MISSING}
     if names is None:
         names, code_of, note = _infer(values, present)
     else:
-        names = _checked(names)
+        names = _check_names(names)
         code_of, note = _match(present, names)
-    # A name that looks like "no value" counts as a grade once it was declared.
+    # A name that looks like a missing value is a grade if it is listed.
     declared = {name.casefold(): code for code, name in enumerate(names)}
     codes = np.full(len(values), -1, dtype=np.int64)
     invalid: dict[int, tuple[str, str]] = {}
@@ -68,7 +68,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
 
 
 def order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Names that all end in numbers ("Mayo 2", or "2" itself), mildest first; anything else is an error."""
+    """Sort names that all end in numbers ("Mayo 2", or just "2"), mildest first; other names are an error."""
     spelling: dict[str, str] = {}
     for name in sorted(set(names)):
         spelling.setdefault(" ".join(name.casefold().split()), name)
@@ -78,7 +78,7 @@ def order_names(names: Iterable[str]) -> tuple[str, ...]:
         listed = sorted(spelling.values())
         shown = ", ".join(listed[:8]) + (", …" if len(listed) > 8 else "")
         raise SrjtError(
-            f"The order of the grades {shown} cannot be known from their names: list them from mild to severe "
+            f"The order of the grades {shown} is not known from their names: list them from mild to severe "
             f'with --grades "none,mild,…" (grades=[…] in Python).'
         )
     numbers = {int(match["number"]): spelling[key] for key, match in parsed.items() if match}
@@ -92,18 +92,18 @@ def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], d
     if not present:
         raise SrjtError("No sample has a grade.")
     numeric = {value for value in present if _number(value) is not None}
-    # Mostly numbers: the few words among them are mistakes. Mostly words: they are the grades' names.
+    # Mostly numbers: the few words among them are mistakes. Mostly words: they are the names of the grades.
     if 2 * sum(value in numeric for value in values) >= sum(value in present for value in values):
         found = {value: _whole(value) for value in numeric}
         numbers = {number for number in found.values() if number is not None and number >= 0}
         if not numbers:
-            raise SrjtError(f"No grade is a whole number from 0 up; the first is {sorted(present)[0]!r}.")
+            raise SrjtError(f"No grade is a whole number of at least 0; the first is {sorted(present)[0]!r}.")
         _refuse_gaps(numbers)
         first = min(numbers)
         code_of = {value: number - first for value, number in found.items() if number in numbers}
         names = tuple(str(number) for number in sorted(numbers))
         note = f"whole numbers {names[0]} … {names[-1]}"
-        return names, code_of, note + (", counted from 0 inside" if first else "")
+        return names, code_of, note + (", stored as numbers from 0" if first else "")
     names = order_names(present)
     keys = {" ".join(name.casefold().split()): code for code, name in enumerate(names)}
     code_of = {value: keys[" ".join(value.casefold().split())] for value in present}
@@ -111,7 +111,7 @@ def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], d
 
 
 def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], str]:
-    """Codes of the values by explicit names; whole numbers may stand for names without numbers."""
+    """The codes of the values by listed names; whole numbers may stand for names without numbers."""
     keys = {" ".join(name.casefold().split()): code for code, name in enumerate(names)}
     code_of = {value: keys[key] for value in present if (key := " ".join(value.casefold().split())) in keys}
     by_number = {whole: code for name, code in keys.items() if (whole := _whole(name)) is not None}
@@ -123,8 +123,8 @@ def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], s
         found = set(numbers.values())
         if 0 not in found and len(names) not in found:
             raise SrjtError(
-                f"The grades are the numbers {', '.join(map(str, sorted(found)))} and {len(names)} names were "
-                "listed, so it is open whether they count from 0 or from 1: list the numbers instead of names."
+                f"The grades are the numbers {', '.join(map(str, sorted(found)))} and {len(names)} names are "
+                "listed, so it is unknown whether the numbers start at 0 or 1: list the numbers instead of names."
             )
         first = 0 if 0 in found else 1
         code_of = {value: n - first for value, n in numbers.items() if 0 <= n - first < len(names)}
@@ -136,10 +136,10 @@ def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], s
     return code_of, note
 
 
-def _checked(names: Sequence[str]) -> tuple[str, ...]:
+def _check_names(names: Sequence[str]) -> tuple[str, ...]:
     cleaned = tuple(str(name).strip() for name in names)
     if len(cleaned) < 2 or not all(cleaned):
-        raise SrjtError(f"At least two grades with names are needed, from mild to severe; given: {cleaned}.")
+        raise SrjtError(f"List at least two grades, from mild to severe, not {cleaned}.")
     if len({name.casefold() for name in cleaned}) < len(cleaned):
         raise SrjtError(f"A grade is listed twice: {', '.join(cleaned)}.")
     return cleaned
@@ -153,12 +153,12 @@ def _refuse_gaps(numbers: Iterable[int]) -> None:
         shown = ", ".join(map(str, missing[:5])) + (", …" if len(missing) > 5 else "")
         verb = "is" if len(missing) == 1 else "are"
         raise SrjtError(
-            f"The grades {', '.join(map(str, found[:12]))} have a gap: {shown} {verb} missing. If no sample happens to "
-            "have it, list all the grades from mild to severe with --grades (grades=[…] in Python); "
-            "values outside of that list are then reported."
+            f"The grades {', '.join(map(str, found[:12]))} have a gap: {shown} {verb} missing. If no sample "
+            "has it, list all grades from mild to severe with --grades (grades=[…] in Python); "
+            "values that are not in the list are then reported."
         )
     if len(found) < 2:
-        raise SrjtError(f"Only one grade occurs ({found[0]}): there is nothing to tell apart.")
+        raise SrjtError(f"Only one grade occurs ({found[0]}): at least two are needed.")
 
 
 def _number(text: str) -> float | None:

@@ -1,19 +1,43 @@
-"""From whatever people have to one manifest."""
+"""Read a source (a table, a folder, a file of arrays) into a manifest.
+
+To add a source, write one file with a recogniser and a reader, and add one entry to ``SOURCES``.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["KINDS", "Reading", "from_arrays", "read"]
+__all__ = ["SOURCES", "Reading", "Source", "from_arrays", "read"]
 
-KINDS = ("table", "folders", "limuc", "dr", "medmnist", "features")
+
+class Source(NamedTuple):
+    """A kind of source: ``recognise`` looks at a path, ``read`` reads it.
+
+    ``read`` takes the path and, as keywords, those options of ``srjt.data.read`` that apply to the source.
+    """
+
+    recognise: Callable[[Path], bool]
+    read: Callable[..., Reading]
+
+
+# The first source that recognises a path reads it.
+SOURCES: dict[str, Source] = {
+    "dr": Source(dr.is_dr, dr.read_dr),
+    "features": Source(feature_files.is_features, features.read_features),
+    "medmnist": Source(medmnist.is_medmnist, medmnist.read_medmnist),
+    "table": Source(table.is_table, table.read_table),
+    "limuc": Source(limuc.is_limuc, limuc.read_limuc),
+    "folders": Source(folders.is_folders, folders.read_folders),
+}
 
 
 def read(
@@ -30,80 +54,78 @@ def read(
     feature_columns: str | Sequence[str] | None = None,
     kind: str | None = None,
 ) -> Reading:
-    """Read a table (CSV, TSV, Parquet), a folder (per grade, LIMUC's, Kaggle DR's), a MedMNIST file or features.
+    """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of features.
 
-    ``images``: the folder that image names are relative to; else the table's own. ``*_column``: else found by
-    name. ``grades``: from mild to severe; else integers or names that end in numbers. ``labels``: a table with the
-    grades of features. ``feature_columns``: a pattern (``f*``) for the columns of a table that are features.
-    ``kind``: one of ``KINDS``; else recognised. Rows that cannot be used are not in the manifest but among the
-    problems. Whether the images can be read is for ``check`` to say.
+    Image files are not opened; ``check`` finds those that cannot be read.
+
+    Parameters
+    ----------
+    source : path
+        A CSV, TSV or Parquet file; a folder with a ``labels.csv``, with one folder per grade, of LIMUC or of Kaggle's
+        Diabetic Retinopathy Detection; a MedMNIST ``.npz`` file; features (``.npz``, ``.npy``, a table).
+    images : path, optional
+        The folder that image names are relative to. Default: the folder of the table.
+    image_column, grade_column, patient_column, true_grade_column, split_column : str, optional
+        Columns of a table. Default: found by their usual names.
+    grades : sequence of str, optional
+        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
+    labels : path, optional
+        A table with the grades of features, matched by id if both have ids, else row by row.
+    feature_columns : str or sequence of str, optional
+        Patterns such as ``"f*"`` for the columns of a table that are features.
+    kind : str, optional
+        ``"table"``, ``"folders"``, ``"limuc"``, ``"dr"``, ``"medmnist"`` or ``"features"``. Default: recognised.
+
+    Returns
+    -------
+    Reading
+        The usable samples, the problems of the others, and notes on how the source was understood.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> reading = srjt.data.read("labels.csv", grades=["none", "mild", "severe"])
+    >>> reading.manifest.class_counts, len(reading.problems)
     """
     path = Path(source)
     if not path.exists():
         raise SrjtError(f"{path} does not exist.")
-    if kind is not None and kind not in KINDS:
-        raise suggest("kind of source", kind, KINDS)
-    about_features = labels is not None or feature_columns is not None
-    kind = kind or ("features" if about_features else _recognise(path))
-    folder = None if images is None else Path(images)
-    if folder is not None and not folder.is_dir():
-        raise SrjtError(f"The folder of images {folder} does not exist.")
-    columns = {
+    if kind is None:
+        kind = "features" if labels is not None or feature_columns is not None else _recognise(path)
+    elif kind not in SOURCES:
+        raise suggest("kind of source", kind, sorted(SOURCES))
+    if images is not None and not Path(images).is_dir():
+        raise SrjtError(f"The image folder {images} does not exist.")
+    options = {
+        "images": None if images is None else Path(images),
         "image_column": image_column,
         "grade_column": grade_column,
         "patient_column": patient_column,
         "true_grade_column": true_grade_column,
         "split_column": split_column,
+        "grades": grades,
+        "labels": None if labels is None else Path(labels),
+        "feature_columns": feature_columns,
     }
-    if kind == "features":
-        roles = {name.removesuffix("_column"): column for name, column in columns.items()}
-        return features.read_features(
-            path,
-            labels=None if labels is None else Path(labels),
-            feature_columns=feature_columns,
-            columns=roles,
-            images=folder,
-            grades=grades,
-        )
-    if about_features:
-        option = "labels" if labels is not None else "feature-columns"
-        raise SrjtError(f"--{option} is for features, but {path} was taken as {kind}; --kind says otherwise.")
-    if kind == "table":
-        return table.read_table(_table_in(path), images=folder, grades=grades, **columns)
-    told = [name for name, column in columns.items() if column is not None]
-    if told or (folder is not None and kind != "dr"):
-        option = (told or ["images"])[0]
-        raise SrjtError(
-            f"--{option.replace('_', '-')} is for tables, but {path} was taken as {kind}; --kind says otherwise."
-        )
-    if kind == "dr":
-        return dr.read_dr(path, images=folder, grades=grades)
-    if kind == "medmnist":
-        return medmnist.read_medmnist(path, grades=grades)
-    if not path.is_dir():
-        raise SrjtError(f"{path} is not a folder.")
-    return (limuc.read_limuc if kind == "limuc" else folders.read_folders)(path, grades=grades)
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        if name not in _options(kind):
+            kinds = " and ".join(other for other in SOURCES if name in _options(other))
+            raise SrjtError(
+                f"--{name.replace('_', '-')} applies to {kinds}, but {path} is read as {kind}: leave it out, or "
+                "choose another --kind."
+            )
+    return SOURCES[kind].read(path, **given)
 
 
 def _recognise(path: Path) -> str:
-    if dr.find_labels(path):
-        return "dr"
-    if path.is_dir():
-        if (path / "labels.csv").is_file():
-            return "table"
-        return "limuc" if limuc.find_patients(path) else "folders"
-    if feature_files.holds_features(path):
-        return "features"
-    if path.suffix.lower() == ".npz":
-        return "medmnist"
-    if path.suffix.lower() in table.TABLE_SUFFIXES:
-        return "table"
+    for kind, source in SOURCES.items():
+        if source.recognise(path):
+            return kind
     known = ", ".join((*table.TABLE_SUFFIXES, *feature_files.FEATURE_SUFFIXES))
     raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
 
 
-def _table_in(path: Path) -> Path:
-    inside = path / "labels.csv"
-    if path.is_dir() and not inside.is_file():
-        raise SrjtError(f"{path} is a folder without a labels.csv; name the table itself.")
-    return inside if path.is_dir() else path
+def _options(kind: str) -> set[str]:
+    """The options of ``read`` that apply to a kind of source: the keywords of its reader."""
+    return set(inspect.signature(SOURCES[kind].read).parameters)

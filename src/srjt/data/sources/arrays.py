@@ -1,4 +1,4 @@
-"""Images, or features, and grades that are already in memory."""
+"""Images or features, and grades, that are in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from srjt.data.features import as_features
 from srjt.data.grades import as_text
-from srjt.data.sources.assemble import SIDES, Reading, assemble
+from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
 from srjt.errors import SrjtError
 
 __all__ = ["as_colour", "from_arrays"]
@@ -27,17 +27,45 @@ def from_arrays(
     ids: Sequence[object] | npt.NDArray[np.generic] | None = None,
     names: Sequence[str] | None = None,
 ) -> Reading:
-    """A reading of ``images`` (N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8, or of features (N, F), with
-    ``grades`` (N,).
+    """Make a dataset of arrays in memory.
 
-    ``names`` lists the grades from mild to severe; the other arguments have one entry per image.
+    Parameters
+    ----------
+    images : array_like
+        uint8 images of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), or features of shape (N, F).
+    grades : (N,) sequence
+        The given grades: numbers or names. ``None`` and ``nan`` are missing grades.
+    patients : (N,) sequence, optional
+        The patient of each sample.
+    true_grades : (N,) sequence, optional
+        The true grades, if they are known.
+    split : (N,) sequence, optional
+        ``"train"``, ``"validation"``, ``"test"`` or ``""`` for each sample.
+    ids : (N,) sequence, optional
+        Unique names. Default: ``"0"``, ``"1"``, …
+    names : sequence of str, optional
+        Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
+
+    Returns
+    -------
+    Reading
+        The usable samples and the problems of the others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import srjt
+    >>> images = np.zeros((4, 64, 64, 3), np.uint8)
+    >>> reading = srjt.data.from_arrays(images, ["mild", "severe", "mild", "mild"], names=["mild", "severe"])
+    >>> reading.manifest.class_counts
+    array([3, 1])
     """
-    given_arrays = np.asarray(images)
-    if given_arrays.ndim == 2:
-        pixels: npt.NDArray[np.generic] = as_features(given_arrays)
+    array = np.asarray(images)
+    if array.ndim == 2:
+        pixels: npt.NDArray[np.generic] = as_features(array)
         what, size = "rows of features", f"{len(pixels):,} rows of {pixels.shape[1]:,} features in memory"
     else:
-        pixels = as_colour(given_arrays)
+        pixels = as_colour(array)
         what, size = "images", f"{len(pixels):,} images of {pixels.shape[2]}×{pixels.shape[1]} in memory"
     columns = {"grade": grades, "patient": patients, "true_grade": true_grades, "split": split, "id": ids}
     given = {
@@ -47,10 +75,10 @@ def from_arrays(
     }
     given.setdefault("id", [str(row) for row in range(len(pixels))])
     if len(set(given["id"])) < len(pixels):
-        raise SrjtError("The ids must be unique; at least one occurs twice.")
-    strange = sorted({side for side in given.get("split", []) if side.casefold() not in {*SIDES, ""}})
+        raise SrjtError("The ids must be unique, but at least one occurs twice.")
+    strange = sorted({side for side in given.get("split", []) if side.casefold() not in {*SPLIT_NAMES, ""}})
     if strange:
-        raise SrjtError(f"The split must say train, validation or test; it says {strange[0]!r}.")
+        raise SrjtError(f"The split must be train, validation or test, not {strange[0]!r}.")
     given = {"id": given["id"], "image": given["id"], **given}
     rows = pd.DataFrame({name: pd.Series(values, dtype=str) for name, values in given.items()})
     return assemble(
@@ -68,7 +96,7 @@ def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """(N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8 → (N, H, W, 3)."""
     if images.dtype != np.uint8:
         raise SrjtError(
-            f"Images must be uint8, 0 … 255; these are {images.dtype} "
+            f"Images must be uint8, 0 … 255, not {images.dtype} "
             "(for values from 0 to 1: (255 * images).round().astype('uint8'))."
         )
     if images.ndim == 3:
@@ -83,10 +111,10 @@ def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
 def _texts(
     values: Sequence[object] | npt.NDArray[np.generic], name: str, *, count: int, what: str
 ) -> list[str]:
-    # Element by element: an array of [1, None] would turn its numbers into floats.
+    # A list, not an array: NumPy would turn the numbers of [1, None] into floats.
     listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(listed) != count:
-        raise SrjtError(f"{count:,} {what} but {len(listed):,} entries in {name}: they must be as many.")
+        raise SrjtError(f"{count:,} {what} but {len(listed):,} entries in {name}: the numbers must be equal.")
     if any(isinstance(value, list) for value in listed):
         raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
     return [as_text(value) for value in listed]

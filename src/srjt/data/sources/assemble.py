@@ -1,4 +1,4 @@
-"""The last step of every source: rows of text become a manifest, and what did not fit becomes problems."""
+"""The last step of every source: turn rows of text into a manifest, and unusable rows into problems."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError
 
-__all__ = ["SIDES", "Reading", "assemble"]
+__all__ = ["SPLIT_NAMES", "Reading", "assemble"]
 
-# How the sides of a split are called in the wild.
-SIDES = {
+# Common names of the sides of a split.
+SPLIT_NAMES = {
     "train": "train",
     "training": "train",
     "val": "validation",
@@ -32,7 +32,25 @@ SIDES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What was understood: the usable samples, the rows left out (and other doubts), and how it was read."""
+    """The result of reading a source.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The usable samples.
+    problems : tuple of Problem
+        Rows that were left out, and warnings.
+    kind : str
+        The kind of source, such as ``"table"``.
+    notes : tuple of str
+        How the source was understood, for people.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> reading = srjt.data.read("labels.csv")
+    >>> reading.kind, len(reading.manifest), len(reading.problems)
+    """
 
     manifest: Manifest
     problems: tuple[Problem, ...]
@@ -51,12 +69,12 @@ def assemble(
     problems: Sequence[Problem] = (),
     arrays: npt.NDArray[np.generic] | None = None,
 ) -> Reading:
-    """Check ``rows`` (columns id, image, grade, maybe patient, true_grade, split, and others; all text).
+    """Check ``rows``: the columns id, image and grade, optionally patient, true_grade, split and others; all text.
 
-    ``lines`` (N,) say where each row stands in the source, for the messages.
+    ``lines`` (N,) are the positions of the rows in the source, for messages.
     """
     if not len(rows):
-        raise SrjtError(f"There is no sample in this source ({kind}).")
+        raise SrjtError(f"The source ({kind}) has no samples.")
     found = list(problems)
     keep = np.ones(len(rows), dtype=bool)
     table = rows.reset_index(drop=True)
@@ -64,29 +82,29 @@ def assemble(
 
     truths = table["true_grade"].tolist() if "true_grade" in table else []
     _refuse_incomplete_true_grades(truths)
-    # Both columns at once: a grade that only the noise produced is still one of the grades.
+    # Both columns at once: a grade may occur in only one of them.
     grading = grade_values(table["grade"].tolist() + truths, names=grades)
-    for position, (what, detail) in grading.invalid.items():
+    for position, (problem, detail) in grading.invalid.items():
         row = position % len(table)
         side = "true grade: " if position >= len(table) else ""
-        found.append(Problem(what, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
+        found.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
         keep[row] = False
     table["grade"] = grading.codes[: len(table)]
     if truths:
         table["true_grade"] = grading.codes[len(table) :]
 
     for row in np.flatnonzero((table["image"] == "").to_numpy()).tolist():
-        found.append(Problem("missing-image", lines[row], "the row names no image"))
+        found.append(Problem("missing-image", lines[row], "the row has no image"))
         keep[row] = False
     if "patient" in table:
         unknown = table["patient"].str.casefold().isin(MISSING).to_numpy()
         for row in np.flatnonzero(unknown & keep).tolist():
             found.append(
-                Problem("missing-patient", names[row], f"{lines[row]}: taken as a patient of its own")
+                Problem("missing-patient", names[row], f"{lines[row]}: treated as a separate patient")
             )
         table.loc[unknown, "patient"] = "unknown: " + table.loc[unknown, "id"]
     if "split" in table:
-        table["split"] = table["split"].str.casefold().map(lambda side: SIDES.get(side, ""))
+        table["split"] = table["split"].str.casefold().map(lambda side: SPLIT_NAMES.get(side, ""))
     if arrays is None or arrays.ndim > 2:  # many rows of features may come from one image
         found += _drop_repeated(table, keep, lines, grading.names)
 
@@ -110,15 +128,15 @@ def _refuse_incomplete_true_grades(truths: list[str]) -> None:
     known = sum(truth.casefold() not in MISSING for truth in truths)
     if known < len(truths):
         raise SrjtError(
-            f"The true grade is known in {known:,} of {len(truths):,} rows only: it must be known for all, "
-            "or the column must be left out."
+            f"The true grade is known in {known:,} of {len(truths):,} rows only: fill it in for all rows, "
+            "or leave the column out."
         )
 
 
 def _drop_repeated(
     table: pd.DataFrame, keep: npt.NDArray[np.bool_], lines: Sequence[str], names: tuple[str, ...]
 ) -> list[Problem]:
-    """Rows that name the same image: the first stays when they agree, none when they contradict each other."""
+    """Rows with the same image: keep the first if they agree, none if they contradict each other."""
     problems = []
     usable = table[keep]
     repeated = usable[usable["image"].duplicated(keep=False)]
@@ -126,15 +144,17 @@ def _drop_repeated(
         rows = group.index.to_numpy()
         where = ", ".join(lines[row] for row in rows)
         first = str(group["id"].iloc[0])
-        said = {column: group[column].unique() for column in ("grade", "patient") if column in group}
-        if all(len(values) == 1 for values in said.values()):
+        values = {column: group[column].unique() for column in ("grade", "patient") if column in group}
+        if all(len(found) == 1 for found in values.values()):
             keep[rows[1:]] = False
             problems.append(Problem("duplicate-row", first, where))
         else:
             keep[rows] = False
-            given = " and ".join(names[grade] for grade in said["grade"])
+            given = " and ".join(names[grade] for grade in values["grade"])
             detail = (
-                f"grades {given}" if len(said["grade"]) > 1 else f"patients {' and '.join(said['patient'])}"
+                f"grades {given}"
+                if len(values["grade"]) > 1
+                else f"patients {' and '.join(values['patient'])}"
             )
             problems.append(Problem("conflicting-rows", first, f"{where}: {detail}"))
     return problems

@@ -1,4 +1,4 @@
-"""Which column means what: as told, else by its name."""
+"""Choose the columns of a table: those that the user gives, others by their usual names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from srjt.errors import SrjtError, suggest
 
 __all__ = ["choose_columns"]
 
-# The more telling name first: "grade" wins over "severity" when a table has both.
+# The more specific name first: if a table has both "grade" and "severity", "grade" is used.
 SYNONYMS: dict[str, tuple[str, ...]] = {
     "image": (
         *("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile"),
@@ -38,7 +38,7 @@ def choose_columns(
 ) -> tuple[dict[str, str], list[str]]:
     """The column of each role, and a note on each choice.
 
-    ``given`` maps roles (image, grade, patient, true_grade, split) to the columns a person named.
+    ``given`` maps roles (image, grade, patient, true_grade, split) to the columns that the user gave.
     """
     chosen: dict[str, str] = {}
     notes = []
@@ -50,17 +50,17 @@ def choose_columns(
     plain = {_plain(column): column for column in reversed(columns)}
     for role, synonyms in SYNONYMS.items():
         if role in chosen:
-            notes.append(f"{role.replace('_', ' ')}: column {chosen[role]!r} (as told)")
+            notes.append(f"{role.replace('_', ' ')}: column {chosen[role]!r} (as given)")
             continue
         free = [plain[name] for name in synonyms if name in plain and plain[name] not in chosen.values()]
         if free:
             chosen[role] = free[0]
-            passed_over = [repr(column) for column in free[1:] if column.casefold() != "id"]
-            others = f", not {', '.join(passed_over)}" if passed_over else ""
+            unused = [repr(column) for column in free[1:] if column.casefold() != "id"]
+            others = f", not {', '.join(unused)}" if unused else ""
             notes.append(f"{role.replace('_', ' ')}: column {free[0]!r} (by its name{others})")
         elif role in required:
             raise SrjtError(
-                f"No column of {source} looks like the {role}: name it with --{role}-column "
+                f"No column of {source} looks like the {role}: give its name with --{role}-column "
                 f"({role}_column in Python). Columns: {', '.join(columns)}."
             )
     return chosen, notes

@@ -13,16 +13,21 @@ from srjt.data.sources.assemble import Reading, assemble
 from srjt.data.sources.table import load, locate_images
 from srjt.errors import SrjtError
 
-__all__ = ["COUNTS", "PAPER_COUNTS", "differences", "find_labels", "read_dr"]
+__all__ = ["COUNTS", "PAPER_COUNTS", "differences", "find_labels", "is_dr", "read_dr"]
 
 COUNTS = (25810, 2443, 5292, 873, 708)  # rows of trainLabels.csv per grade
-PAPER_COUNTS = (25802, 2438, 5288, 872, 708)  # those the paper could use
+PAPER_COUNTS = (25802, 2438, 5288, 872, 708)  # images that the paper used
 
 _EYE = re.compile(r"^(\d+)_(left|right)$")
 
 
+def is_dr(path: Path) -> bool:
+    """Whether this is Kaggle's label file or the folder that holds it."""
+    return find_labels(path) is not None
+
+
 def find_labels(source: Path) -> Path | None:
-    """Kaggle's label file: ``source`` itself or in it; nothing if there is none."""
+    """Kaggle's label file: ``source`` itself or a file in it; None if there is none."""
     if source.is_file():
         return source if source.name == "trainLabels.csv" else None
     inside = source / "trainLabels.csv"
@@ -30,10 +35,10 @@ def find_labels(source: Path) -> Path | None:
 
 
 def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] | None = None) -> Reading:
-    """Read Kaggle's layout; the patient is the number in the image's name."""
+    """Read Kaggle's layout. The patient is the number in the image name."""
     labels = find_labels(source)
     if labels is None:
-        raise SrjtError(f"{source} does not hold Kaggle's trainLabels.csv.")
+        raise SrjtError(f"{source} does not contain Kaggle's trainLabels.csv.")
     loaded = load(labels)
     if not {"image", "level"} <= set(loaded.frame.columns):
         raise SrjtError(f"{labels} must have the columns image and level, as Kaggle publishes it.")
@@ -58,19 +63,19 @@ def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] |
         lines=loaded.lines,
         notes=[
             f"Kaggle's diabetic retinopathy labels in {labels}, images in {folder}",
-            "patient: the number in the image's name",
+            "patient: the number in the image name",
         ],
         problems=[*loaded.problems, *problems],
     )
 
 
 def differences(manifest: Manifest) -> list[str]:
-    """Where the counts differ from Kaggle's, as sentences; empty when they are Kaggle's or the paper's."""
+    """Differences from the counts of Kaggle, as text; empty if the counts are Kaggle's or the paper's."""
     here = manifest.class_counts.tolist()
     if here in (list(COUNTS), list(PAPER_COUNTS)):
         return []
-    said = [] if sum(here) == sum(COUNTS) else [f"{sum(here):,} labels where Kaggle has {sum(COUNTS):,}"]
-    return said + [
+    found = [] if sum(here) == sum(COUNTS) else [f"{sum(here):,} labels where Kaggle has {sum(COUNTS):,}"]
+    return found + [
         f"grade {name}: {count:,} where Kaggle has {published:,}"
         for name, count, published in zip(manifest.grades, here, COUNTS, strict=True)
         if count != published
@@ -78,7 +83,7 @@ def differences(manifest: Manifest) -> list[str]:
 
 
 def _folder_of(names: Sequence[str], directory: Path) -> Path:
-    """Where people unpack the archives to: the folder that holds the first images."""
+    """The folder that contains the first images; archives are unpacked to different places."""
     for folder in (directory / "train", directory / "images", directory):
         located, _ = locate_images(names[:20], folder)
         if any((folder / name).is_file() for name in located):

@@ -1,4 +1,4 @@
-"""Opening a file of features, whatever it is: an array, and a table of texts with one row per sample."""
+"""Open a file of features: an array of numbers, and a table of text with one row per sample."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ from srjt.data.sources.feature_tables import NAMES, list_column, load_feature_ta
 from srjt.data.sources.table import CANONICAL, TABLE_SUFFIXES
 from srjt.errors import SrjtError
 
-__all__ = ["FEATURE_SUFFIXES", "SINGULAR", "FeatureFile", "holds_features", "open_features"]
+__all__ = ["FEATURE_SUFFIXES", "SINGULAR", "FeatureFile", "is_features", "open_features"]
 
 FEATURE_SUFFIXES = (".npz", ".npy")
-# One name for each role; the columns module knows the synonyms of these.
+# One column name for each array name; columns.py knows the synonyms of the column names.
 SINGULAR = {
     "grades": "grade", "labels": "label", "y": "label", "true_grades": "true_grade", "true_labels": "true_label",
     "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
 }  # fmt: skip
-ABOUT = ("grade_names", "made")  # beside the samples: the order of the grades, and how the features were made
+ABOUT = ("grade_names", "made")  # not per sample: the order of the grades, how the features were computed
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureFile:
-    """N rows of features and what the same file says of each."""
+    """N rows of features, and the other columns of the same file."""
 
     features: Features
-    frame: pd.DataFrame  # N rows of text; no columns if the file holds features alone
-    lines: list[str]  # (N,) where each row stands in the file
+    frame: pd.DataFrame  # N rows of text; no columns if the file has only features
+    lines: list[str]  # (N,) the position of each row in the file
     notes: list[str]
-    names: tuple[str, ...] | None = None  # the grades from mild to severe
+    names: tuple[str, ...] | None = None  # the grades, mildest first
     made: str = ""
 
 
 def open_features(path: Path, feature_columns: str | Sequence[str] | None) -> FeatureFile:
+    """Read a file of features; ``feature_columns`` are patterns for the feature columns of a table."""
     suffix = path.suffix.lower()
     if suffix in FEATURE_SUFFIXES:
         if feature_columns is not None:
-            raise SrjtError(f"--feature-columns is for tables, but {path} is an array file.")
+            raise SrjtError(f"--feature-columns applies to tables, but {path} is an array file.")
         return _from_npz(path) if suffix == ".npz" else _from_npy(path)
     if suffix in TABLE_SUFFIXES:
         table = load_feature_table(path, feature_columns)
@@ -53,14 +54,14 @@ def open_features(path: Path, feature_columns: str | Sequence[str] | None) -> Fe
             features=table.features,
             frame=table.frame.rename(columns=SINGULAR),
             lines=table.lines,
-            notes=[f"table {path.name}: {_size(table.features)}, {table.said}"],
+            notes=[f"table {path.name}: {_size(table.features)}, {table.found_in}"],
         )
     known = ", ".join((*FEATURE_SUFFIXES, *TABLE_SUFFIXES))
-    raise SrjtError(f"{path} is no file of features: those end in {known}.")
+    raise SrjtError(f"{path} is not a file of features: those end in {known}.")
 
 
-def holds_features(path: Path) -> bool:
-    """Whether a file is one of features: by its suffix and its names, without reading the numbers."""
+def is_features(path: Path) -> bool:
+    """Whether a file has features, by its suffix and the names in it; the numbers are not read."""
     suffix = path.suffix.lower()
     if suffix == ".npy":
         return True
@@ -69,7 +70,7 @@ def holds_features(path: Path) -> bool:
             with zipfile.ZipFile(path) as archive:
                 return any(f"{name}.npy" in archive.namelist() for name in NAMES)
         except (OSError, zipfile.BadZipFile):
-            return False  # whoever reads it will say what is wrong
+            return False  # the reader of the file reports the error
     return suffix in TABLE_SUFFIXES and list_column(path) is not None
 
 
@@ -77,14 +78,14 @@ def _from_npz(path: Path) -> FeatureFile:
     arrays = _load_arrays(path)
     name = next((name for name in NAMES if name in arrays), None)
     if name is None:
-        raise SrjtError(f"{path} holds no array named features, but {', '.join(arrays) or 'nothing'}.")
+        raise SrjtError(f"{path} has no array named features; it has {', '.join(arrays) or 'none'}.")
     features = as_features(arrays.pop(name), what=f"The array {name!r} of {path.name}")
     count = len(features)
     notes = [f"file {path.name}: {_size(features)}"]
     about = {key: arrays.pop(key) for key in ABOUT if key in arrays}
     made = str(about["made"]) if "made" in about else ""
     if made:
-        notes.append(f"made by {_in_words(made)}")
+        notes.append(f"made by {_describe(made)}")
     frame: dict[str, list[str]] = {}
     ignored = []
     for key, array in arrays.items():
@@ -93,17 +94,17 @@ def _from_npz(path: Path) -> FeatureFile:
         if flat.ndim != 1 or len(flat) != count:
             if key in SINGULAR or key in CANONICAL:
                 raise SrjtError(
-                    f"{path.name} holds {count:,} rows of features, but its array {key!r} has the shape {array.shape}: "
+                    f"{path.name} has {count:,} rows of features, but its array {key!r} has the shape {array.shape}: "
                     "it must have one entry per row."
                 )
             ignored.append(key)
         elif column in frame:
-            raise SrjtError(f"{path.name} holds the {column} twice, {key!r} being the second: leave one out.")
+            raise SrjtError(f"{path.name} has the {column} twice, the second time as {key!r}: remove one.")
         else:
             plain = flat.astype(str) if flat.dtype.kind == "S" else flat
             frame[column] = [as_text(value) for value in plain.tolist()]
     if ignored:
-        notes.append(f"not one entry per row, so not used: {', '.join(ignored)}")
+        notes.append(f"not used, because not one entry per row: {', '.join(ignored)}")
     names = about.get("grade_names")
     return FeatureFile(
         features=features,
@@ -140,8 +141,8 @@ def _load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
                     if "pickle" not in str(problem).casefold():
                         raise
                     raise SrjtError(
-                        f"The array {name!r} of {path} holds Python objects, which could run any code when loaded: "
-                        "save it as plain numbers or texts (np.array(values, dtype=str))."
+                        f"The array {name!r} of {path} contains Python objects, which could run any code when loaded: "
+                        "save it as numbers or text (np.array(values, dtype=str))."
                     ) from None
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as problem:
         if isinstance(problem, SrjtError):
@@ -153,13 +154,13 @@ def _load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
 def _unreadable(path: Path, problem: Exception) -> SrjtError:
     if any(sign in str(problem) for sign in ("pickle", "Python objects")):
         return SrjtError(
-            f"{path} holds Python objects, or is no NumPy file: save the features as plain numbers (np.save)."
+            f"{path} contains Python objects, or is not a NumPy file: save the features as numbers (np.save)."
         )
     return SrjtError(f"{path} cannot be read as a NumPy file: {str(problem).rstrip('.')}.")
 
 
-def _in_words(made: str) -> str:
-    """What ``srjt features`` wrote about itself, or whatever another program did."""
+def _describe(made: str) -> str:
+    """The JSON that ``srjt features`` wrote, as text; the text of another program is unchanged."""
     try:
         facts = json.loads(made)
         return ", ".join(f"{name} {value}" for name, value in facts.items() if value not in (None, False))

@@ -1,8 +1,7 @@
-"""Features in the columns of a table, or as lists in one of them."""
+"""Features in a table: one column per feature, or in Parquet also one column of lists."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,20 +20,27 @@ from srjt.errors import SrjtError
 
 __all__ = ["NAMES", "FeatureTable", "list_column", "load_feature_table"]
 
-NAMES = ("features", "feature", "embeddings", "embedding")  # of the array, or of the column of lists
+NAMES = (
+    "features",
+    "feature",
+    "embeddings",
+    "embedding",
+)  # of an array in a .npz file, or of a column of lists
 NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
 
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureTable:
+    """N rows of features, and the other columns of the same table."""
+
     features: Features
     frame: pd.DataFrame  # N rows: the other columns, as text
-    lines: list[str]  # (N,) where each row stands in the file
-    said: str  # where the features were found
+    lines: list[str]  # (N,) the position of each row in the file
+    found_in: str  # which columns have the features
 
 
 def load_feature_table(path: Path, feature_columns: str | Sequence[str] | None) -> FeatureTable:
-    """A CSV, TSV or Parquet file of features; feature_columns: patterns of their columns, else found by name."""
+    """Read a CSV, TSV or Parquet file of features from the columns that match, or else by their names."""
     if path.suffix.lower() == ".parquet":
         frame = read_parquet(path)
         lines = [f"row {row + 1}" for row in range(len(frame))]
@@ -44,12 +50,17 @@ def load_feature_table(path: Path, feature_columns: str | Sequence[str] | None) 
         if loaded.problems:
             raise SrjtError(f"{path}, {loaded.problems[0].where}: {loaded.problems[0].detail}.")
     listed = list_column(path) if feature_columns is None else None
+    if listed is not None and path.suffix.lower() != ".parquet":
+        raise SrjtError(
+            f"{path} has lists of numbers in the column {listed!r}, which are not read from text files: save the "
+            "features with one column each, or as a .npz or Parquet file."
+        )
     if listed is not None:
-        taken, said = [listed], f"the lists in column {listed!r}"
-        array = _unrolled(frame[listed], path=path, lines=lines)
+        taken, found_in = [listed], f"the lists in column {listed!r}"
+        array = _stack_lists(frame[listed], path=path, lines=lines)
     else:
         taken = _matching([str(column) for column in frame.columns], feature_columns, source=path.name)
-        said = f"columns {taken[0]} … {taken[-1]}"
+        found_in = f"columns {taken[0]} … {taken[-1]}"
         array = _numbers(frame[taken], path=path, lines=lines)
     features = as_features(array, what=f"The features in {path.name}")
     rest = frame.drop(columns=taken)
@@ -57,12 +68,12 @@ def load_feature_table(path: Path, feature_columns: str | Sequence[str] | None) 
         features=features,
         frame=pd.DataFrame({str(column): rest[column].map(as_text).astype(str) for column in rest}),
         lines=lines,
-        said=said,
+        found_in=found_in,
     )
 
 
 def list_column(path: Path) -> str | None:
-    """The column of a table that holds a list of features in each cell, if there is one."""
+    """The column ``features`` or ``embedding`` of a table if it has a list in each cell, else None."""
     if path.suffix.lower() == ".parquet":
         try:
             import pyarrow
@@ -70,7 +81,7 @@ def list_column(path: Path) -> str | None:
 
             schema = parquet.read_schema(path)
         except (ImportError, OSError, ValueError):
-            return None  # whoever reads it will say what is wrong
+            return None  # the reader of the file reports the error
         lists = {field.name for field in schema if pyarrow.types.is_nested(field.type)}
     else:
         try:
@@ -86,28 +97,28 @@ def list_column(path: Path) -> str | None:
 
 
 def _matching(columns: Sequence[str], patterns: str | Sequence[str] | None, *, source: str) -> list[str]:
-    """The columns that hold features, in the table's order."""
+    """The feature columns, in the order of the table."""
     if patterns is None:
         taken = [column for column in columns if NUMBERED.match(column)]
         if len(taken) < 2:
             raise SrjtError(
-                f"Which columns of {source} are features cannot be known from their names: say so with "
-                "--feature-columns 'f*' (feature_columns in Python), or name a column of lists features."
+                f"The names of the columns of {source} do not show which are features: give a pattern with "
+                "--feature-columns 'f*' (feature_columns in Python)."
             )
         return taken
     wanted = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
     taken = []
     for pattern in wanted:
-        fitting = [column for column in columns if fnmatchcase(column, pattern)]
-        if not fitting:
+        matching = [column for column in columns if fnmatchcase(column, pattern)]
+        if not matching:
             shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
-            raise SrjtError(f"No column of {source} fits --feature-columns {pattern!r}; it has {shown}.")
-        taken += fitting
+            raise SrjtError(f"No column of {source} matches --feature-columns {pattern!r}; it has {shown}.")
+        taken += matching
     return [column for column in columns if column in set(taken)]
 
 
 def _numbers(frame: pd.DataFrame, *, path: Path, lines: Sequence[str]) -> npt.NDArray[np.generic]:
-    """(N, F); a cell that is no number is named."""
+    """(N, F); the error for a cell that is not a number names it."""
     try:
         return frame.to_numpy(dtype=np.float64)
     except (TypeError, ValueError):
@@ -125,18 +136,20 @@ def _numbers(frame: pd.DataFrame, *, path: Path, lines: Sequence[str]) -> npt.ND
         raise
 
 
-def _unrolled(cells: pd.Series[Any], *, path: Path, lines: Sequence[str]) -> npt.NDArray[np.generic]:
-    """A column of lists, or of texts such as "[0.1, 0.2]", as (N, F)."""
+def _stack_lists(cells: pd.Series[Any], *, path: Path, lines: Sequence[str]) -> npt.NDArray[np.generic]:
+    """A column of lists as (N, F)."""
     rows: list[Features] = []
     for line, cell in zip(lines, cells, strict=True):
         try:
-            row = np.asarray(json.loads(cell) if isinstance(cell, str) else cell, dtype=np.float32)
+            row = np.asarray(cell, dtype=np.float32)
         except (TypeError, ValueError):
             raise SrjtError(
-                f"{path}, {line}: the column {cells.name!r} must hold a list of numbers."
+                f"{path}, {line}: the column {cells.name!r} must contain a list of numbers."
             ) from None
         if row.ndim != 1 or (rows and row.shape != rows[0].shape):
-            size = f", as the first row, which has {len(rows[0])}" if rows else ""
-            raise SrjtError(f"{path}, {line}: the column {cells.name!r} must hold a list of numbers{size}.")
+            size = f", as many as in the first row ({len(rows[0])})" if rows else ""
+            raise SrjtError(
+                f"{path}, {line}: the column {cells.name!r} must contain a list of numbers{size}."
+            )
         rows.append(row)
     return np.stack(rows)

@@ -1,4 +1,4 @@
-"""Embeddings made elsewhere, or by ``srjt features``: .npz, .npy with a table of labels, Parquet or CSV."""
+"""Features with grades, from ``srjt features`` or other programs: .npz, .npy with a table of labels, tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
-from srjt.data.sources.table import CANONICAL, load, resolve_split
+from srjt.data.sources.table import CANONICAL, check_split_column, load
 from srjt.errors import SrjtError
 
 __all__ = ["pack_features", "read_features", "read_ungraded_features"]
@@ -29,15 +29,18 @@ def read_features(
     *,
     labels: Path | None = None,
     feature_columns: str | Sequence[str] | None = None,
-    columns: Mapping[str, str | None] | None = None,
     images: Path | None = None,
+    image_column: str | None = None,
+    grade_column: str | None = None,
+    patient_column: str | None = None,
+    true_grade_column: str | None = None,
+    split_column: str | None = None,
     grades: Sequence[str] | None = None,
 ) -> Reading:
-    """Features (N, F) with their grades.
+    """Read features (N, F) with their grades.
 
-    labels: a table of grades, matched by id where both have ids, else row by row; a .npy file's own is the CSV
-    file of the same name. feature_columns: of a table, a pattern or several (``f*``). columns: role → column, as
-    told by a person; else found by name.
+    ``labels`` is a table of grades, matched by id if both have ids, else row by row; for a .npy file it defaults
+    to the CSV file of the same name. ``feature_columns`` are patterns for the feature columns of a table.
     """
     found = open_features(path, feature_columns)
     beside = path.with_suffix(".csv")
@@ -47,14 +50,20 @@ def read_features(
         found = _joined(found, labels, path)
     if not len(found.frame.columns):
         raise SrjtError(
-            f"{path} holds features but no grades: give them as an array named grades (.npz), in {beside.name} beside "
-            "it, or in any table with --labels FILE (labels=… in Python)."
+            f"{path} has features but no grades: give them as an array named grades (.npz), in {beside.name} in the "
+            "same folder, or in any table with --labels FILE (labels=… in Python)."
         )
-    told = dict(columns or {})
+    given = {
+        "image": image_column,
+        "grade": grade_column,
+        "patient": patient_column,
+        "true_grade": true_grade_column,
+        "split": split_column,
+    }
     chosen, notes = choose_columns(
-        list(found.frame.columns), told, source=(labels or path).name, required=("grade",)
+        list(found.frame.columns), given, source=(labels or path).name, required=("grade",)
     )
-    notes = resolve_split(found.frame, chosen, notes, told=told.get("split") is not None)
+    notes = check_split_column(found.frame, chosen, notes, given=split_column is not None)
     reading = assemble(
         _rows(found, chosen),
         kind="features",
@@ -70,7 +79,7 @@ def read_features(
 def read_ungraded_features(
     path: Path, *, feature_columns: str | Sequence[str] | None = None, grades: tuple[str, ...] = ("0", "1")
 ) -> Manifest:
-    """The features of a file whose grades, if it has any, do not matter: all become the mildest."""
+    """Read features for prediction. Every sample gets the mildest grade as a placeholder."""
     found = open_features(path, feature_columns)
     chosen, _ = choose_columns(list(found.frame.columns), {}, source=path.name, required=())
     rows = _rows(found, {role: column for role, column in chosen.items() if role == "image"})
@@ -81,10 +90,7 @@ def read_ungraded_features(
 
 
 def pack_features(manifest: Manifest) -> bytes:
-    """A manifest of features as a .npz file that ``read_features`` understands, grades by their names.
-
-    Image paths become absolute: they are for people to look at.
-    """
+    """The content of a .npz file that ``read_features`` reads. Grades are stored by name, image paths as absolute."""
     assert manifest.arrays is not None
     assert manifest.are_features
     table = manifest.table
@@ -99,7 +105,7 @@ def pack_features(manifest: Manifest) -> bytes:
     contents["grade_names"] = np.array(manifest.grades, dtype=str)
     contents["made"] = np.array(manifest.made, dtype=str)
     buffer = io.BytesIO()
-    # As numpy.savez does it, which cannot take a column named "file"; without times, so equal data are equal bytes.
+    # Like numpy.savez, which fails for a column named "file"; without times, so that equal data give equal bytes.
     with zipfile.ZipFile(buffer, "w") as archive:
         for name, array in contents.items():
             entry = zipfile.ZipInfo(f"{name}.npy")
@@ -109,9 +115,9 @@ def pack_features(manifest: Manifest) -> bytes:
 
 
 def _joined(found: FeatureFile, labels: Path, path: Path) -> FeatureFile:
-    """``found`` with the columns of the table ``labels``; where both have a column, the table's counts."""
+    """Add the columns of the table ``labels`` to ``found``. If both have a column, the table's is used."""
     if not labels.is_file():
-        raise SrjtError(f"There is no table of labels at {labels}.")
+        raise SrjtError(f"The table of labels {labels} does not exist.")
     table = load(labels)
     frame = table.frame.rename(columns=SINGULAR)
     count = len(found.features)
@@ -121,13 +127,13 @@ def _joined(found: FeatureFile, labels: Path, path: Path) -> FeatureFile:
             raise SrjtError(f"{labels}, {table.problems[0].where}: {table.problems[0].detail}.")
         if len(frame) != count:
             raise SrjtError(
-                f"{path.name} has {count:,} rows of features and {labels.name} {len(frame):,} rows of labels: they "
-                "must be as many, in the same order, or both must have ids."
+                f"{path.name} has {count:,} rows of features and {labels.name} {len(frame):,} rows of labels: give "
+                "equal numbers in the same order, or ids in both."
             )
         note, lines, joined = "row by row", table.lines, frame
     else:
         column, order = matched
-        # A row of features without a label becomes a row without a grade, which is told like any other.
+        # A row of features without a label becomes a row without a grade, which is reported as usual.
         joined = frame.drop(columns=column).reindex([-1 if at is None else at for at in order])
         joined = joined.fillna("").reset_index(drop=True)
         lines = [table.lines[at] if at is not None else found.lines[row] for row, at in enumerate(order)]
@@ -135,7 +141,7 @@ def _joined(found: FeatureFile, labels: Path, path: Path) -> FeatureFile:
         note = "by id" + (f"; {unused:,} of its rows have no features" if unused else "")
     kept = found.frame.drop(columns=[c for c in found.frame.columns if c in joined.columns])
     if "grade" in kept and "grade" not in joined:
-        kept = kept.drop(columns="grade")  # the table says label, or mayo: it is the one that was asked for
+        kept = kept.drop(columns="grade")  # the table has the grade under another name, such as label
     return replace(
         found,
         frame=pd.concat([joined, kept.reset_index(drop=True)], axis=1),
@@ -147,7 +153,7 @@ def _joined(found: FeatureFile, labels: Path, path: Path) -> FeatureFile:
 def _by_id(
     ours: pd.DataFrame, theirs: pd.DataFrame, *, path: Path, labels: Path
 ) -> tuple[str, list[int | None]] | None:
-    """The table's column of ids, and which of its rows belongs to each row of features; None without ids."""
+    """The id column of the table, and its row for each row of features; None without ids."""
     keys = [
         (a, b) for a in ("id", "image") for b in ("id", "sample_id", "image") if a in ours and b in theirs
     ]
@@ -169,7 +175,7 @@ def _by_id(
 
 
 def _rows(found: FeatureFile, chosen: Mapping[str, str]) -> pd.DataFrame:
-    """The manifest's columns, as texts: ids and images are filled in where there are none."""
+    """The columns of the manifest, as text; missing ids and images are filled in."""
     frame, count = found.frame, len(found.features)
     own = next((c for c in frame.columns if c.casefold() in ("id", "sample_id")), None)
     ids = [str(row) for row in range(count)] if own is None else frame[own].tolist()
@@ -199,6 +205,6 @@ def _plural(column: str) -> str:
 
 
 def _absolute(root: Path, name: str) -> str:
-    """The image's path if there is such a file; else the name is no path but a label."""
+    """The absolute path of the image if the file exists; otherwise the name unchanged."""
     path = (root / name).absolute()
     return str(path) if path.is_file() else name

@@ -1,4 +1,4 @@
-"""One folder per grade, possibly below train / validation / test."""
+"""One folder per grade, optionally below train, validation and test folders."""
 
 from __future__ import annotations
 
@@ -11,26 +11,33 @@ import pandas as pd
 from srjt.data.grades import order_names
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.problems import Problem
-from srjt.data.sources.assemble import SIDES, Reading, assemble
+from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
 from srjt.errors import SrjtError
 
-__all__ = ["read_folders", "subfolders", "walk_images"]
+__all__ = ["is_folders", "read_folders", "subfolders", "walk_images"]
 
-# What operating systems leave behind: not worth a word.
+# Created by operating systems; ignored without a warning.
 SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
 
 
+def is_folders(path: Path) -> bool:
+    """Any folder may be one; ``read_folders`` explains what is missing."""
+    return path.is_dir()
+
+
 def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Reading:
-    """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``; the patients stay unknown."""
+    """Read ``directory/<grade>/…`` or ``directory/<train|val|test>/<grade>/…``. The patients are unknown."""
+    if not directory.is_dir():
+        raise SrjtError(f"{directory} is not a folder.")
     sides: list[tuple[str, Path]] = [(folder.name.casefold(), folder) for folder in subfolders(directory)]
-    with_split = bool(sides) and all(side in SIDES for side, _ in sides)
+    with_split = bool(sides) and all(side in SPLIT_NAMES for side, _ in sides)
     parents = sides if with_split else [("", directory)]
     rows: list[dict[str, str]] = []
     problems: list[Problem] = []
     names: set[str] = set()
     for side, parent in parents:
         problems += [
-            Problem("ignored-file", path.relative_to(directory).as_posix(), "in no grade's folder")
+            Problem("ignored-file", path.relative_to(directory).as_posix(), "not in the folder of a grade")
             for path in sorted(parent.iterdir())
             if path.is_file() and not _is_system_file(path.name)
         ]
@@ -44,9 +51,9 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Rea
                 rows.append(row | {"split": side} if with_split else row)
     if not rows:
         raise SrjtError(
-            f"{directory} holds no images in subfolders, one per grade; a table must be named itself."
+            f"{directory} has no images in subfolders, one per grade. To read a table in it, give the table's own path."
         )
-    # An empty folder declares a grade just as well: no gap where nobody had it.
+    # An empty folder also declares a grade, so a grade without samples is no gap.
     return assemble(
         pd.DataFrame(rows),
         kind="folders",
@@ -61,11 +68,12 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Rea
 
 
 def subfolders(directory: Path) -> list[Path]:
+    """The folders in a folder, sorted by name."""
     return sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
 
 
 def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | None]]:
-    """Every file below ``folder`` in a fixed order, as a path below ``root``, with a problem if no image."""
+    """Every file below ``folder``, sorted, as a path relative to ``root``; with a problem if it is not an image."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _is_system_file(name))
         for name in sorted(files):
@@ -73,7 +81,7 @@ def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | No
             if Path(name).suffix.lower() in IMAGE_SUFFIXES:
                 yield path, None
             elif not _is_system_file(name):
-                yield path, Problem("ignored-file", path, "not an image by its suffix")
+                yield path, Problem("ignored-file", path, "its suffix is not that of an image")
 
 
 def _is_system_file(name: str) -> bool:

@@ -14,7 +14,7 @@ from srjt.data.sources.assemble import Reading, assemble
 from srjt.data.sources.folders import subfolders, walk_images
 from srjt.errors import SrjtError
 
-__all__ = ["ARCHIVE", "COUNTS", "PATIENTS", "URL", "differences", "find_patients", "read_limuc"]
+__all__ = ["ARCHIVE", "COUNTS", "PATIENTS", "URL", "differences", "find_patients", "is_limuc", "read_limuc"]
 
 ARCHIVE = "patient_based_classified_images.zip"
 URL = f"https://zenodo.org/records/5827695/files/{ARCHIVE}?download=1"
@@ -24,8 +24,13 @@ PATIENTS = 564
 _GRADE = re.compile(r"^mayo[ _-]*([0-3])$", re.IGNORECASE)
 
 
+def is_limuc(path: Path) -> bool:
+    """Whether this folder has LIMUC's layout."""
+    return find_patients(path) is not None
+
+
 def find_patients(directory: Path) -> Path | None:
-    """The folder of patients: ``directory`` itself, or the one that the archive unpacks to."""
+    """The folder of patients: ``directory`` itself, or the folder that the archive unpacks to."""
     for folder in (directory, directory / Path(ARCHIVE).stem):
         if folder.is_dir() and any(_GRADE.match(g.name) for p in subfolders(folder) for g in subfolders(p)):
             return folder
@@ -33,10 +38,10 @@ def find_patients(directory: Path) -> Path | None:
 
 
 def read_limuc(directory: Path, *, grades: Sequence[str] | None = None) -> Reading:
-    """Read LIMUC's patient-based layout; the patient is the folder's name."""
+    """Read LIMUC's patient-based layout. The patient is the name of the folder."""
     root = find_patients(directory)
     if root is None:
-        raise SrjtError(f"{directory} does not hold LIMUC's folders <patient>/Mayo 0 … Mayo 3.")
+        raise SrjtError(f"{directory} does not contain LIMUC's folders <patient>/Mayo 0 … Mayo 3.")
     rows: list[dict[str, str]] = []
     problems: list[Problem] = []
     for patient in subfolders(root):
@@ -44,7 +49,7 @@ def read_limuc(directory: Path, *, grades: Sequence[str] | None = None) -> Readi
             match = _GRADE.match(folder.name)
             for image, problem in walk_images(folder, root=root):
                 if match is None:
-                    problems.append(Problem("ignored-file", image, "in no grade's folder"))
+                    problems.append(Problem("ignored-file", image, "not in the folder of a grade"))
                 elif problem is not None:
                     problems.append(problem)
                 else:
@@ -62,14 +67,14 @@ def read_limuc(directory: Path, *, grades: Sequence[str] | None = None) -> Readi
 
 
 def differences(manifest: Manifest) -> list[str]:
-    """Where the counts differ from the published ones, as sentences; empty when all is there."""
-    said = []
+    """Differences from the published counts, as text; empty if there are none."""
+    found = []
     if len(manifest) != sum(COUNTS):
-        said.append(f"{len(manifest):,} images where {sum(COUNTS):,} were published")
+        found.append(f"{len(manifest):,} images where {sum(COUNTS):,} were published")
     patients = len(set(manifest.patients or []))
     if patients != PATIENTS:
-        said.append(f"{patients:,} patients where {PATIENTS:,} were published")
+        found.append(f"{patients:,} patients where {PATIENTS:,} were published")
     for name, here, published in zip(manifest.grades, manifest.class_counts, COUNTS, strict=True):
         if here != published:
-            said.append(f"{name}: {here:,} images where {published:,} were published")
-    return said
+            found.append(f"{name}: {here:,} images where {published:,} were published")
+    return found

@@ -13,22 +13,30 @@ from srjt.data.sources.arrays import as_colour, from_arrays
 from srjt.data.sources.assemble import Reading
 from srjt.errors import SrjtError
 
-__all__ = ["read_medmnist"]
+__all__ = ["is_medmnist", "read_medmnist"]
 
-SIDES = ("train", "val", "test")
+_PARTS = ("train", "val", "test")
+
+
+def is_medmnist(path: Path) -> bool:
+    """Any ``.npz`` file that is not one of features; ``read_medmnist`` explains what is missing."""
+    return path.suffix.lower() == ".npz"
 
 
 def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> Reading:
-    """Read a MedMNIST file; its sides become the split column, greyscale becomes three channels."""
+    """Read a MedMNIST file. Its parts become the split column; greyscale images get three channels."""
     images, labels, sides, ids = [], [], [], []
     try:
         with np.load(path, allow_pickle=False) as arrays:
             missing = [
-                f"{s}_{what}" for s in SIDES for what in ("images", "labels") if f"{s}_{what}" not in arrays
+                f"{part}_{what}"
+                for part in _PARTS
+                for what in ("images", "labels")
+                if f"{part}_{what}" not in arrays
             ]
             if missing:
                 raise SrjtError(f"{path} is not in MedMNIST's format: it lacks the array {missing[0]!r}.")
-            for side in SIDES:
+            for side in _PARTS:
                 images.append(as_colour(arrays[f"{side}_images"]))
                 label = arrays[f"{side}_labels"]
                 if label.reshape(len(label), -1).shape[1] != 1:
@@ -39,12 +47,12 @@ def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> Reading
     except (OSError, ValueError, zipfile.BadZipFile, EOFError) as problem:
         if isinstance(problem, SrjtError):
             raise
-        # numpy's own words would advise to load the file unsafely
+        # NumPy's own message recommends to load the file unsafely
         raise SrjtError(
-            f"{path} cannot be read as a NumPy archive: it is damaged, holds Python objects, or is no such file."
+            f"{path} cannot be read as a NumPy archive: it is damaged, contains Python objects, or is not an archive."
         ) from None
     if len({image.shape[1:] for image in images}) > 1:
-        raise SrjtError(f"{path} holds images of different sizes.")
+        raise SrjtError(f"{path} contains images of different sizes.")
     reading = from_arrays(np.concatenate(images), np.concatenate(labels), split=sides, ids=ids, names=grades)
     notes = (f"MedMNIST file {path.name}", *reading.notes, "split: as published (train, val, test)")
     return replace(reading, kind="medmnist", notes=notes)

@@ -15,19 +15,20 @@ from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
-from srjt.data.sources.assemble import SIDES, Reading, assemble
+from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.errors import SrjtError, missing_extra
 
 __all__ = [
     "CANONICAL",
     "TABLE_SUFFIXES",
-    "Loaded",
+    "TextTable",
+    "check_split_column",
+    "is_table",
     "load",
     "locate_images",
     "read_parquet",
     "read_table",
-    "resolve_split",
     "write_table",
 ]
 
@@ -36,12 +37,17 @@ CANONICAL = ("id", "image", "grade", "patient", "true_grade", "split")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loaded:
-    """A table as text: nothing is turned into numbers, so that patient 007 stays 007."""
+class TextTable:
+    """A table of text: nothing is converted to numbers, so that patient 007 stays 007."""
 
     frame: pd.DataFrame
-    lines: list[str]  # (N,) where each row stands in the file
+    lines: list[str]  # (N,) the position of each row in the file
     problems: list[Problem]
+
+
+def is_table(path: Path) -> bool:
+    """Whether this is a table, or a folder with a ``labels.csv``."""
+    return (path / "labels.csv").is_file() if path.is_dir() else path.suffix.lower() in TABLE_SUFFIXES
 
 
 def read_table(
@@ -55,7 +61,11 @@ def read_table(
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
 ) -> Reading:
-    """Read labels from ``path``; image names are relative to ``images``, else to the file's folder."""
+    """Read the table ``path``, or ``labels.csv`` in it. Image names are relative to ``images``, or to the table."""
+    if path.is_dir():
+        path = path / "labels.csv"
+        if not path.is_file():
+            raise SrjtError(f"{path.parent} is a folder without a labels.csv: give the path of the table.")
     loaded = load(path)
     given = {
         "image": image_column,
@@ -65,7 +75,7 @@ def read_table(
         "split": split_column,
     }
     chosen, notes = choose_columns(list(loaded.frame.columns), given, source=path.name)
-    notes = resolve_split(loaded.frame, chosen, notes, told=split_column is not None)
+    notes = check_split_column(loaded.frame, chosen, notes, given=split_column is not None)
 
     root = (images or path.parent).absolute()
     rows = pd.DataFrame({role: loaded.frame[column] for role, column in chosen.items()})
@@ -87,15 +97,15 @@ def read_table(
     )
 
 
-def load(path: Path) -> Loaded:
-    """All cells of a table file as text."""
+def load(path: Path) -> TextTable:
+    """Read all cells of a table as text."""
     if path.suffix.lower() == ".parquet":
         return _load_parquet(path)
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             header = file.readline()
             file.seek(0)
-            # Spreadsheets write semicolons where the comma is the decimal point.
+            # Spreadsheets write semicolons in countries where the comma is the decimal point.
             delimiter = max("\t;,", key=header.count)
             reader = csv.reader(file, delimiter=delimiter)
             cells = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
@@ -104,7 +114,7 @@ def load(path: Path) -> Loaded:
     except csv.Error as problem:
         raise SrjtError(f"{path} cannot be read as a table: {problem}.") from None
     if len(cells) < 2:
-        raise SrjtError(f"{path} holds no rows below a header.")
+        raise SrjtError(f"{path} has no rows below its header.")
     columns = cells[0][1]
     _refuse_repeated(columns, path)
     good = [(line, row) for line, row in cells[1:] if len(row) == len(columns)]
@@ -116,11 +126,11 @@ def load(path: Path) -> Loaded:
     if not good:
         raise SrjtError(f"No row of {path} has as many cells as its header ({len(columns)}).")
     frame = pd.DataFrame([row for _, row in good], columns=columns, dtype=str)
-    return Loaded(frame=frame, lines=[f"line {line}" for line, _ in good], problems=problems)
+    return TextTable(frame=frame, lines=[f"line {line}" for line, _ in good], problems=problems)
 
 
 def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]:
-    """Complete names without a suffix ("10_left") from the files that are there; others stay as they are."""
+    """Add the suffix to names without one ("10_left"), from the files in the folder; other names are unchanged."""
     files: dict[str, dict[str, list[str]]] = {}
     found, problems = [], []
     for name in names:
@@ -130,15 +140,15 @@ def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Pro
         folder, stem = posixpath.split(name)
         if folder not in files:
             files[folder] = _images_by_stem(root / folder)
-        fitting = files[folder].get(stem, [])
-        if len(fitting) > 1:
-            problems.append(Problem("ambiguous-image", name, f"{', '.join(fitting)}: the first is taken"))
-        found.append(posixpath.join(folder, fitting[0]) if fitting else name)
+        matching = files[folder].get(stem, [])
+        if len(matching) > 1:
+            problems.append(Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used"))
+        found.append(posixpath.join(folder, matching[0]) if matching else name)
     return found, problems
 
 
 def relative_name(name: str, root: Path) -> str:
-    """One spelling per file: forward slashes, no "./", relative to ``root`` where it lies below."""
+    """One spelling per file: forward slashes, no "./", relative to ``root`` if it is below it."""
     if not name:
         return ""
     name = posixpath.normpath(name.replace("\\", "/"))
@@ -147,9 +157,9 @@ def relative_name(name: str, root: Path) -> str:
 
 
 def write_table(manifest: Manifest, path: Path) -> None:
-    """Write a manifest as a CSV file that ``read_table`` understands, grades by their names.
+    """Write a manifest as a CSV file that ``read_table`` reads without options.
 
-    It can be read without options: image paths are relative to its folder, or absolute if they lie elsewhere.
+    Grades are written by name. Image paths are relative to the file's folder, or absolute if they are elsewhere.
     """
     table = manifest.table.copy()
     for column in ("grade", "true_grade"):
@@ -161,7 +171,7 @@ def write_table(manifest: Manifest, path: Path) -> None:
 
 
 def _path_from(folder: Path, image: Path) -> str:
-    # Never by "..": through a linked folder it would lead astray.
+    # Never with "..", which is wrong below a linked folder.
     return (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
 
 
@@ -176,7 +186,7 @@ def _images_by_stem(folder: Path) -> dict[str, list[str]]:
 
 
 def _ids(frame: pd.DataFrame, taken: set[str], names: list[str]) -> tuple[list[str], str | None]:
-    """The table's own ids where they are ids (present, unique, nothing else), else the image names."""
+    """The ids of the table if it has unique ones in a column that is not otherwise used, else the image names."""
     for column in frame.columns:
         if column.casefold() in ("id", "sample_id") and column not in taken:
             own = frame[column]
@@ -185,18 +195,20 @@ def _ids(frame: pd.DataFrame, taken: set[str], names: list[str]) -> tuple[list[s
     return names, None
 
 
-def resolve_split(frame: pd.DataFrame, chosen: dict[str, str], notes: list[str], *, told: bool) -> list[str]:
-    """Drop a split column that was only guessed and does not speak of train, validation and test."""
+def check_split_column(
+    frame: pd.DataFrame, chosen: dict[str, str], notes: list[str], *, given: bool
+) -> list[str]:
+    """Check that the split column holds train, validation or test; one that was only guessed is dropped if not."""
     if "split" not in chosen:
         return notes
     values = {value.casefold() for value in frame[chosen["split"]]} - {""}
-    strange = sorted(values - set(SIDES))
+    strange = sorted(values - set(SPLIT_NAMES))
     if not strange and values:
         return notes
-    if told:
+    if given:
         raise SrjtError(
-            f"The column {chosen['split']!r} must say train, validation or test; "
-            f"it says {', '.join(map(repr, strange[:5])) or 'nothing'}."
+            f"The column {chosen['split']!r} must contain train, validation or test; "
+            f"it contains {', '.join(map(repr, strange[:5])) or 'nothing'}."
         )
     del chosen["split"]
     return [note for note in notes if not note.startswith("split:")]
@@ -208,19 +220,19 @@ def _refuse_repeated(columns: Sequence[str], path: Path) -> None:
         raise SrjtError(f"{path} has two columns named {twice[0]!r}.")
 
 
-def _load_parquet(path: Path) -> Loaded:
+def _load_parquet(path: Path) -> TextTable:
     frame = read_parquet(path)
     text = pd.DataFrame({str(column): frame[column].map(as_text).astype(str) for column in frame.columns})
-    return Loaded(frame=text, lines=[f"row {row + 1}" for row in range(len(text))], problems=[])
+    return TextTable(frame=text, lines=[f"row {row + 1}" for row in range(len(text))], problems=[])
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
-    """A Parquet file as it is, rows numbered from 0."""
+    """Read a Parquet file; rows are numbered from 0."""
     try:
         import pyarrow  # noqa: F401
     except ImportError:
         raise missing_extra("pyarrow", "parquet", "Reading Parquet files") from None
     try:
         return pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
-    except (OSError, ValueError) as problem:  # pyarrow's own errors derive from these
+    except (OSError, ValueError) as problem:  # the base classes of pyarrow's errors
         raise SrjtError(f"{path} cannot be read as Parquet: {problem}.") from None

@@ -1,4 +1,4 @@
-"""Images without grades: what a trained model is applied to."""
+"""Images without grades, for prediction."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def read_images(
     image_column: str | None = None,
     grades: tuple[str, ...] = ("0", "1"),
 ) -> Manifest:
-    """Image files, folders (searched through) and tables with a column of images, as one manifest.
+    """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
 
-    Its grades are all the mildest: nobody has looked yet.
+    Every sample gets the mildest grade as a placeholder.
     """
     found: list[Path] = []
     for source in map(Path, sources):
@@ -40,7 +40,7 @@ def read_images(
             found += _from_table(source, None if images is None else Path(images), image_column)
         else:
             found.append(source)
-    names = list(dict.fromkeys(str(path) for path in found))  # each once, in the order given
+    names = list(dict.fromkeys(str(path) for path in found))  # without repetitions, in the given order
     table = pd.DataFrame({"id": names, "image": names, "grade": 0})
     return Manifest(table=table, grades=grades, root=Path())
 
@@ -49,7 +49,7 @@ def _from_table(path: Path, images: Path | None, image_column: str | None) -> li
     from srjt.data.sources.columns import choose_columns
 
     frame = load(path).frame
-    frame["grade"] = frame.get("grade", "0")  # not needed, so not asked for
+    frame["grade"] = frame.get("grade", "0")  # not needed, so its absence is no error
     chosen, _ = choose_columns(list(frame.columns), {"image": image_column}, source=path.name)
     root = images or path.parent
     located, problems = locate_images(list(frame[chosen["image"]]), root)
