@@ -31,7 +31,7 @@ IMAGE_SUFFIXES = frozenset(
 )
 
 # Part of the key of every store: raise it when the same file gives other pixels.
-DECODER_VERSION = 1
+DECODER_VERSION = 2
 
 # Only these are tried: some other Pillow readers start programs (EPS) or do not read photographs.
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF", "JPEG2000", "PPM")

@@ -1,4 +1,4 @@
-"""DICOM files as 8-bit pictures, shown as a viewer would show them."""
+"""DICOM files as 8-bit images, displayed as a viewer displays them by default."""
 
 from __future__ import annotations
 
@@ -15,60 +15,63 @@ __all__ = ["read_dicom"]
 
 
 def read_dicom(path: Path) -> UInt8Array:
-    """(H, W) or (H, W, 3) uint8.
+    """Read a DICOM file as (H, W) or (H, W, 3) uint8.
 
-    Greyscale: rescale slope and intercept (or the modality table), then the file's first window, or
-    minimum to maximum where it has none; MONOCHROME1 (white is small) is inverted. Colour (RGB, YBR and
-    palette) comes as RGB. Several frames are an error: which one carries the grade is not ours to guess.
+    Greyscale: the modality table or rescale, then the first VOI table, or else the first window, or else the range
+    from minimum to maximum; MONOCHROME1 (small is white) is inverted. RGB, YBR and palette colour become RGB.
+    Several frames are an error: the file does not say which of them was graded.
     """
     try:
         from pydicom import dcmread
-        from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
+        from pydicom.pixels import apply_color_lut, apply_modality_lut
     except ImportError:
         raise missing_extra("pydicom", "dicom", f"Reading the DICOM file {path}") from None
 
     data = dcmread(path)
     if "PixelData" not in data:
-        raise ValueError("this DICOM file holds no picture")
+        raise ValueError("the DICOM file contains no image")
     frames = int(data.get("NumberOfFrames", 1) or 1)
     if frames > 1:
-        raise ValueError(
-            f"this DICOM file holds {frames} frames; export the graded one as an image of its own"
-        )
+        raise ValueError(f"the DICOM file has {frames} frames; export the graded frame as an image file")
+    _check_compression(data)
 
-    pixels = data.pixel_array  # YBR is converted to RGB here
+    pixels = data.pixel_array  # pydicom converts YBR to RGB
     if data.PhotometricInterpretation == "PALETTE COLOR":
-        return _drop_spare_bits(np.asarray(apply_color_lut(pixels, data)), bits=16)
+        return _scale_colours(np.asarray(apply_color_lut(pixels, data)), bits=16)
     if data.SamplesPerPixel > 1:
-        return _drop_spare_bits(pixels, bits=int(data.BitsStored))
-    grey = _windowed(np.asarray(apply_modality_lut(pixels, data)), data)
+        return _scale_colours(pixels, bits=int(data.BitsStored))
+    grey = _apply_voi(np.asarray(apply_modality_lut(pixels, data)), data)
     return np.uint8(255) - grey if data.PhotometricInterpretation == "MONOCHROME1" else grey
 
 
-def _drop_spare_bits(colour: npt.NDArray[Any], *, bits: int) -> UInt8Array:
-    return to_8bit(colour) if colour.dtype == np.uint8 else to_8bit(colour / (2.0**bits - 1))
+def _check_compression(data: Any) -> None:
+    """Raise an error that names the missing package, which pydicom's message buries in a list of plugins."""
+    from pydicom.pixels import get_decoder
+
+    syntax = data.file_meta.TransferSyntaxUID
+    if syntax.is_encapsulated and not get_decoder(syntax).is_available:
+        raise ValueError(f'it is compressed as {syntax.name}; to read it: pip install "pylibjpeg[all]"')
 
 
-def _windowed(values: npt.NDArray[Any], data: Any) -> UInt8Array:
-    """The standard's three window functions (PS3.3, C.11.2.1); a file may offer several windows: the first."""
-    centre, width = _first(data.get("WindowCenter")), _first(data.get("WindowWidth"))
-    if centre is None or width is None:
-        return stretch_to_8bit(values)
-    kind = data.get("VOILUTFunction", "LINEAR")
-    if kind == "SIGMOID":
-        share = 1 / (1 + np.exp(-4 * (values - centre) / max(width, 1e-6)))
-    elif kind == "LINEAR_EXACT":
-        share = (values - centre) / max(width, 1e-6) + 0.5
+def _scale_colours(colours: npt.NDArray[Any], *, bits: int) -> UInt8Array:
+    return to_8bit(colours) if colours.dtype == np.uint8 else to_8bit(colours / (2.0**bits - 1))
+
+
+def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
+    """The first VOI table or window of the file, from black to white in 8 bits (DICOM PS3.3, C.11.2)."""
+    from pydicom.pixels import apply_voi_lut
+
+    table = next(iter(data.get("VOILUTSequence") or []), {})
+    if "LUTData" in table and "LUTDescriptor" in table:
+        entries, first, bits = table.LUTDescriptor
+        # pydicom indexes with the integer type of the table's output, where a wide input would overflow.
+        table.LUTDescriptor = [entries, first, 16]
+        inside = np.clip(np.rint(values), first, first + (entries or 2**16) - 1).astype(np.int64)
+        share = apply_voi_lut(inside, data) / (2.0**bits - 1)
+    elif all(data.get(name) not in (None, "") for name in ("WindowCenter", "WindowWidth")):
+        # The output has the range of the stored values, which infinite inputs reveal.
+        black, white = apply_voi_lut(np.array([-np.inf, np.inf]), data)
+        share = (apply_voi_lut(values, data) - black) / (white - black)
     else:
-        share = (values - (centre - 0.5)) / max(width - 1, 1e-6) + 0.5
+        return stretch_to_8bit(values)
     return np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
-
-
-def _first(value: Any) -> float | None:
-    """A DICOM number that may be absent, empty, one value or several."""
-    if value is None or value == "":
-        return None
-    try:
-        return float(value)
-    except TypeError:
-        return float(value[0]) if len(value) else None

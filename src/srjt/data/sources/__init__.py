@@ -110,7 +110,7 @@ def read(
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:
         if name not in _options(kind):
-            kinds = " and ".join(other for other in SOURCES if name in _options(other))
+            kinds = ", ".join(other for other in SOURCES if name in _options(other))
             raise SrjtError(
                 f"--{name.replace('_', '-')} applies to {kinds}, but {path} is read as {kind}: leave it out, or "
                 "choose another --kind."
