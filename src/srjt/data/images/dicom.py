@@ -23,7 +23,7 @@ def read_dicom(path: Path) -> UInt8Array:
     """
     try:
         from pydicom import dcmread
-        from pydicom.pixels import apply_color_lut, apply_modality_lut
+        from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
     except ImportError:
         raise missing_extra("pydicom", "dicom", f"Reading the DICOM file {path}") from None
 
@@ -46,7 +46,7 @@ def read_dicom(path: Path) -> UInt8Array:
 
 def _check_compression(data: Any) -> None:
     """Raise an error that names the missing package, which pydicom's message buries in a list of plugins."""
-    from pydicom.pixels import get_decoder
+    from pydicom.pixels.decoders.base import get_decoder
 
     syntax = data.file_meta.TransferSyntaxUID
     if syntax.is_encapsulated and not get_decoder(syntax).is_available:
@@ -59,9 +59,9 @@ def _scale_colours(colours: npt.NDArray[Any], *, bits: int) -> UInt8Array:
 
 def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
     """The first VOI table or window of the file, from black to white in 8 bits (DICOM PS3.3, C.11.2)."""
-    from pydicom.pixels import apply_voi_lut
+    from pydicom.pixels.processing import apply_voi_lut
 
-    table = next(iter(data.get("VOILUTSequence") or []), {})
+    table: Any = next(iter(data.get("VOILUTSequence") or []), {})
     if "LUTData" in table and "LUTDescriptor" in table:
         entries, first, bits = table.LUTDescriptor
         # pydicom indexes with the integer type of the table's output, where a wide input would overflow.
@@ -74,4 +74,5 @@ def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
         share = (apply_voi_lut(values, data) - black) / (white - black)
     else:
         return stretch_to_8bit(values)
-    return np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
+    grey: UInt8Array = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
+    return grey
