@@ -132,7 +132,7 @@ def test_extreme_sizes_and_grades(size: int, grades: int) -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"images": 3}, "3 images cannot show 4 grades"),
+        ({"images": 3}, "3 images are too few for 4 grades"),
         ({"images": 10, "patients": 11}, "between 1 and 10 patients, not 11"),
         ({"patients": 0}, "not 0"),
         ({"size": 31}, "32 to 256 pixels"),

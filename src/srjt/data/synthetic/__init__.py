@@ -1,4 +1,4 @@
-"""The synthetic data set: endoscopy-like images whose true severity is known."""
+"""The synthetic dataset: endoscopy-like images whose true severity is known."""
 
 from __future__ import annotations
 

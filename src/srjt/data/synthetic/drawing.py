@@ -1,6 +1,7 @@
-"""Draws one mucosa image for a severity: the brush of :mod:`srjt.data.synthetic`.
+"""Draw one image of the colon wall for a given severity.
 
-Lengths are shares of the image's side and coordinates are (y, x) in [0, 1): the same scene at any size.
+Lengths are fractions of the side of the image and coordinates are (y, x) in [0, 1), so that a scene is the same at
+any size.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ GLARE: Colour = (1.00, 0.98, 0.95)
 
 @dataclass(frozen=True, kw_only=True)
 class Appearance:
-    """What all images of one patient share, whatever the severity."""
+    """What all images of one patient have in common, whatever the severity."""
 
     tone: Colour  # factors on red, green, blue
-    redness: float  # added to the severity that the redness shows
+    redness: float  # added to the severity that determines the redness
     vessels: float  # contrast of the vessels, 1 = usual
     calibre: float  # width of the vessels, 1 = usual
     trunks: int  # vessels that enter the image
-    zoom: float  # below 1: closer to the wall, everything larger
+    zoom: float  # below 1: closer to the wall, so everything is larger
     light: tuple[float, float]  # where the lamp points
     gloss: float  # probability of each possible highlight
 
 
 def random_appearance(rng: np.random.Generator) -> Appearance:
-    """A patient."""
+    """The appearance of a random patient."""
     brightness, warmth = between(rng, 0.90, 1.05), between(rng, -0.15, 0.15)
     return Appearance(
         tone=(brightness, brightness * (1 + 0.4 * warmth), brightness * (1 - 0.6 * warmth)),
@@ -67,8 +68,8 @@ def random_appearance(rng: np.random.Generator) -> Appearance:
 def draw(severity: float, look: Appearance, *, size: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
     """One image, (size, size, 3) uint8, of ``severity`` in [0, 1].
 
-    What is seen follows the severity only loosely, each sign with a deviation of its own: that is why
-    neighbouring grades cannot be told apart near their boundary, by a network as little as by a person.
+    Each sign (redness, vessels, bleeding, …) follows the severity with its own random deviation, so neighbouring
+    grades are truly ambiguous near their boundary.
     """
 
     def sign(spread: float) -> float:
@@ -96,11 +97,11 @@ def draw(severity: float, look: Appearance, *, size: int, rng: np.random.Generat
     return _camera(rng, image)
 
 
-# Layers, from the wall to the lens
+# Layers, from the colon wall to the camera
 
 
 def _mucosa(rng: np.random.Generator, size: int, *, inflamed: float) -> Floats:
-    """(3, size, size): the wall, paler and redder in patches, with a soft fold or two."""
+    """(3, size, size): the wall, paler and redder in patches, with soft folds."""
     patches = noise(rng, size, 3) + 0.5 * noise(rng, size, 7)
     redness = np.clip(inflamed + (0.10 + 0.25 * inflamed) * patches, 0, 1)
     healthy, red = (np.asarray(c, np.float32)[:, None, None] for c in (HEALTHY, INFLAMED))
@@ -111,7 +112,7 @@ def _mucosa(rng: np.random.Generator, size: int, *, inflamed: float) -> Floats:
 
 
 def _vessel_tree(rng: np.random.Generator, size: int, look: Appearance) -> Floats:
-    """(size, size) in [0, 1]: trunks that enter at the border and fork again and again, ever thinner."""
+    """(size, size) in [0, 1]: vessels that enter at the border and fork five times, each time thinner."""
     canvas = np.zeros((size, size), np.float32)
     border = np.where(rng.random(look.trunks) < 0.5, -0.05, 1.05)
     start = np.stack([rng.random(look.trunks), border], axis=1)
@@ -119,7 +120,7 @@ def _vessel_tree(rng: np.random.Generator, size: int, look: Appearance) -> Float
     heading = unit(0.25 + 0.5 * rng.random((look.trunks, 2)) - start)
     radius, length = 0.017 * look.calibre / look.zoom, 0.30 / look.zoom
     for _ in range(5):
-        # A cubic each: straight on, bent by c t² + d t³ to the side.
+        # Each branch is a cubic: straight on, with a sideways bend of c t² + d t³.
         c, d = (rng.random((2, len(start))) - 0.5) * np.array([[1.2], [1.0]])
         side = np.stack([-heading[:, 1], heading[:, 0]], axis=1)
         steps = int(length * size) + 2
@@ -136,7 +137,7 @@ def _vessel_tree(rng: np.random.Generator, size: int, look: Appearance) -> Float
 
 
 def _granules(rng: np.random.Generator, size: int, *, zoom: float, strength: float) -> Floats:
-    """(size, size) around 0: fine bumps lit from above, as their slope."""
+    """(size, size) around 0: the slope of fine bumps, as if lit from above."""
     bumps = noise(rng, size, 17 * zoom) + 0.6 * noise(rng, size, 26 * zoom)
     slope = np.zeros_like(bumps)
     slope[1:] = (bumps[1:] - bumps[:-1]) * np.float32(size / 64)
@@ -144,19 +145,19 @@ def _granules(rng: np.random.Generator, size: int, *, zoom: float, strength: flo
 
 
 def _spots(rng: np.random.Generator, size: int, *, amount: float, zoom: float) -> Floats:
-    """(size, size) in [0, 1]: petechiae and small erosions, more and larger ones with ``amount``."""
+    """(size, size) in [0, 1]: petechiae and small erosions; ``amount`` makes them more and larger."""
     canvas = np.zeros((size, size), np.float32)
     chance, where, scale = rng.random(36), rng.random((36, 2)), rng.random(36)
     seen = chance < 0.02 + 0.68 * amount
     radius = (0.010 + 0.010 * scale + 0.028 * amount * scale * scale) / zoom
-    # Three lobes each: a spot is never quite round.
+    # Three lobes each, so that spots are not round.
     lobes = where[:, None, :] + 1.6 * radius[:, None, None] * (rng.random((36, 3, 2)) - 0.5)
     stamp(canvas, lobes[seen].reshape(-1, 2), np.repeat(radius[seen], 3), hardness=0.9)
     return canvas
 
 
 def _ulcers(rng: np.random.Generator, size: int, *, amount: float, zoom: float) -> tuple[Floats, Floats]:
-    """Floor and rim, (size, size) in [0, 1] each: fibrin-covered patches of irregular outline."""
+    """Floor and rim, (size, size) in [0, 1] each: fibrin-covered patches with irregular outlines."""
     chance, where, scale = rng.random(6), rng.random((6, 2)), rng.random(6)
     stretch = 0.6 + 0.8 * rng.random((6, 2))
     y, x = grid(size)
@@ -172,13 +173,13 @@ def _ulcers(rng: np.random.Generator, size: int, *, amount: float, zoom: float) 
 
 
 def _mucus(rng: np.random.Generator, size: int) -> Floats:
-    """(size, size) in [0, 1]: a smear on some images of any grade, so that pale does not mean ulcer."""
+    """(size, size) in [0, 1]: a pale smear on some images of any grade, so that pale does not imply an ulcer."""
     smear = noise(rng, size, 4) + 0.4 * noise(rng, size, 11)
     return np.clip((smear - between(rng, 0.2, 0.8)) * 2, 0, 1)
 
 
 def _lamp(rng: np.random.Generator, size: int, look: Appearance) -> Floats:
-    """(size, size): bright where the lamp points, falling off to the corners."""
+    """(size, size): bright where the lamp points, darker towards the corners."""
     y, x = grid(size)
     dy = y - (look.light[0] + between(rng, -0.12, 0.12))
     dx = x - (look.light[1] + between(rng, -0.12, 0.12))
@@ -187,7 +188,7 @@ def _lamp(rng: np.random.Generator, size: int, look: Appearance) -> Floats:
 
 
 def _highlights(rng: np.random.Generator, size: int, *, gloss: float) -> Floats:
-    """(size, size) in [0, 1]: the lamp mirrored by the wet wall."""
+    """(size, size) in [0, 1]: reflections of the lamp on the wet wall."""
     canvas = np.zeros((size, size), np.float32)
     chance, where, scale = rng.random(7), rng.random((7, 2)), rng.random(7)
     trail = where[:, None, :] + (0.01 * np.arange(4))[None, :, None] * (rng.random((7, 1, 2)) - 0.5) * 2
@@ -197,7 +198,7 @@ def _highlights(rng: np.random.Generator, size: int, *, gloss: float) -> Floats:
 
 
 def _camera(rng: np.random.Generator, image: Floats) -> npt.NDArray[np.uint8]:
-    """(3, H, W) in about [0, 1] to (H, W, 3) uint8: a little out of focus, a little noisy."""
+    """(3, H, W) in about [0, 1] to (H, W, 3) uint8: with slight blur and noise."""
     blur = np.float32(between(rng, 0.0, 0.6))
     for axis in (1, 2):
         a = np.moveaxis(image, axis, 0)

@@ -1,8 +1,8 @@
-"""The embedded synthetic dataset: endoscopy-like images whose true severity is known. No download, no licence.
+"""The synthetic dataset: endoscopy-like images whose true severity is known. It needs no download.
 
-Every image has a continuous severity s in [0, C); its grade is ⌊s⌋, so that neighbouring grades are truly
-ambiguous near their boundary. The images of a patient are alike in severity and in appearance.
-``benchmarks/synthetic_ceiling.py`` measures what a small network reaches on it.
+Every image has a continuous severity s in [0, C) and the grade ⌊s⌋, so neighbouring grades are truly ambiguous near
+their boundary. The images of a patient are similar in severity and appearance.
+``benchmarks/synthetic_ceiling.py`` measures the accuracy that a small network reaches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from srjt.errors import SrjtError
 
 __all__ = ["check_empty", "generate", "write"]
 
-_DATASET, _PATIENT, _IMAGE = 0, 1, 2  # random streams, so that no image depends on how another was drawn
+_DATASET, _PATIENT, _IMAGE = 0, 1, 2  # separate random streams, so that no image depends on another
 
 
 def generate(
@@ -32,19 +32,46 @@ def generate(
     seed: int = 0,
     progress: Callable[[], object] | None = None,
 ) -> Manifest:
-    """A dataset in memory: the same arguments give the same bytes, on every platform.
+    """Generate the synthetic dataset in memory.
 
-    ``arrays`` is (images, size, size, 3) uint8; the table has id, image, grade, patient and severity (the
-    continuous truth). Mild grades are common and severe ones rare, as in LIMUC: about 53, 27, 13 and 7 %
-    of four grades. ``progress`` is called after each image.
+    The same arguments give the same bytes on every platform. Mild grades are common and severe ones rare, as in
+    LIMUC: about 53, 27, 13 and 7 % for four grades.
+
+    Parameters
+    ----------
+    images : int
+        Number of images.
+    patients : int
+        Number of patients; each has at least one image.
+    size : int
+        Height and width of the images, 32 to 256.
+    grades : int
+        Number of grades, 2 to 10.
+    seed : int
+        Seed of the random numbers, at least 0.
+    progress : callable, optional
+        Called without arguments after each image.
+
+    Returns
+    -------
+    Manifest
+        ``arrays`` (images, size, size, 3) uint8, and a table with id, image, grade, patient and the continuous
+        severity.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32, seed=0)
+    >>> data.arrays.shape
+    (100, 32, 32, 3)
     """
     _check(images=images, patients=patients, size=size, grades=grades, seed=seed)
     patient, severity = _population(images, patients, grades, seed)
-    looks = [random_appearance(_stream(seed, _PATIENT, p)) for p in range(patients)]
+    appearances = [random_appearance(_stream(seed, _PATIENT, p)) for p in range(patients)]
     arrays = np.empty((images, size, size, 3), np.uint8)
     for i in range(images):
         share = float(severity[i]) / grades
-        arrays[i] = draw(share, looks[patient[i]], size=size, rng=_stream(seed, _IMAGE, i))
+        arrays[i] = draw(share, appearances[patient[i]], size=size, rng=_stream(seed, _IMAGE, i))
         if progress is not None:
             progress()
     folder = [f"p{p:03d}" for p in patient]
@@ -63,14 +90,32 @@ def generate(
 
 
 def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], object] | None = None) -> Path:
-    """Write the images as PNG files and ``labels.csv`` (image, grade, patient, severity); its path is returned.
+    """Write the synthetic dataset as PNG files and a ``labels.csv``.
 
-    A folder that already holds something is refused: old images among new labels would go unnoticed.
+    Parameters
+    ----------
+    manifest : Manifest
+        A dataset from ``generate``.
+    folder : path
+        A new or empty folder. Any other is an error, so that old images are not mixed with new labels.
+    progress : callable, optional
+        Called without arguments after each image.
+
+    Returns
+    -------
+    Path
+        The path of ``labels.csv``, with the columns image, grade, patient and severity.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> labels = srjt.data.synthetic.write(data, "synthetic")
     """
     from PIL import Image
 
     if manifest.arrays is None:
-        raise SrjtError("This dataset has no images in memory, so there is nothing to write; use generate().")
+        raise SrjtError("This dataset has no images in memory: use one from srjt.data.synthetic.generate.")
     root = Path(folder)
     check_empty(root)
     labels = root / "labels.csv"
@@ -81,7 +126,7 @@ def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], obje
             Image.fromarray(pixels).save(path)
             if progress is not None:
                 progress()
-        # Last, so that a folder with labels.csv is a whole dataset.
+        # Last, so that a folder with labels.csv is a complete dataset.
         manifest.table[["image", "grade", "patient", "severity"]].to_csv(labels, index=False)
     except OSError as problem:
         raise SrjtError(f"Cannot write the images to {root}: {problem.strerror or problem}.") from problem
@@ -91,10 +136,10 @@ def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], obje
 def check_empty(folder: Path) -> None:
     """Raise unless ``folder`` is absent or an empty folder."""
     if folder.exists() and not folder.is_dir():
-        raise SrjtError(f"{folder} is a file, not a folder: give the name of a new folder.")
+        raise SrjtError(f"{folder} is a file, not a folder: choose a new folder.")
     if folder.is_dir() and any(folder.iterdir()):
         raise SrjtError(
-            f"The folder {folder} is not empty: give a new or empty one, so that nothing is mixed."
+            f"The folder {folder} is not empty: choose a new or empty one, so that no old images are mixed in."
         )
 
 
@@ -102,11 +147,11 @@ def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> 
     if not 2 <= grades <= 10:
         raise SrjtError(f"The synthetic data can have 2 to 10 grades, not {grades}.")
     if not 32 <= size <= 256:
-        raise SrjtError(f"Synthetic images can have 32 to 256 pixels a side, not {size}.")
+        raise SrjtError(f"Synthetic images can have 32 to 256 pixels per side, not {size}.")
     if seed < 0:
         raise SrjtError(f"The seed must be 0 or larger, not {seed}.")
     if images < grades:
-        raise SrjtError(f"{images} images cannot show {grades} grades: ask for at least {grades} images.")
+        raise SrjtError(f"{images} images are too few for {grades} grades: use at least {grades}.")
     if not 1 <= patients <= images:
         raise SrjtError(
             f"{images} images need between 1 and {images} patients, not {patients}: every patient has an image."
@@ -116,28 +161,28 @@ def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> 
 def _population(
     images: int, patients: int, grades: int, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Whose image it is, (N,) ascending, and its severity, (N,) in [0, grades)."""
+    """The patient of each image, (N,) ascending, and its severity, (N,) in [0, grades)."""
     rng = _stream(seed, _DATASET)
     others = np.floor(rng.random(images - patients) * patients).astype(np.int64)
-    patient = np.sort(np.concatenate([np.arange(patients), others]))  # one image each, the others by chance
+    patient = np.sort(np.concatenate([np.arange(patients), others]))  # one image each, the others at random
     counts = _counts(images, grades)
     ladder = np.concatenate([g + (np.arange(n) + 0.5) / n for g, n in enumerate(counts)])
     severity = np.empty(images)
-    for alike in np.arange(1, 0, -0.05):  # how much the images of a patient have in common
-        tendency = alike * _triangular(rng, patients)[patient] + 0.8 * _triangular(rng, images)
-        # Only the order of the tendencies counts: each grade takes its exact share of it, evenly spread.
+    for similarity in np.arange(1, 0, -0.05):  # of the images of a patient
+        tendency = similarity * _triangular(rng, patients)[patient] + 0.8 * _triangular(rng, images)
+        # Only the order of the tendencies is used: each grade gets its exact share, evenly spread.
         severity[np.argsort(tendency, kind="stable")] = np.floor(ladder * 1e6) / 1e6
-        # In a small set the rare grades may all fall to a patient or two; then no split could have them on
-        # every side, so patients are made less alike until each grade has enough of them for five folds.
+        # In a small dataset one or two patients may have all images of a rare grade, and no split could put it on
+        # every side. So images of a patient are made less similar until each grade has patients for five folds.
         if all(len(set(patient[severity.astype(int) == g])) >= min(5, n) for g, n in enumerate(counts)):
             break
     return patient, severity
 
 
 def _counts(images: int, grades: int) -> list[int]:
-    """Images per grade: five of each if possible; of the others, each grade gets half as many as the one before.
+    """Images per grade: at least five if possible; of the rest, each grade gets half as many as the one before.
 
-    With more than four grades the decay is gentler, so that the worst stays at an eighth of the mildest.
+    With more than four grades the decay is slower, so that the severest gets an eighth of the mildest.
     """
     ratio = 0.5 ** (3 / max(3, grades - 1))
     weights = [ratio**g for g in range(grades)]

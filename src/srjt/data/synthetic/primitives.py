@@ -1,9 +1,9 @@
-"""The brushes of :mod:`srjt.data.synthetic.drawing`: dots, smooth noise, turns and ramps, exact to the bit.
+"""Drawing primitives of :mod:`srjt.data.synthetic.drawing`: dots, smooth noise, rotations, ramps.
 
-The same seed must give the same bytes on every platform. So pixels come from +, −, ×, ÷, √ and comparisons
-only, which IEEE 754 rounds alike everywhere; no exp, sin or matrix product (libm, SIMD and BLAS differ), no
-sum whose order a library may choose, and of the random generator only its plain uniform numbers. Scalars are
-Python floats: beside a float32 array, a numpy float64 is promoted differently by numpy 1 and 2.
+The same seed must give the same bytes on every platform. Pixels are therefore computed with +, −, ×, ÷, √ and
+comparisons only, which IEEE 754 rounds identically everywhere: no exp, sin or matrix product (libm, SIMD and BLAS
+differ), no sum whose order a library chooses, and only uniform numbers of the random generator. Scalars are Python
+floats: NumPy 1 and 2 promote a NumPy float64 beside a float32 array differently.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Colour = tuple[float, float, float]
 
 
 def blend(image: Floats, colour: Colour, alpha: Floats) -> None:
-    """Paint ``colour`` over the (3, H, W) image where alpha (H, W) says so, in place."""
+    """Blend ``colour`` into the (3, H, W) image with opacity ``alpha`` (H, W), in place."""
     paint = np.asarray(colour, np.float32)[:, None, None]
     image += alpha * (paint - image)
 
 
 def stamp(canvas: Floats, centres: Doubles, radii: Doubles | float, *, hardness: float = 1.6) -> None:
-    """Press soft round dots (P, 2), (P,) into the canvas, in place; where they overlap the strongest stays."""
+    """Draw soft round dots at ``centres`` (P, 2) into the canvas, in place; where they overlap, the maximum is kept."""
     size = len(canvas)
     centres, radii = centres * size, np.broadcast_to(np.asarray(radii) * size, len(centres))
     near = ((centres > -radii[:, None]) & (centres < size + radii[:, None])).all(axis=1)
     centres, radii = centres[near], radii[near]
     if len(centres) == 0:
         return
-    reach = np.maximum(radii, 0.9)  # a line thinner than a pixel would break into dots
+    reach = np.maximum(radii, 0.9)  # a line thinner than a pixel would break into dots …
     faint = np.minimum(radii / 0.9, 1)  # … so it is drawn paler instead
     window = np.arange(-int(reach.max()) - 1, int(reach.max()) + 2)
     pixels = np.floor(centres)[:, :, None] + window  # (P, 2, W): rows and columns around each dot
@@ -61,7 +61,7 @@ def stamp(canvas: Floats, centres: Doubles, radii: Doubles | float, *, hardness:
 
 
 def noise(rng: np.random.Generator, size: int, cells: float) -> Floats:
-    """(size, size), smooth, about −1 … 1, ``cells`` waves to a side: random knots under a cubic B-spline."""
+    """(size, size) smooth noise, about −1 … 1, with ``cells`` cells per side: a cubic B-spline of random knots."""
     first, weights = _spline(size, cells)
     field = rng.random((int(cells) + 4, int(cells) + 4), dtype=np.float32) * np.float32(4) - np.float32(2)
     for _ in range(2):  # along the rows, then along the columns
@@ -72,7 +72,7 @@ def noise(rng: np.random.Generator, size: int, cells: float) -> Floats:
 
 @lru_cache(maxsize=64)
 def _spline(size: int, cells: float) -> tuple[npt.NDArray[np.int64], Floats]:
-    """For each pixel its first knot (size,) and the weights (4, size, 1) of that one and the next three."""
+    """The first knot (size,) of each pixel, and the weights (4, size, 1) of that knot and the next three."""
     at = (np.arange(size) + 0.5) / size * cells
     first = at.astype(np.int64)
     u = at - first
@@ -88,7 +88,7 @@ def grid(size: int) -> tuple[Floats, Floats]:
 
 
 def turn(heading: Doubles, tangent: Doubles) -> Doubles:
-    """Rotate (P, 2) by angles given as the tangent of their half: the rational form needs no sine."""
+    """Rotate (P, 2) by angles that are given as tan(angle / 2): this form needs no sine."""
     norm = 1 + tangent * tangent
     cos, sin = (1 - tangent * tangent) / norm, 2 * tangent / norm
     y, x = heading[:, 0], heading[:, 1]
@@ -96,20 +96,22 @@ def turn(heading: Doubles, tangent: Doubles) -> Doubles:
 
 
 def unit(vectors: Doubles) -> Doubles:
+    """Scale (P, 2) to length 1."""
     y, x = vectors[:, 0], vectors[:, 1]
     return vectors / np.sqrt(y * y + x * x)[:, None]
 
 
 def between(rng: np.random.Generator, low: float, high: float) -> float:
+    """A uniform number."""
     return low + (high - low) * float(rng.random())
 
 
 def bell(rng: np.random.Generator) -> float:
-    """Mean 0, variance 1, bounded: three uniform numbers instead of a normal one, which needs a logarithm."""
+    """Mean 0, variance 1, bounded: a sum of three uniform numbers; a normal one would need a logarithm."""
     return 2 * float(rng.random() + rng.random() + rng.random() - 1.5)
 
 
 def ramp(value: float, low: float, high: float) -> float:
-    """0 below ``low``, 1 above ``high``, smooth between."""
+    """0 below ``low``, 1 above ``high``, smooth in between."""
     x = min(max((value - low) / (high - low), 0.0), 1.0)
     return x * x * (3 - 2 * x)
