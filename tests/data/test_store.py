@@ -406,6 +406,15 @@ def test_an_interrupted_build_stops_and_resumes(images: Manifest, tmp_path: Path
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
 
 
+def test_a_system_without_pwrite_or_affinity(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows has neither."""
+    monkeypatch.delattr(os, "pwrite", raising=False)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert np.array_equal(opened(images, tmp_path, workers=None).pixels, expected_pixels(images))
+
+
 # Images that are in memory already
 
 

@@ -55,11 +55,11 @@ def _order(manifest: Manifest, grade: int, seed: int) -> list[int]:
     owners = manifest.patients or ids
     rows = [int(row) for row in np.flatnonzero(manifest.labels == grade)]
     rows.sort(key=lambda row: hashlib.blake2b(f"{seed}/{ids[row]}".encode()).digest())
-    seen: dict[str, int] = {}
-    turn = {}
+    count: dict[str, int] = {}  # images of each patient so far
+    round_of = {}
     for row in rows:
-        turn[row] = seen[owners[row]] = seen.get(owners[row], -1) + 1
-    return sorted(rows, key=turn.__getitem__)
+        round_of[row] = count[owners[row]] = count.get(owners[row], -1) + 1
+    return sorted(rows, key=round_of.__getitem__)
 
 
 def _thumbnail(manifest: Manifest, row: int, tile: int) -> Image.Image:

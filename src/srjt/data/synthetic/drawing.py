@@ -65,7 +65,9 @@ def random_appearance(rng: np.random.Generator) -> Appearance:
     )
 
 
-def draw(severity: float, look: Appearance, *, size: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+def draw(
+    severity: float, appearance: Appearance, *, size: int, rng: np.random.Generator
+) -> npt.NDArray[np.uint8]:
     """One image, (size, size, 3) uint8, of ``severity`` in [0, 1].
 
     Each sign (redness, vessels, bleeding, …) follows the severity with its own random deviation, so neighbouring
@@ -75,25 +77,25 @@ def draw(severity: float, look: Appearance, *, size: int, rng: np.random.Generat
     def sign(spread: float) -> float:
         return severity + bell(rng) * spread
 
-    inflamed = ramp(sign(0.10) + look.redness, 0.05, 0.80)
-    vessels = look.vessels * (1 - ramp(sign(0.10), 0.08, 0.55))
+    inflamed = ramp(sign(0.10) + appearance.redness, 0.05, 0.80)
+    vessels = appearance.vessels * (1 - ramp(sign(0.10), 0.08, 0.55))
     granular = ramp(sign(0.10), 0.15, 0.75)
     bleeding = ramp(sign(0.10), 0.25, 0.95)
     ulcerated = ramp(sign(0.08), 0.60, 1.00)
 
     image = _mucosa(rng, size, inflamed=inflamed)
     if vessels > 0:
-        blend(image, VESSEL, 0.70 * vessels * _vessel_tree(rng, size, look))
-    blend(image, BLOOD, 0.80 * _spots(rng, size, amount=bleeding, zoom=look.zoom))
+        blend(image, VESSEL, 0.70 * vessels * _vessel_tree(rng, size, appearance))
+    blend(image, BLOOD, 0.80 * _spots(rng, size, amount=bleeding, zoom=appearance.zoom))
     if ulcerated > 0:
-        floor, rim = _ulcers(rng, size, amount=ulcerated, zoom=look.zoom)
+        floor, rim = _ulcers(rng, size, amount=ulcerated, zoom=appearance.zoom)
         blend(image, BLOOD, 0.55 * rim)
         blend(image, FIBRIN, 0.90 * floor)
     if rng.random() < 0.3:
         blend(image, MUCUS, 0.45 * _mucus(rng, size))
-    image *= 1 + _granules(rng, size, zoom=look.zoom, strength=granular)
-    image *= np.asarray(look.tone, np.float32)[:, None, None] * _lamp(rng, size, look)
-    blend(image, GLARE, 0.9 * _highlights(rng, size, gloss=look.gloss))
+    image *= 1 + _granules(rng, size, zoom=appearance.zoom, strength=granular)
+    image *= np.asarray(appearance.tone, np.float32)[:, None, None] * _lamp(rng, size, appearance)
+    blend(image, GLARE, 0.9 * _highlights(rng, size, gloss=appearance.gloss))
     return _camera(rng, image)
 
 
@@ -111,14 +113,14 @@ def _mucosa(rng: np.random.Generator, size: int, *, inflamed: float) -> Floats:
     return np.asarray((healthy + (red - healthy) * redness) * shade, np.float32)
 
 
-def _vessel_tree(rng: np.random.Generator, size: int, look: Appearance) -> Floats:
+def _vessel_tree(rng: np.random.Generator, size: int, appearance: Appearance) -> Floats:
     """(size, size) in [0, 1]: vessels that enter at the border and fork five times, each time thinner."""
     canvas = np.zeros((size, size), np.float32)
-    border = np.where(rng.random(look.trunks) < 0.5, -0.05, 1.05)
-    start = np.stack([rng.random(look.trunks), border], axis=1)
-    start = np.where(rng.random((look.trunks, 1)) < 0.5, start, start[:, ::-1])
-    heading = unit(0.25 + 0.5 * rng.random((look.trunks, 2)) - start)
-    radius, length = 0.017 * look.calibre / look.zoom, 0.30 / look.zoom
+    border = np.where(rng.random(appearance.trunks) < 0.5, -0.05, 1.05)
+    start = np.stack([rng.random(appearance.trunks), border], axis=1)
+    start = np.where(rng.random((appearance.trunks, 1)) < 0.5, start, start[:, ::-1])
+    heading = unit(0.25 + 0.5 * rng.random((appearance.trunks, 2)) - start)
+    radius, length = 0.017 * appearance.calibre / appearance.zoom, 0.30 / appearance.zoom
     for _ in range(5):
         # Each branch is a cubic: straight on, with a sideways bend of c t² + d t³.
         c, d = (rng.random((2, len(start))) - 0.5) * np.array([[1.2], [1.0]])
@@ -148,11 +150,11 @@ def _spots(rng: np.random.Generator, size: int, *, amount: float, zoom: float) -
     """(size, size) in [0, 1]: petechiae and small erosions; ``amount`` makes them more and larger."""
     canvas = np.zeros((size, size), np.float32)
     chance, where, scale = rng.random(36), rng.random((36, 2)), rng.random(36)
-    seen = chance < 0.02 + 0.68 * amount
+    drawn = chance < 0.02 + 0.68 * amount
     radius = (0.010 + 0.010 * scale + 0.028 * amount * scale * scale) / zoom
     # Three lobes each, so that spots are not round.
     lobes = where[:, None, :] + 1.6 * radius[:, None, None] * (rng.random((36, 3, 2)) - 0.5)
-    stamp(canvas, lobes[seen].reshape(-1, 2), np.repeat(radius[seen], 3), hardness=0.9)
+    stamp(canvas, lobes[drawn].reshape(-1, 2), np.repeat(radius[drawn], 3), hardness=0.9)
     return canvas
 
 
@@ -178,11 +180,11 @@ def _mucus(rng: np.random.Generator, size: int) -> Floats:
     return np.clip((smear - between(rng, 0.2, 0.8)) * 2, 0, 1)
 
 
-def _lamp(rng: np.random.Generator, size: int, look: Appearance) -> Floats:
+def _lamp(rng: np.random.Generator, size: int, appearance: Appearance) -> Floats:
     """(size, size): bright where the lamp points, darker towards the corners."""
     y, x = grid(size)
-    dy = y - (look.light[0] + between(rng, -0.12, 0.12))
-    dx = x - (look.light[1] + between(rng, -0.12, 0.12))
+    dy = y - (appearance.light[0] + between(rng, -0.12, 0.12))
+    dx = x - (appearance.light[1] + between(rng, -0.12, 0.12))
     brightness, falloff = between(rng, 1.02, 1.20), between(rng, 0.9, 1.9)
     return np.asarray(brightness / (1 + falloff * (dy * dy + dx * dx)), np.float32)
 
@@ -192,8 +194,8 @@ def _highlights(rng: np.random.Generator, size: int, *, gloss: float) -> Floats:
     canvas = np.zeros((size, size), np.float32)
     chance, where, scale = rng.random(7), rng.random((7, 2)), rng.random(7)
     trail = where[:, None, :] + (0.01 * np.arange(4))[None, :, None] * (rng.random((7, 1, 2)) - 0.5) * 2
-    seen = chance < gloss
-    stamp(canvas, trail[seen].reshape(-1, 2), np.repeat(0.010 + 0.015 * scale[seen], 4))
+    drawn = chance < gloss
+    stamp(canvas, trail[drawn].reshape(-1, 2), np.repeat(0.010 + 0.015 * scale[drawn], 4))
     return canvas
 
 
