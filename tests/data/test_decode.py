@@ -175,7 +175,7 @@ def test_npy(tmp_path: Path, values: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "says"),
+    ("values", "message"),
     [
         (np.float32([[0, 300]]), "[0, 1]; its values range from 0 to 300"),
         (np.float32([[0, np.nan]]), "[0, 1]"),
@@ -185,11 +185,11 @@ def test_npy(tmp_path: Path, values: np.ndarray) -> None:
         (np.array([[{}]]), "pickle"),
     ],
 )
-def test_unusable_npy(tmp_path: Path, values: np.ndarray, says: str) -> None:
+def test_unusable_npy(tmp_path: Path, values: np.ndarray, message: str) -> None:
     np.save(tmp_path / "a.npy", values, allow_pickle=True)
     with pytest.raises(BadImageError) as caught:
         read_image(tmp_path / "a.npy")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert str(tmp_path / "a.npy") in str(caught.value)
 
 
@@ -254,16 +254,16 @@ def test_missing_empty_folder_and_text(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("not a picture")
     (tmp_path / "folder.png").mkdir()
-    for name, says in {
+    for name, message in {
         "missing.png": "no such file",
         "empty.png": "0 bytes",
         "text.png": "not an image",
         "folder.png": "a folder",
     }.items():
-        with pytest.raises(BadImageError, match=says) as caught:
+        with pytest.raises(BadImageError, match=message) as caught:
             read_image(tmp_path / name)
         assert name in str(caught.value)
-        assert says in caught.value.reason
+        assert message in caught.value.reason
         assert name not in caught.value.reason
 
 

@@ -1,4 +1,4 @@
-"""Embeddings made elsewhere: every accepted form gives the same manifest, every mistake one sentence."""
+"""Features of other programs: every accepted form gives the same manifest, every mistake one sentence."""
 
 from __future__ import annotations
 
@@ -178,14 +178,14 @@ def test_what_is_packed_is_read_back(
         data.draw(st.lists(st.lists(floats, min_size=width, max_size=width), min_size=count, max_size=count))
     )
     grades = [0, 1, *data.draw(st.lists(st.integers(0, 1), min_size=count - 2, max_size=count - 2))]
-    made = from_arrays(
+    reading = from_arrays(
         x, [["low", "high"][g] for g in grades], names=["low", "high"], true_grades=["low"] * count
     )
     extra = [text.strip() for text in data.draw(st.lists(texts, min_size=count, max_size=count))]
     manifest = Manifest(
-        table=made.manifest.table.assign(**{column: extra}),
-        grades=made.manifest.grades,
-        arrays=made.manifest.arrays,
+        table=reading.manifest.table.assign(**{column: extra}),
+        grades=reading.manifest.grades,
+        arrays=reading.manifest.arrays,
         made='{"backbone": "x"}',
     )
     (tmp_path / "a.npz").write_bytes(pack_features(manifest))
@@ -273,9 +273,9 @@ BROKEN[3, 1] = np.nan
     ],
 )  # fmt: skip
 def test_one_sentence_for_each_mistake(save: Any, options: Any, message: str, tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=message) as told:
+    with pytest.raises(SrjtError, match=message) as caught:
         read(save(tmp_path), **options)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_labels_that_share_no_id(tmp_path: Path) -> None:

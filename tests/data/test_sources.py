@@ -118,11 +118,11 @@ def test_every_bad_row_is_told_at_once_and_none_is_lost(tmp_path: Path) -> None:
         "duplicate-row": 1,
         "conflicting-rows": 2,
     }
-    told = {problem.where: problem.detail for problem in reading.problems}
-    assert told["line 11"] == "2 cells where the header has 3"
-    assert told["e.png"] == "line 7, line 8: grades 1 and 0"
-    assert told["f.png"] == "line 9, line 10: patients 2 and 3"
-    assert told["c.png"] == "line 4: '7.5' is not one of 0, 1"
+    details = {problem.where: problem.detail for problem in reading.problems}
+    assert details["line 11"] == "2 cells where the header has 3"
+    assert details["e.png"] == "line 7, line 8: grades 1 and 0"
+    assert details["f.png"] == "line 9, line 10: patients 2 and 3"
+    assert details["c.png"] == "line 4: '7.5' is not one of 0, 1"
     patients = reading.manifest.patients
     assert patients is not None
     assert patients[2] not in ("", "1", "2")
@@ -220,7 +220,7 @@ def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:
 def test_one_folder_per_grade(tmp_path: Path) -> None:
     for name in ("Grade 10", "Grade 9", "Grade 8", *[f"Grade {n}" for n in range(1, 7)]):
         picture(tmp_path / name / "deep/a.png")
-    (tmp_path / "Grade 7").mkdir()  # nobody had it
+    (tmp_path / "Grade 7").mkdir()  # no sample has it
     (tmp_path / "Grade 8/notes.doc").write_text("?")
     (tmp_path / ".DS_Store").write_text("")
     (tmp_path / "README").write_text("")
@@ -322,9 +322,9 @@ def test_kaggle_counts_are_known(tmp_path: Path, counts: tuple[int, ...]) -> Non
     kaggle(tmp_path, counts)
     manifest = read(tmp_path).manifest
     assert dr.differences(manifest) == []
-    said = dr.differences(manifest.select(np.arange(1, len(manifest))))
-    assert said[0] == f"{sum(counts) - 1:,} labels where Kaggle has 35,126"
-    assert said[1] == f"grade 0: {counts[0] - 1:,} where Kaggle has 25,810"
+    differences = dr.differences(manifest.select(np.arange(1, len(manifest))))
+    assert differences[0] == f"{sum(counts) - 1:,} labels where Kaggle has 35,126"
+    assert differences[1] == f"grade 0: {counts[0] - 1:,} where Kaggle has 25,810"
 
 
 def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:

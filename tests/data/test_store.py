@@ -76,13 +76,15 @@ def the_folder(cache: Path) -> Path:
 @pytest.mark.parametrize("workers", [1, 3])
 def test_pixels_are_the_decoded_files(images: Manifest, tmp_path: Path, workers: int) -> None:
     calls: list[tuple[int, int]] = []
-    made = opened(images, tmp_path, workers=workers, progress=lambda done, total: calls.append((done, total)))
-    assert np.array_equal(made.pixels, expected_pixels(images))
-    assert made.pixels.dtype == np.uint8
-    assert isinstance(made.pixels, np.memmap)
-    assert not made.pixels.flags.writeable
-    assert made.manifest is images
-    assert made.skipped == []
+    result = opened(
+        images, tmp_path, workers=workers, progress=lambda done, total: calls.append((done, total))
+    )
+    assert np.array_equal(result.pixels, expected_pixels(images))
+    assert result.pixels.dtype == np.uint8
+    assert isinstance(result.pixels, np.memmap)
+    assert not result.pixels.flags.writeable
+    assert result.manifest is images
+    assert result.skipped == []
     assert calls == [(i, 40) for i in range(1, 41)]
 
 
@@ -120,9 +122,9 @@ def test_the_cache_folder_comes_from_the_environment(
     images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "here"))
-    made = open_store(images, size=SIZE)
-    assert made.path is not None
-    assert made.path.parent == tmp_path / "here" / "images"
+    result = open_store(images, size=SIZE)
+    assert result.path is not None
+    assert result.path.parent == tmp_path / "here" / "images"
     monkeypatch.delenv("SRJT_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     if sys.platform != "darwin":
@@ -130,8 +132,8 @@ def test_the_cache_folder_comes_from_the_environment(
 
 
 def test_an_empty_manifest(tmp_path: Path) -> None:
-    made = opened(manifest_of(tmp_path, []), tmp_path)
-    assert made.pixels.shape == (0, SIZE, SIZE, 3)
+    result = opened(manifest_of(tmp_path, []), tmp_path)
+    assert result.pixels.shape == (0, SIZE, SIZE, 3)
 
 
 def test_a_cache_that_cannot_be_made(images: Manifest, tmp_path: Path) -> None:
@@ -163,15 +165,15 @@ def broken(images: Manifest) -> Manifest:
 def test_all_bad_images_are_told_in_one_error(broken: Manifest, tmp_path: Path) -> None:
     with pytest.raises(SrjtError) as caught:
         opened(broken, tmp_path)
-    said = str(caught.value)
-    assert "3 of 40 images" in said
+    message = str(caught.value)
+    assert "3 of 40 images" in message
     for name in ("03.png", "11.png", "39.png"):
-        assert name in said
+        assert name in message
     with (the_folder(tmp_path) / "bad_images.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == ["id-03.png", "id-11.png", "id-39.png"]
     assert "0 bytes" in rows[1]["reason"]
-    assert str(the_folder(tmp_path) / "bad_images.csv") in said
+    assert str(the_folder(tmp_path) / "bad_images.csv") in message
 
 
 def test_only_the_first_few_are_named(images: Manifest, tmp_path: Path) -> None:
@@ -195,18 +197,18 @@ def test_skipping_keeps_manifest_and_pixels_aligned(
     broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "CHUNK", 8)
-    made = opened(broken, tmp_path, on_bad_image="skip")
+    result = opened(broken, tmp_path, on_bad_image="skip")
     good = broken.select([i for i in range(40) if i not in (3, 11, 39)])
-    assert np.array_equal(made.pixels, expected_pixels(good))
-    assert made.manifest.ids == good.ids
-    assert made.manifest.labels.tolist() == good.labels.tolist()
-    assert [name for name, _ in made.skipped] == ["id-03.png", "id-11.png", "id-39.png"]
+    assert np.array_equal(result.pixels, expected_pixels(good))
+    assert result.manifest.ids == good.ids
+    assert result.manifest.labels.tolist() == good.labels.tolist()
+    assert [name for name, _ in result.skipped] == ["id-03.png", "id-11.png", "id-39.png"]
     assert not (the_folder(tmp_path) / "pixels.npy").exists()  # the disk does not hold it twice
 
     names = count_reads(monkeypatch)
     again = opened(broken, tmp_path, on_bad_image="skip")
-    assert np.array_equal(again.pixels, made.pixels)
-    assert again.skipped == made.skipped
+    assert np.array_equal(again.pixels, result.pixels)
+    assert again.skipped == result.skipped
     with pytest.raises(SrjtError, match="3 of 40 images"):  # a store with gaps is not what "error" asks for
         opened(broken, tmp_path, on_bad_image="error")
     assert names == []
@@ -238,8 +240,8 @@ def slowly(path, **options):
     return read_image(path, **options)
 
 store.read_image = slowly
-made = store.open_store(Manifest(table=table, grades=("a",), root=root), size=16, cache=cache, workers=2)
-print(made.path)
+result = store.open_store(Manifest(table=table, grades=("a",), root=root), size=16, cache=cache, workers=2)
+print(result.path)
 """
 
 
@@ -249,13 +251,13 @@ def start_build(manifest: Manifest, cache: Path, *, delay: float) -> subprocess.
 
 
 def wait_for_marks(cache: Path, at_least: int) -> None:
-    """Until a build under way has marked so many images (half a minute at most)."""
+    """Wait until a running build has marked so many images (half a minute at most)."""
     for _ in range(3000):
         files = list(cache.glob("images/*/done"))
         if files and files[0].read_bytes().count(1) >= at_least:
             return
         time.sleep(0.01)
-    raise AssertionError("the build did not get going")
+    raise AssertionError("the build did not start")
 
 
 def test_kill_and_resume(images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,9 +272,9 @@ def test_kill_and_resume(images: Manifest, tmp_path: Path, monkeypatch: pytest.M
 
     names = count_reads(monkeypatch)
     calls: list[int] = []
-    made = opened(images, tmp_path / "cache", progress=lambda done, total: calls.append(done))
-    assert made.path == folder
-    assert np.array_equal(made.pixels, expected_pixels(images))
+    result = opened(images, tmp_path / "cache", progress=lambda done, total: calls.append(done))
+    assert result.path == folder
+    assert np.array_equal(result.pixels, expected_pixels(images))
     assert len(names) == 40 - marked.count(1)
     assert calls[0] == marked.count(1) + 1
     assert opened(images, tmp_path / "fresh").path != folder
@@ -288,23 +290,23 @@ def test_a_mark_never_precedes_its_pixels(
     truth = expected_pixels(images)
     seen = []
 
-    def look(done: int, total: int) -> None:
+    def check_marks(done: int, total: int) -> None:
         folder = the_folder(tmp_path)
         marked = np.flatnonzero(np.frombuffer((folder / "done").read_bytes(), np.uint8))
         seen.append(len(marked))
         assert np.array_equal(np.load(folder / "pixels.npy")[marked], truth[marked])
 
-    opened(images, tmp_path, progress=look)
+    opened(images, tmp_path, progress=check_marks)
     assert seen == [i // 4 * 4 for i in range(40)]
 
 
 def test_two_processes_make_one_store(images: Manifest, tmp_path: Path) -> None:
     processes = [start_build(images, tmp_path, delay=0.02) for _ in range(2)]
     wait_for_marks(tmp_path, 1)
-    made = opened(images, tmp_path)  # the third
+    result = opened(images, tmp_path)  # the third
     assert [process.wait() for process in processes] == [0, 0]
-    assert np.array_equal(made.pixels, expected_pixels(images))
-    assert the_folder(tmp_path) == made.path
+    assert np.array_equal(result.pixels, expected_pixels(images))
+    assert the_folder(tmp_path) == result.path
 
 
 def test_the_second_waits_and_takes_over_from_a_dead_first(
@@ -313,20 +315,20 @@ def test_the_second_waits_and_takes_over_from_a_dead_first(
     process = start_build(images, tmp_path, delay=0.02)
     wait_for_marks(tmp_path, 8)
     names = count_reads(monkeypatch)
-    told: list[int] = []
+    progress_seen: list[int] = []
 
     def kill_the_first(done: int, total: int) -> None:
-        if not told:
+        if not progress_seen:
             assert names == []  # we are waiting, not building
             process.kill()
-        told.append(done)
+        progress_seen.append(done)
 
-    made = opened(images, tmp_path, progress=kill_the_first)
+    result = opened(images, tmp_path, progress=kill_the_first)
     process.wait()
     assert "waiting" in caplog.text
     assert 0 < len(names) < 40
-    assert told[-1] == 40
-    assert np.array_equal(made.pixels, expected_pixels(images))
+    assert progress_seen[-1] == 40
+    assert np.array_equal(result.pixels, expected_pixels(images))
 
 
 @pytest.mark.parametrize("damage", ["truncated pixels", "no pixels", "garbled json", "no json, all marked"])
@@ -428,10 +430,10 @@ def in_memory(arrays: np.ndarray) -> Manifest:
 
 def test_arrays_of_the_right_size_are_used_as_they_are(tmp_path: Path) -> None:
     arrays = np.random.default_rng(0).integers(0, 256, (5, SIZE, SIZE, 3), dtype=np.uint8)
-    made = opened(in_memory(arrays), tmp_path)
-    assert np.shares_memory(made.pixels, arrays)
-    assert made.path is None
-    assert not made.pixels.flags.writeable
+    result = opened(in_memory(arrays), tmp_path)
+    assert np.shares_memory(result.pixels, arrays)
+    assert result.path is None
+    assert not result.pixels.flags.writeable
     assert arrays.flags.writeable  # the caller's array stays the caller's
     assert list(tmp_path.iterdir()) == []
 

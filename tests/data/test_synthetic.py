@@ -123,10 +123,10 @@ def test_no_image_is_blank_or_burnt_out(data: Manifest) -> None:
 @pytest.mark.parametrize("grades", [2, 10])
 @pytest.mark.parametrize("size", [32, 256])
 def test_extreme_sizes_and_grades(size: int, grades: int) -> None:
-    made = generate(images=grades, patients=1, size=size, grades=grades)
-    assert made.arrays is not None
-    assert made.arrays.shape == (grades, size, size, 3)
-    assert sorted(made.labels) == list(range(grades))
+    data = generate(images=grades, patients=1, size=size, grades=grades)
+    assert data.arrays is not None
+    assert data.arrays.shape == (grades, size, size, 3)
+    assert sorted(data.labels) == list(range(grades))
 
 
 @pytest.mark.parametrize(
