@@ -20,12 +20,8 @@ from srjt.errors import SrjtError
 
 __all__ = ["NAMES", "FeatureTable", "list_column", "load_feature_table"]
 
-NAMES = (
-    "features",
-    "feature",
-    "embeddings",
-    "embedding",
-)  # of an array in a .npz file, or of a column of lists
+# Names of an array in a .npz file, or of a column of lists.
+NAMES = ("features", "feature", "embeddings", "embedding")
 NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
 
 
