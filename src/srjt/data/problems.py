@@ -97,9 +97,8 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     --------
     >>> import srjt
     >>> from pathlib import Path
-    >>> reading = srjt.data.read("labels.csv")
-    >>> problems = [*reading.problems, *srjt.data.check(reading.manifest)]
-    >>> srjt.data.write_problems(problems, Path("problems.csv"))
+    >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
+    >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
     """
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -135,9 +134,10 @@ def drop_unusable(
     Examples
     --------
     >>> import srjt
-    >>> reading = srjt.data.read("labels.csv")
-    >>> problems = [*reading.problems, *srjt.data.check(reading.manifest)]
-    >>> data = srjt.data.drop_unusable(reading.manifest, problems, on_bad_image="skip")
+    >>> data = srjt.data.synthetic.generate(images=20, patients=5, size=32)
+    >>> problems = [srjt.data.Problem("unreadable-image", data.ids[0], "it is cut short")]
+    >>> len(srjt.data.drop_unusable(data, problems, on_bad_image="skip"))
+    19
     """
     if on_bad_image not in ("error", "skip"):
         raise suggest("--on-bad-image", on_bad_image, ["error", "skip"])

@@ -138,8 +138,9 @@ def official_split(manifest: Manifest) -> Split:
     Examples
     --------
     >>> import srjt
-    >>> reading = srjt.data.read("retinamnist.npz")
-    >>> split = srjt.data.official_split(reading.manifest)
+    >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, 1], split=["train", "train", "test"])
+    >>> srjt.data.official_split(reading.manifest).test
+    array([2])
     """
     if "split" not in manifest.table:
         raise SrjtError("The data have no published split: there is no split column.")
@@ -207,8 +208,10 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     --------
     >>> import srjt
     >>> from pathlib import Path
-    >>> data = srjt.data.read("labels.csv").manifest
-    >>> splits = srjt.data.read_splits(Path("folds.csv"), data)
+    >>> data = srjt.data.synthetic.generate(images=100, patients=20, size=32)
+    >>> srjt.data.write_splits(Path("folds.csv"), data, srjt.data.folds(data))
+    >>> len(srjt.data.read_splits(Path("folds.csv"), data))
+    5
     """
     path = Path(path)
     side_of = _read_sides(path)

@@ -1,4 +1,4 @@
-"""``srjt data``: inspect, split, corrupt, generate and download data. One file per verb."""
+"""``srjt data``: understand, check, split, corrupt, make and fetch image data. One file per verb."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srjt.cli.data.split import split
 from srjt.cli.data.synthetic import synthetic
 
 app = typer.Typer(
-    help="Inspect, split and corrupt data; generate or download a dataset.", no_args_is_help=True
+    help="Understand, check, split and corrupt data; make or fetch a dataset.", no_args_is_help=True
 )
 for command in (inspect, split, corrupt, synthetic, limuc, dr):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""``srjt data corrupt``: inject known noise into clean labels and report the realised rate."""
+"""``srjt data corrupt``: put known noise on clean labels, and say how much it came to."""
 
 from __future__ import annotations
 
@@ -20,34 +20,28 @@ if TYPE_CHECKING:
 def corrupt(
     source: options.SourceArgument,
     noise: Annotated[
-        str,
-        typer.Option(metavar="quasi|truncated", help="Errors by any number of grades, or by one grade only."),
+        str, typer.Option(metavar="quasi|truncated", help="All other grades, or the neighbours only.")
     ] = "quasi",
-    rate: Annotated[float | None, typer.Option(help="Target share of wrong labels.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Share of wrong labels to aim at.")] = None,
     rho: Annotated[float | None, typer.Option(help="The paper's ρ, instead of --rate.")] = None,
-    seed: Annotated[
-        int, typer.Option(help="The same seed and ids give the same labels on every machine.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(help="Same seed and ids, same labels, on every machine.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="CSV file (or .npz for features). Default: named after the source, in the current folder."
-        ),
+        typer.Option(help="CSV file (or .npz for features); else named after the source, in this folder."),
     ] = None,
     force: options.Force = False,
     include_test: Annotated[
-        bool, typer.Option("--include-test", help="Also corrupt samples that the split column marks as test.")
+        bool, typer.Option("--include-test", help="Also where the split column says test.")
     ] = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
     how: dict[str, Any],
 ) -> None:
-    """Write a copy of the labels with injected noise.
+    """Write a copy of the labels with noise: the column grade has it, true_grade the truth.
 
-    The column grade has the noisy labels, true_grade the original ones.
-    A noisy label depends on the seed and the sample's id, not on other rows.
-    Samples that the split column marks as test stay clean, as in the paper.
+    A label depends on the seed and its sample's id, not on the other rows.
+    Samples that the split column marks as test stay clean (the paper's way).
     """
     import numpy as np
     from rich.console import Console
@@ -59,9 +53,9 @@ def corrupt(
     from srjt.files import write_atomically
 
     if (rate is None) == (rho is None):
-        raise SrjtError("Give the amount of noise: either --rate or --rho.")
+        raise SrjtError("Say how much noise: either --rate or --rho.")
     if out is not None and out.exists() and out.resolve() == source.resolve():
-        raise SrjtError(f"{out} is the source itself, whose clean labels must be kept: choose another --out.")
+        raise SrjtError(f"{out} is the source itself: the clean labels must stay; choose another --out.")
     options.refuse_overwrite(out, force=force)
     reading = read(source, **how)
     if out is None:
@@ -72,38 +66,38 @@ def corrupt(
     clean = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if clean.true_labels is not None:
         raise SrjtError(
-            f"{source} already has a column of true grades, so its labels are noisy: give the clean table, or "
-            "start from the true grades with --grade-column and the name of that column."
+            f"{source} has a column of true grades already, so its labels are noisy: give the clean table, or "
+            "--grade-column with that column's name to begin anew from the truth."
         )
-    is_test = np.zeros(len(clean), dtype=bool)
+    spared = np.zeros(len(clean), dtype=bool)
     if "split" in clean.table and not include_test:
-        is_test = (clean.table["split"] == "test").to_numpy(dtype=bool)
-    corrupted = clean.select(~is_test)
-    if not len(corrupted):
+        spared = (clean.table["split"] == "test").to_numpy(dtype=bool)
+    hit = clean.select(~spared)
+    if not len(hit):
         raise SrjtError(
-            "All samples are marked as test, and test labels stay clean: add --include-test to corrupt them."
+            "All samples are for test, and test labels stay clean; --include-test says otherwise."
         )
     if rho is None and rate is not None:
-        rho = noises.rho_for_rate(noise, rate=rate, class_counts=corrupted.class_counts)
+        rho = noises.rho_for_rate(noise, rate=rate, class_counts=hit.class_counts)
     matrix = noises.transition_matrix(noise, num_classes=clean.num_classes, rho=float(rho or 0.0))
     noisy = clean.labels
-    noisy[~is_test] = noises.corrupt(corrupted.labels, matrix, seed=seed, ids=corrupted.ids)
+    noisy[~spared] = noises.corrupt(hit.labels, matrix, seed=seed, ids=hit.ids)
     with options.writing(out):
         if clean.are_features and out.suffix == ".npz":
             write_atomically(out, pack_features(clean.with_noisy_labels(noisy)))
-        else:  # for features only the labels, to be used with --labels
+        else:  # of features the labels alone, for --labels
             write_table(clean.with_noisy_labels(noisy), out)
 
-    report = noises.report(corrupted.labels, noisy[~is_test], matrix)
+    report = noises.report(hit.labels, noisy[~spared], matrix)
     Console().print(_table(report, clean.grades))
     if report.ill_conditioned:
         typer.echo(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
             "that invert it (garg) are unreliable here."
         )
-    typer.echo(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {len(corrupted):,} labels: {out}")
-    if is_test.any():
-        typer.echo(f"The {int(is_test.sum()):,} test labels stay clean.")
+    typer.echo(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {len(hit):,} labels: {out}")
+    if spared.any():
+        typer.echo(f"The {int(spared.sum()):,} labels for test stay clean.")
 
 
 def _table(report: NoiseReport, grades: tuple[str, ...]) -> Table:

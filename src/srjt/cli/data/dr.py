@@ -1,4 +1,4 @@
-"""``srjt data dr``: check that Kaggle's diabetic retinopathy data are complete."""
+"""``srjt data dr``: see that Kaggle's diabetic retinopathy data are whole."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ def dr(
         Path, typer.Argument(metavar="DIR", help="The folder with trainLabels.csv and the images.")
     ],
     images: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder of the images. Default: train/, images/ or DIR itself."),
+        Path | None, typer.Option(metavar="DIR", help="Else train/, images/ or DIR itself.")
     ] = None,
 ) -> None:
     """Check Kaggle's Diabetic Retinopathy Detection data (35,126 labels of 17,563 patients, grades 0 to 4).
 
-    Download them by hand, after accepting the rules of the competition.
+    They must be fetched by hand, after accepting the competition's rules.
     Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
     or if images are missing.
     """
@@ -39,12 +38,14 @@ def dr(
     absent = [path for path in manifest.paths if not path.is_file()]
     if absent:
         differences.append(
-            f"{len(absent):,} of {len(manifest):,} images are not in {manifest.root}, for example {absent[0].name}"
+            f"{len(absent):,} of {len(manifest):,} images are not in {manifest.root}, such as {absent[0].name}"
         )
     if differences or errors_in(reading.problems):
         typer.secho("Not as published:", fg=typer.colors.RED)
         typer.echo("\n".join(f"  {difference}" for difference in differences))
         raise typer.Exit(1)
     paper = manifest.class_counts.tolist() == list(source.PAPER_COUNTS)
-    typer.echo(f"All counts are as {'in the paper' if paper else 'published by Kaggle'}; every image exists.")
+    typer.echo(
+        f"All counts are as {'in the paper' if paper else 'published by Kaggle'}; every image is there."
+    )
     typer.echo(f"Next: srjt data inspect {directory}")

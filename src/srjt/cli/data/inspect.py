@@ -1,4 +1,4 @@
-"""``srjt data inspect``: show how a source is understood and all its problems, and draw a contact sheet."""
+"""``srjt data inspect``: what was understood, what is wrong, and a picture of it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 @options.reads_a_source()
 def inspect(
     source: options.SourceArgument,
-    sheet: Annotated[Path, typer.Option(help="PNG file with examples of each grade.")] = Path(
+    sheet: Annotated[Path, typer.Option(help="Examples per grade, as a PNG picture.")] = Path(
         "contact_sheet.png"
     ),
     problems_file: Annotated[
-        Path, typer.Option("--problems", help="CSV file with all problems; written if there are any.")
+        Path, typer.Option("--problems", help="All problems as CSV; written if there are any.")
     ] = Path("problems.csv"),
-    folds: Annotated[int, typer.Option(help="Warn if a grade has fewer patients than this.")] = 5,
-    decode: Annotated[bool, typer.Option(help="Decode every image and draw the contact sheet.")] = True,
+    folds: Annotated[int, typer.Option(help="Every grade should have that many patients.")] = 5,
+    decode: Annotated[bool, typer.Option(help="Read every image (and make the picture).")] = True,
     *,
     how: dict[str, Any],
 ) -> None:
-    """Show how a source is understood, and all its problems.
+    """Show what was understood of a source, and everything that is wrong with it.
 
     Exit status 0 if every sample can be used (there may be warnings), 1 if some cannot.
 
     Errors: images missing, empty or unreadable; grades missing or invalid;
-    rows that contradict each other or have too few or too many cells.
+    rows that contradict each other or have too few cells.
 
-    Warnings: duplicate rows, identical images, unknown patients,
-    grades with few patients.
+    Warnings: duplicate rows, identical images, patients unknown,
+    too few patients in a grade.
     """
     from rich.console import Console
 
@@ -100,7 +100,7 @@ def _splits(manifest: Manifest) -> list[str]:
 
 
 def _features(manifest: Manifest) -> list[str]:
-    """A summary of the numbers: their range and spread, and columns that are constant."""
+    """What tells at a glance whether the numbers are what one thinks: their spread, and columns that say nothing."""
     import numpy as np
 
     if manifest.arrays is None or not manifest.are_features:
@@ -113,7 +113,7 @@ def _features(manifest: Manifest) -> list[str]:
         f"Standard deviation per column: {low:.4g} to {high:.4g}, median {middle:.4g}",
     ]
     if constant := int(np.sum(np.ptp(x, axis=0) == 0)):
-        lines.append(f"{constant:,} columns are constant: they have no effect.")
+        lines.append(f"{constant:,} columns never change: they say nothing, and do no harm.")
     return lines
 
 
@@ -125,5 +125,5 @@ def _sizes(manifest: Manifest) -> list[str]:
         return []
     common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
     others = f" and {len(sizes) - 4:,} other sizes" if len(sizes) > 4 else ""
-    sampled = "" if sizes.total() == len(manifest) else f", from a sample of {sizes.total():,} images"
-    return [f"Image sizes (width×height): {common}{others}{sampled}"]
+    looked = "" if sizes.total() == len(manifest) else f", of {sizes.total():,} looked at"
+    return [f"Image sizes (width×height): {common}{others}{looked}"]

@@ -1,4 +1,4 @@
-"""``srjt data limuc``: check that LIMUC is complete, and download it."""
+"""``srjt data limuc``: fetch LIMUC and see that it is whole."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from srjt.cli import options
 
 
 def limuc(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder of LIMUC, or where to download it.")
-    ],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where LIMUC is, or shall be.")],
     download: Annotated[
-        bool, typer.Option("--download", help="Download it from Zenodo (record 5827695) if it is incomplete.")
+        bool, typer.Option("--download", help="Fetch it from Zenodo (record 5827695) if it is not whole.")
     ] = False,
     url: Annotated[str | None, typer.Option(hidden=True, help="A mirror of the archive.")] = None,
 ) -> None:
-    """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3) and optionally download it.
+    """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3), fetching it if wished.
 
-    An interrupted download is resumed when the command is repeated.
+    A broken download goes on where it stopped when the command is repeated.
     Exit status 1 if the counts differ from the published ones.
     """
     from rich.console import Console
@@ -30,10 +28,10 @@ def limuc(
     from srjt.data.sources import limuc as source
     from srjt.errors import SrjtError
 
-    if download and not (source.find_patients(directory) and _is_complete(directory)):
-        _download(url or source.URL, directory, source.ARCHIVE)
+    if download and not (source.find_patients(directory) and _whole(directory)):
+        _fetch(url or source.URL, directory, source.ARCHIVE)
     if not directory.is_dir():
-        raise SrjtError(f"{directory} does not exist: add --download to download the data into it.")
+        raise SrjtError(f"{directory} does not exist; --download fetches the data into it.")
     reading = read(directory, kind="limuc")
     Console().print(options.grade_table(reading.manifest))
     options.print_problems(list(reading.problems))
@@ -46,14 +44,14 @@ def limuc(
     typer.echo(f"Next: srjt data inspect {directory}")
 
 
-def _is_complete(directory: Path) -> bool:
+def _whole(directory: Path) -> bool:
     from srjt.data import read
     from srjt.data.sources.limuc import differences
 
     return not differences(read(directory, kind="limuc").manifest)
 
 
-def _download(url: str, directory: Path, archive_name: str) -> None:
+def _fetch(url: str, directory: Path, archive_name: str) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -69,4 +67,4 @@ def _download(url: str, directory: Path, archive_name: str) -> None:
     with Progress(console=console) as bar:
         task = bar.add_task("Unpacking", total=None)
         extract(archive, directory, progress=lambda done, all_: bar.update(task, completed=done, total=all_))
-    archive.unlink()  # its content is now beside it
+    archive.unlink()  # everything in it now lies beside it

@@ -1,4 +1,4 @@
-"""``srjt data split``: write patient-disjoint folds to a file that can be shared."""
+"""``srjt data split``: patient-disjoint folds, written to a file that can be shared."""
 
 from __future__ import annotations
 
@@ -18,36 +18,35 @@ if TYPE_CHECKING:
 @options.reads_a_source(without=("split_column",))
 def split(
     source: options.SourceArgument,
-    folds: Annotated[int, typer.Option(help="Number of folds; five give 60/20/20 per cent.")] = 5,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same folds on every machine.")] = 0,
+    folds: Annotated[int, typer.Option(help="Five give 60/20/20 per cent.")] = 5,
+    seed: Annotated[int, typer.Option(help="Same seed, same folds, on every machine.")] = 0,
     by: Annotated[
         str,
         typer.Option(
             metavar="stratified|random",
-            help="Balance the patients' highest grades, or only the number of patients (the paper).",
+            help="By the patients' highest grade, or by patient only (the paper).",
         ),
     ] = "stratified",
-    out: Annotated[Path, typer.Option(help="CSV file with the columns id, fold and split.")] = Path(
-        "splits.csv"
-    ),
+    out: Annotated[Path, typer.Option(help="CSV file with id, fold, split.")] = Path("splits.csv"),
     force: options.Force = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
     how: dict[str, Any],
 ) -> None:
-    """Split the patients into folds with train, validation and test; no patient is on two sides.
+    """Deal the patients into folds with train, validation and test; no patient is ever on two sides.
 
     In fold k, part k is for test, part k+1 for validation, the rest for training.
-    Images are not opened; srjt data inspect finds those that cannot be read.
+    Only labels are read; srjt data inspect finds the bad images.
     """
     from rich.console import Console
 
     from srjt.data import folds as make_folds
     from srjt.data import read, write_splits
 
-    # Other folds under the same name would make results incomparable.
-    options.refuse_overwrite(out, force=force)
+    options.refuse_overwrite(
+        out, force=force
+    )  # other folds under the same name would make results incomparable
     reading = read(source, **how)
     manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     with options.print_warnings():
@@ -61,7 +60,7 @@ def split(
 def _table(manifest: Manifest, splits: list[Split]) -> Table:
     from rich.table import Table
 
-    table = Table(caption=None if manifest.patients is None else "Images, with patients in parentheses.")
+    table = Table(caption=None if manifest.patients is None else "Images, and patients in brackets.")
     table.add_column("fold", justify="right")
     for side in ("train", "validation", "test"):
         table.add_column(side, justify="right", no_wrap=True)

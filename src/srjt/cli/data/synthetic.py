@@ -1,4 +1,4 @@
-"""``srjt data synthetic``: write the synthetic dataset to a folder."""
+"""``srjt data synthetic``: write the embedded synthetic dataset to a folder."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def synthetic(
         ..., metavar="DIR", help="A new or empty folder for the images and labels.csv."
     ),
     images: int = typer.Option(1200, help="Number of images."),
-    patients: int = typer.Option(120, help="Number of patients."),
-    size: int = typer.Option(64, help="Height and width in pixels, 32 to 256."),
+    patients: int = typer.Option(120, help="Number of patients they are spread over."),
+    size: int = typer.Option(64, help="Pixels a side, 32 to 256."),
     grades: int = typer.Option(4, help="Number of grades, 2 to 10."),
-    seed: int = typer.Option(0, help="The same seed gives the same bytes."),
+    seed: int = typer.Option(0, help="Same seed, same bytes."),
 ) -> None:
-    """Write the synthetic dataset: images whose true severity is known.
+    """Write the embedded synthetic dataset: images of known true severity.
 
     Endoscopy-like PNG files and labels.csv (image, grade, patient, severity).
     Neighbouring grades are truly ambiguous near their boundary, patients
@@ -28,7 +28,7 @@ def synthetic(
     """
     from srjt.data.synthetic import check_empty, generate, write
 
-    check_empty(folder)  # before the images are drawn
+    check_empty(folder)  # before the drawing, not after it
     with options.transient_bar() as bar:
         drawn = bar.add_task("Drawing", total=images)
         manifest = generate(

@@ -49,6 +49,15 @@ class ImageStore:
         The samples whose image cannot be read.
     path : Path, optional
         The folder on disk. None if the images are in memory.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> from srjt.data.images.store import open_store
+    >>> data = srjt.data.synthetic.generate(images=20, patients=5, size=32)
+    >>> store = open_store(data, size=64)
+    >>> len(store), store.skipped
+    (20, [])
     """
 
     pixels: npt.NDArray[np.uint8] | Features

@@ -84,8 +84,11 @@ def read(
     Examples
     --------
     >>> import srjt
-    >>> reading = srjt.data.read("labels.csv", grades=["none", "mild", "severe"])
-    >>> reading.manifest.class_counts, len(reading.problems)
+    >>> data = srjt.data.synthetic.generate(images=20, patients=5, size=32)
+    >>> labels = srjt.data.synthetic.write(data, "synthetic")
+    >>> reading = srjt.data.read(labels)
+    >>> reading.kind, len(reading.manifest), len(reading.problems)
+    ('table', 20, 0)
     """
     path = Path(source)
     if not path.exists():

@@ -48,8 +48,9 @@ class Reading:
     Examples
     --------
     >>> import srjt
-    >>> reading = srjt.data.read("labels.csv")
-    >>> reading.kind, len(reading.manifest), len(reading.problems)
+    >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
+    >>> reading.kind, len(reading.manifest), reading.problems[0].kind
+    ('arrays', 2, 'missing-grade')
     """
 
     manifest: Manifest
