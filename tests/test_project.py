@@ -10,6 +10,7 @@ import yaml
 
 import srjt
 from oldest import constraints
+from test_imports import FLOORS
 
 ROOT = Path(__file__).parents[1]
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -41,3 +42,10 @@ def test_constraints_name_the_oldest_versions() -> None:
     assert list(constraints(requirements)) == ["numpy==1.26", "monai==1.5.1", "onnx==1.17"]
     with pytest.raises(AssertionError, match="numpy has no lower bound"):
         list(constraints(["numpy"]))
+
+
+def test_contributing_shows_the_rooms() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    picture = text.partition("```text\n")[2].partition("```")[0]
+    shown = [line.partition("│")[0].replace("↓", " ").split() for line in picture.splitlines()]
+    assert [set(rooms) for rooms in reversed(shown)] == [set(rooms) for rooms in FLOORS]
