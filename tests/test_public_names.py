@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +62,43 @@ def test_what_a_module_promises_is_there(module: str) -> None:
     loaded = importlib.import_module(module)
     for name in loaded.__all__:
         assert hasattr(loaded, name)
+
+
+ELSEWHERE = """
+import builtins, os, sys
+
+POSIX = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+plain = builtins.__import__
+
+def without_posix(name, globals=None, *rest, **named):
+    importer = (globals or {}).get("__name__", "")
+    if name in POSIX and importer.partition(".")[0] == "srjt":
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    return plain(name, globals, *rest, **named)
+
+builtins.__import__ = without_posix
+del os.sched_getaffinity
+
+import srjt
+
+data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+srjt.data.synthetic.write(data, sys.argv[1])
+data = srjt.data.read(sys.argv[1]).manifest
+small = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "batch_size": 16, "tune_cpu": False}
+run = srjt.train(data, out=sys.argv[1] + "/run", split=srjt.data.folds(data)[0], noise_rate=0.2, device="cpu", **small)
+assert len(srjt.predict(srjt.load_run(sys.argv[1] + "/run"), data)) == 60
+srjt.audit(data, out=sys.argv[1] + "/audit", folds=2, device="cpu", **small)
+print("done")
+"""
+
+
+def test_train_predict_and_audit_need_no_posix_modules(tmp_path: Path) -> None:
+    """As on Windows, as far as Linux can imitate it: our own code finds none of these modules."""
+    environment = {**os.environ, "SRJT_CACHE": str(tmp_path / "cache")}
+    ran = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(tmp_path / "set")],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert ran.stdout.endswith("done\n"), ran.stderr
