@@ -24,7 +24,7 @@ def test_the_public_names_of_the_core() -> None:
     assert srjt.methods is importlib.import_module("srjt.methods")
 
 
-def test_every_public_name_can_be_had_and_is_listed() -> None:
+def test_every_public_name_exists_and_is_listed() -> None:
     for name in srjt.__all__:
         assert getattr(srjt, name) is not None
     assert set(dir(srjt)) == set(srjt.__all__)
@@ -36,21 +36,21 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "stays_away"),
+    ("statement", "not_loaded"),
     [
         ("import srjt", {"torch", "numpy", "pandas", "sklearn"}),
         ("import srjt; srjt.noise.transition_matrix('quasi', num_classes=4, rho=.1)", {"torch", "pandas"}),
         ("from srjt import soft_labels, methods", {"pandas", "monai", "sklearn", "matplotlib"}),
     ],
 )
-def test_heavy_libraries_stay_away_until_they_are_needed(statement: str, stays_away: set[str]) -> None:
+def test_heavy_libraries_are_imported_on_first_use(statement: str, not_loaded: set[str]) -> None:
     loaded = subprocess.run(
         [sys.executable, "-c", f"{statement}; import sys; print(*sys.modules)"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.split()
-    assert not stays_away & set(loaded)
+    assert not not_loaded & set(loaded)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_heavy_libraries_stay_away_until_they_are_needed(statement: str, stays_a
     [f"srjt.ordinal.{m}" for m in ("labels", "losses", "selection", "metrics", "decoding")]
     + ["srjt.noise", "srjt.noise.matrices", "srjt.methods", "srjt.methods.base", "srjt.methods.registry"],
 )
-def test_what_a_module_promises_is_there(module: str) -> None:
+def test_modules_define_what_they_list(module: str) -> None:
     loaded = importlib.import_module(module)
     for name in loaded.__all__:
         assert hasattr(loaded, name)
