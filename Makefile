@@ -3,7 +3,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all docs lint typecheck format clean help
+# The oldest versions that pyproject.toml allows, in an environment of their own.
+OLDEST_PYTHON ?= $(PYTHON)
+OLDEST_VENV   ?= .venv-oldest
+OLDEST_BIN    := $(OLDEST_VENV)/bin
+
+.PHONY: demo test test-oldest test-all docs lint typecheck format clean help
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -21,11 +26,22 @@ $(VENV)/.dev: pyproject.toml
 	$(BIN)/python -m pip install --quiet --no-deps "dlordinal>=2.7,<3"
 	touch $@ $(VENV)/.base
 
+$(OLDEST_VENV)/.dev: pyproject.toml tests/oldest.py
+	test -x $(OLDEST_BIN)/python || $(OLDEST_PYTHON) -m venv $(OLDEST_VENV)
+	$(OLDEST_BIN)/python -m pip install --quiet --no-deps --editable .
+	$(OLDEST_BIN)/python tests/oldest.py > $(OLDEST_VENV)/constraints.txt
+	$(OLDEST_BIN)/python -m pip install --quiet --constraint $(OLDEST_VENV)/constraints.txt --editable ".[dev]"
+	$(OLDEST_BIN)/python -m pip install --quiet --no-deps "dlordinal>=2.7,<3"
+	touch $@
+
 demo: $(VENV)/.base  ## train three methods on synthetic images and compare them
 	$(BIN)/srjt demo
 
 test: $(VENV)/.dev lint typecheck  ## style, types and the test suite
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-oldest: $(OLDEST_VENV)/.dev  ## the test suite with the oldest versions that pyproject.toml allows (torch as installed)
+	$(OLDEST_BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: $(VENV)/.dev  ## what needs more time or other programs: wheel, browser, cluster, documentation
 	$(BIN)/python -m pytest -m slow
@@ -37,6 +53,9 @@ docs: $(VENV)/.dev  ## the documentation as a site, in build/site
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/feature.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 typecheck: $(VENV)/.dev
 	$(BIN)/mypy
@@ -45,5 +64,5 @@ format: $(VENV)/.dev  ## let ruff tidy the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:           ## remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+clean:           ## remove the environments and caches
+	rm -rf $(VENV) $(OLDEST_VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -1,4 +1,4 @@
-"""Embeddings in, a classifier and the doubtful labels out: everything on a CPU, in seconds.
+"""Train on embeddings and find doubtful labels: everything on a CPU, in seconds.
 
 python examples/embeddings_and_audit.py
 """
@@ -14,29 +14,29 @@ from sklearn.preprocessing import StandardScaler
 import srjt
 from srjt.data.synthetic import generate
 
-# Images of known severity; three of ten labels are then made wrong, mostly by one grade.
+# Images of known severity; 30 % of the labels are made wrong, mostly by one grade.
 images = generate(images=600, patients=60)
 true, patients = images.labels, np.array(images.patients)
 rho = srjt.noise.rho_for_rate("quasi", rate=0.3, class_counts=images.class_counts)
 labels = srjt.noise.corrupt(true, srjt.noise.transition_matrix("quasi", num_classes=4, rho=rho), seed=0)
 wrong = labels != true
 
-# Put your own model here: one row of numbers per image. This stand-in looks at colours and their spread only.
+# Replace this by your own model: one row of numbers per image. Here they are means and quantiles of the colours.
 pixels = images.arrays.reshape(len(true), -1, 3) / 255
 embeddings = np.concatenate(
     [pixels.mean(axis=1), *np.quantile(pixels, [0.1, 0.5, 0.9], axis=1), pixels.std(axis=1)], 1
 )
 
-# 1. A classifier by the methods of the paper: the very same as on images.
+# 1. Train with the methods of the paper, as on images.
 data = srjt.data.from_arrays(embeddings, labels, patients=patients, true_grades=true).manifest
 split = srjt.data.folds(data)[0]
 for method in ("standard", "co-teaching+ours"):
     run = srjt.train(data, split=split, method=method, noise_rate=0.3, epochs=50, learning_rate=1e-3)
     probabilities, _ = run.probabilities(data.arrays[split.test])
-    answers = probabilities.mean(axis=0).argmax(axis=1)
-    print(f"{method}: accuracy {np.mean(answers == true[split.test]):.3f} on true grades")
+    predicted = probabilities.mean(axis=0).argmax(axis=1)
+    print(f"{method}: accuracy {np.mean(predicted == true[split.test]):.3f} on true grades")
 
-# 2. Which labels are wrong? Any model's out-of-fold probabilities will do, here scikit-learn's.
+# 2. Find wrong labels from the out-of-fold probabilities of any model, here scikit-learn's.
 model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 folds = StratifiedGroupKFold(5, shuffle=True, random_state=0)  # patients stay together
 out_of_fold = cross_val_predict(model, embeddings, labels, groups=patients, cv=folds, method="predict_proba")
@@ -46,5 +46,5 @@ worst = np.argsort(quality)[:80]
 print(f"noise: estimated {estimate.rate:.2f}, true {wrong.mean():.2f}")
 print(f"precision: {wrong[worst].mean():.2f} of the 80 most doubtful labels are wrong")
 
-# 3. The same in one call, with networks of srjt's own and everything that srjt review needs in a folder:
+# 3. Or in one call, with srjt's own networks; the folder is what `srjt review` reads:
 #    srjt.audit(data, out="audit")

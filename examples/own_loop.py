@@ -1,4 +1,4 @@
-"""Co-teaching + Ours in a plain PyTorch loop: take the pieces, keep your own loop.
+"""Co-teaching + Ours in a plain PyTorch loop.
 
 python examples/own_loop.py
 """
@@ -12,7 +12,7 @@ from srjt import methods, noise
 
 CLASSES, BATCH, EPOCHS = 4, 64, 12
 
-# Severity lies along a line in ten dimensions; two of five training labels are wrong, mostly by one grade.
+# Severity lies along a line in ten dimensions; 40 % of the training labels are wrong, mostly by one grade.
 random = torch.Generator().manual_seed(0)
 true = torch.randint(CLASSES, (1200,), generator=random)
 x = torch.randn(1200, 10, generator=random) + 1.2 * (true[:, None] - 1.5)

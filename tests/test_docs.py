@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+import srjt
 from srjt.cli import app
 from srjt.data.problems import KINDS
 from srjt.training.config import TrainConfig
@@ -134,3 +135,9 @@ def test_all_problems_are_documented() -> None:
     rows = [line.split("|") for line in section.splitlines() if line.startswith(("| error", "| warning"))]
     told = {kind: row[1].strip() for row in rows for kind in INLINE.findall(row[2])}
     assert told == {kind: severity for kind, (severity, _) in KINDS.items()}
+
+
+def test_the_reference_lists_every_public_name() -> None:
+    text = (ROOT / "docs/api.md").read_text()
+    listed = {name for code in INLINE.findall(text) for name in re.findall(r"^srjt\.(\w+)$", code)}
+    assert listed == set(srjt.__all__) - {"__version__"}

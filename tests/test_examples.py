@@ -1,4 +1,4 @@
-"""The example scripts run as they are and reach what they promise."""
+"""The example scripts run as they are and reach the expected accuracy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def test_ones_own_loop_learns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_own_loop_learns(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "own_loop.py"))
     printed = capsys.readouterr().out.splitlines()
     accuracies = [float(line.rsplit(" ", 1)[1]) for line in printed]
@@ -20,10 +20,10 @@ def test_ones_own_loop_learns(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_embeddings_are_learnt_from_and_audited(capsys: pytest.CaptureFixture[str]) -> None:
+def test_embeddings_and_audit(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLES / "embeddings_and_audit.py"))
     standard, ours, noise, precision = capsys.readouterr().out.splitlines()
-    assert float(re.findall(r"0\.\d+", ours)[0]) > 0.6  # the commonest grade has half of the images
+    assert float(re.findall(r"0\.\d+", ours)[0]) > 0.6  # the most frequent grade has half of the images
     assert standard.startswith("standard: accuracy 0.")
     estimated, truly = map(float, re.findall(r"0\.\d+", noise))
     assert abs(estimated - truly) < 0.15

@@ -42,7 +42,7 @@ def test_the_wheel_holds_the_data_files(built: Path) -> None:
         for path in (package / "srjt").rglob("*")
         if path.is_file() and path.suffix != ".pyc"
     }
-    assert {"srjt/py.typed", "srjt/study/presets/limuc.yaml", "srjt/study/paper_results.csv"} <= needed
+    assert {"srjt/py.typed", "srjt/studies/presets/limuc.yaml", "srjt/studies/paper_results.csv"} <= needed
     assert needed <= held
     assert not [name for name in held if name.startswith(("tests", "docs"))]
 
@@ -53,6 +53,7 @@ def test_the_sdist_holds_what_is_needed_to_test_and_document_it(built: Path) -> 
         held = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "Makefile", "mkdocs.yml", "CITATION.cff", "LICENSE"} <= held
     assert {"docs/index.md", "tests/test_wheel.py", "examples/own_loop.py"} <= held
+    assert {"CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", ".github/workflows/test.yml"} <= held
 
 
 def test_the_index_would_take_them(built: Path) -> None:

@@ -250,7 +250,7 @@ def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
 
 def _reopened(folder: Path, **how: Any) -> Trained:
     run = load_run(folder, **how)
-    history = pd.read_csv(folder / "history.csv", dtype={"id": str})
+    history = pd.read_csv(folder / "history.csv", dtype={"id": str}, float_precision="round_trip")
     return Trained(**{**vars(run), "metrics": read_metrics(folder / "metrics.csv"), "history": history})
 
 
