@@ -16,11 +16,11 @@ import pytest
 
 from srjt import audit, report
 from srjt.auditing.audit import Audit
+from srjt.auditing.folder import read_audit
 from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.noise import NoiseEstimate
-from srjt.review.audit_folder import read_audit
 from srjt.training.config import TrainConfig
 from srjt.training.record.reporters import PlainReporter
 
@@ -59,7 +59,7 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     assert found.ids == made.scores["id"].tolist()
     np.testing.assert_array_equal(found.quality, made.scores["quality"])
     assert found.readers is not None
-    assert len(found.votes) == 1
+    assert len(found.network_grades) == 1
     place = {name: row for row, name in enumerate(noisy.ids)}
     assert made.fitted.neighbours is not None
     assert found.neighbours is not None
@@ -134,11 +134,11 @@ def test_images_in_memory_are_written_for_the_review(tmp_path: Path) -> None:
 def test_bad_input_is_one_sentence(noisy: Manifest, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"Unknown column \(for the reader\) 'raeder': did you mean 'reader'"):
         audit(noisy, out=tmp_path / "audit", reader="raeder", **HERE)
-    with pytest.raises(SrjtError, match="audit takes a manifest"):
+    with pytest.raises(SrjtError, match=r"srjt\.audit takes a manifest"):
         audit("labels.csv", out=tmp_path / "audit")  # type: ignore[arg-type]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    with pytest.raises(SrjtError, match="holds something else already"):
+    with pytest.raises(SrjtError, match="contains other files"):
         audit(noisy, out=tmp_path / "mine", **HERE)
     (tmp_path / "file").write_text("")
     with pytest.raises(SrjtError, match="cannot be written"):

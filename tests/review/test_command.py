@@ -11,8 +11,8 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 
+from srjt.auditing.folder import read_audit
 from srjt.cli import main
-from srjt.review.audit_folder import read_audit
 from srjt.review.decisions import Decisions
 
 
@@ -22,7 +22,7 @@ def test_it_announces_serves_and_sums_up(audit_folder: Path, serve: Callable[...
     browser.open(served.address).read()
     home = f"http://127.0.0.1:{served.port}"
     assert b"review.js" in browser.open(home).read()
-    assert b'"queue":5' in browser.open(f"{home}/api/audit").read()
+    assert b'"queue":5' in browser.open(f"{home}/api/samples").read()
     sample = read_audit(audit_folder).ids[0].encode()
     body = b'{"line": 0, "id": "%s", "action": "keep", "seen": 0, "since": 0}' % sample
     browser.open(Request(f"{home}/api/decide", body, {"Origin": home})).read()
@@ -74,7 +74,7 @@ def test_lost_decisions_are_not_begun_anew_in_silence(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert str(log) in said
-    assert "put a copy of it back, or delete decisions.sqlite* in that folder to begin anew" in said
+    assert "restore a copy of it, or delete decisions.sqlite* in that folder to start again" in said
     assert log.read_bytes() == content
 
 

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from srjt.auditing.folder import read_audit
 from srjt.cli import main
-from srjt.review.audit_folder import read_audit
 from srjt.review.decisions import Decisions, LogEntry
 from srjt.review.export import training_command
 
@@ -44,10 +44,10 @@ class Reviewer:
         self.name = name
 
     def __call__(self, line: int, action: str, grade: int | None = None) -> LogEntry:
-        self.store.catch_up()
+        self.store.refresh()
         sample, label = self.audit.ids[line], self.audit.grades[self.audit.labels[line]]
         to = label if grade is None else self.audit.grades[grade]
-        seen = self.store.present.touched.get(sample, 0)
+        seen = self.store.current.last_revision.get(sample, 0)
         return self.store.decide(sample, reviewer=self.name, action=action, grade=to, label=label, seen=seen)  # type: ignore[arg-type]
 
 
@@ -75,7 +75,7 @@ def test_the_original_table_with_its_label_column_replaced(
     code, said = srjt("review", "export", folder, "--out", "clean.csv")
     assert code == 0, said
     assert "17 rows, 2 reviewed, 1 changed, 1 skipped" in said
-    assert "1 rows of labels.csv were not in the audit" in said
+    assert "1 rows of labels.csv were not audited" in said
     original, clean = read(audit.table), read(tmp_path / "clean.csv")
     assert list(clean.columns) == [*original.columns, *PROVENANCE]
     kept = [column for column in original.columns if column != "grade"]
@@ -164,7 +164,7 @@ def test_what_is_refused(make: Callable[..., Path], tmp_path: Path, srjt) -> Non
     table = read_audit(folder).table
     assert table is not None
     code, said = srjt("review", "export", folder)
-    assert (code, "Nothing has been decided" in said) == (2, True)
+    assert (code, "There are no decisions" in said) == (2, True)
     Reviewer(folder, "anna")(0, "keep")
 
     before = table.read_bytes()
@@ -188,7 +188,7 @@ def test_what_is_refused(make: Callable[..., Path], tmp_path: Path, srjt) -> Non
     labels.drop(columns="image").to_csv(table, index=False)
     assert "No column of" in srjt("review", "export", folder, "--out", "new.csv")[1]
     table.unlink()
-    assert "not there any more" in srjt("review", "export", folder, "--out", "new.csv")[1]
+    assert "does not exist any more" in srjt("review", "export", folder, "--out", "new.csv")[1]
     assert not (tmp_path / "new.csv").exists()
 
 

@@ -1,4 +1,4 @@
-"""``srjt audit``: how noisy the labels are, and which of them are wrong."""
+"""``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def audit(
     All samples are audited, whatever side of a split they are on, and no
     label is changed. Run the same command again to go on after an interruption.
     """
-    from srjt.auditing.audit import DEFAULTS, with_noise
+    from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.auditing.audit import audit as run_audit
     from srjt.cli.train import check_early, layered, rate_or_auto, warnings_as_sentences
     from srjt.data import Problem, read, write_problems
     from srjt.reports.report import report as write_report
     from srjt.training.record.reporters import reporter_for
 
-    settings = with_noise(
+    settings = with_noise_rate(
         layered(
             config,
             set_ or [],
@@ -119,7 +119,7 @@ def audit(
     columns = {name.removesuffix("_column"): said for name, said in how.items() if name in ROLES}
     table, label_column = _table(reading, how["labels"] or source, columns)
     root = manifest.root.absolute() if reading.kind == "table" else None
-    read_with = _as_options({**how, "images": root, "labels": None})
+    read_options = _as_options({**how, "images": root, "labels": None})
     with warnings_as_sentences(), reporter_for(quiet=quiet) as reporter:
         done = run_audit(
             manifest,
@@ -133,7 +133,7 @@ def audit(
             source=str(source),
             table=table,
             label_column=label_column,
-            read_with=read_with,
+            read_options=read_options,
         )
         write_report(out, out=out / "audit.html")
     if done.fitted.skipped:
