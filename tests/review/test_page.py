@@ -190,6 +190,36 @@ def test_a_second_tab_and_a_second_reviewer_are_asked_about(
         assert serious(tab) == []
 
 
+def test_the_buttons_and_names_are_true(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+    """Accept and keep are two buttons only where suggestion and label differ; the filter says what it selects."""
+    audit = read_audit(folder)
+    served = serve(folder, "--limit", 20)
+    tab = visit(browser.tab(), served.address)
+    agreeing = (audit.suggested == audit.labels).tolist()
+    differing = agreeing.index(False)
+    same = agreeing.index(True)
+    for line in (differing, same):
+        visit(tab, f"http://127.0.0.1:{served.port}/?scope=all&at={audit.ids[line]}")
+        assert shown_id(tab) == audit.ids[line]
+        visible = tab.js(
+            "['accept', 'keep'].map((id) => document.getElementById(id)).filter((b) => b.checkVisibility())"
+            ".map((b) => b.innerText.split('\\n').join(' '))"
+        )
+        label, suggested = (audit.grades[codes[line]] for codes in (audit.labels, audit.suggested))
+        expected = (
+            [f"Keep {label} Enter"] if line == same else [f"Accept {suggested} Enter", f"Keep {label} K"]
+        )
+        assert visible == expected
+    press(tab, "Enter")
+    assert [(e.id, e.action, e.to_grade) for e in log(folder)] == [
+        (audit.ids[same], "keep", audit.grades[audit.labels[same]])
+    ]
+    scopes = tab.js("[...document.querySelector('[name=scope]').options].map((o) => o.textContent)")
+    assert scopes == ["20 most doubtful", "all 24"]
+    assert audit.quality[19] > 0.5  # so "likely wrong" would not be true
+    assert serious(tab) == []
+
+
 def test_filters_live_in_the_address(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
     audit = read_audit(folder)
     served = serve(folder)

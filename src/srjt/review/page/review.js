@@ -116,7 +116,7 @@ function showPanel() {
   const selected = audit.selected[line];
   const facts = [
     [audit.network_grades.length > 1 ? "Networks" : "Network", audit.network_grades.map((grades) => audit.name(grades[line])).join(", ")],
-    ["Selected", selected === null ? null : `in ${percent(selected)} of training batches`],
+    ["Selected", selected === null ? null : `in ${percent(selected)} of its training batches`],
     ["Patient", audit.patient(line), "patient"],
     ["Reader", audit.reader(line), "reader"],
     ["Id", audit.ids[line]],
@@ -569,7 +569,9 @@ function listen() {
 
 function listKeys() {
   const digits = audit.keys.filter(Boolean);
-  const rows = [[`${digits[0]} – ${digits.at(-1)}`, "set the grade: " + audit.grades.map((_, g) => `${audit.keys[g]}\u00a0${audit.name(g).replaceAll(" ", "\u00a0")}`).join(", ")], ...KEYS];
+  const named = audit.grades.every((grade, code) => audit.keys[code] && grade.includes(audit.keys[code]));
+  const grades = audit.grades.map((_, code) => `${audit.keys[code]}\u00a0${audit.name(code).replaceAll(" ", "\u00a0")}`).join(", ");
+  const rows = [[`${digits[0]} – ${digits.at(-1)}`, named ? "set the grade with this number" : `set the grade: ${grades}`], ...KEYS];
   $("keys").replaceChildren(...rows.map(([key, meaning]) => {
     const row = make("div");
     const term = make("dt");
