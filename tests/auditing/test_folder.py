@@ -27,7 +27,7 @@ def test_what_was_written_is_read(audit_folder: Path) -> None:
     assert audit.line_of[audit.ids[3]] == 3
 
 
-def test_what_an_audit_may_lack(audit_folder: Path) -> None:
+def test_optional_columns_and_files(audit_folder: Path) -> None:
     frame = pd.read_csv(audit_folder / "audit.csv")
     frame["selected"] = np.nan
     frame.drop(columns=["network_2", "patient", "reader"]).to_csv(audit_folder / "audit.csv", index=False)
@@ -38,8 +38,10 @@ def test_what_an_audit_may_lack(audit_folder: Path) -> None:
     assert np.isnan(audit.selected).all()
 
 
-def test_names_are_not_taken_for_missing_values(make: Callable[..., Path], tmp_path: Path) -> None:
-    audit = read_audit(make(tmp_path / "audit", images=12, grades=("None", "NA", "nan")))
+def test_a_grade_named_na_is_not_a_missing_value(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    audit = read_audit(make_audit_folder(tmp_path / "audit", images=12, grades=("None", "NA", "nan")))
     assert audit.grades == ("None", "NA", "nan")
 
 
@@ -71,7 +73,7 @@ def edit_facts(folder: Path, **facts: object) -> None:
         (lambda f: (f / "neighbours.npz").write_bytes(b"PK\x03\x04"), "is damaged"),
     ],
 )  # fmt: skip
-def test_a_spoilt_folder_is_refused_in_one_sentence(
+def test_a_damaged_folder_is_refused_in_one_sentence(
     audit_folder: Path, spoil: Callable[[Path], object], says: str
 ) -> None:
     spoil(audit_folder)

@@ -1,4 +1,4 @@
-"""The words of the audit's page are true for every kind of data: with and without patients, images, a known truth."""
+"""The text of the audit page is true for all data: with and without patients, images and known true grades."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from srjt.reports.pages.html import render
 
 def write_folder(
     folder: Path,
-    make: Callable[..., Path],
+    make_audit_folder: Callable[..., Path],
     *,
     images: int = 12,
     patients: bool = True,
@@ -30,7 +30,7 @@ def write_folder(
     truth: bool = False,
     **estimate: Any,
 ) -> Path:
-    make(folder, images=images, size=32, table=False)
+    make_audit_folder(folder, images=images, size=32, table=False)
     scores = pd.read_csv(folder / "audit.csv")
     if not patients:
         scores = scores.drop(columns="patient")
@@ -58,16 +58,21 @@ def text_of(folder: Path) -> str:
 @pytest.mark.parametrize(
     ("patients", "features", "identifiable", "truth"), list(product([False, True], repeat=4))
 )
-def test_what_it_says_is_true_of_the_data(
+def test_the_text_is_true_of_the_data(
     patients: bool,
     features: bool,
     identifiable: bool,
     truth: bool,
-    make: Callable[..., Path],
+    make_audit_folder: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
     folder = write_folder(
-        tmp_path / "audit", make, patients=patients, features=features, truth=truth, identifiable=identifiable
+        tmp_path / "audit",
+        make_audit_folder,
+        patients=patients,
+        features=features,
+        truth=truth,
+        identifiable=identifiable,
     )
     text = text_of(folder)
     assert ("of the same patient" in text) == patients
@@ -86,15 +91,15 @@ def test_what_it_says_is_true_of_the_data(
     assert "unsure" not in text
 
 
-def test_a_subset_is_called_a_subset(make: Callable[..., Path], tmp_path: Path) -> None:
-    text = text_of(write_folder(tmp_path / "audit", make, images=64, features=True))
+def test_a_subset_is_called_a_subset(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
+    text = text_of(write_folder(tmp_path / "audit", make_audit_folder, images=64, features=True))
     assert "The 60 most doubtful labels, the most doubtful first" in text
 
 
 def test_a_label_that_is_the_most_probable_grade_has_no_arrow(
-    make: Callable[..., Path], tmp_path: Path
+    make_audit_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
-    folder = write_folder(tmp_path / "audit", make)
+    folder = write_folder(tmp_path / "audit", make_audit_folder)
     found = read_audit(folder)
     [section] = [part for part in audit_page(folder).sections if part.slug == "doubtful"]
     arrows = ["→" in tile.title for tile in section.tiles]
@@ -103,15 +108,17 @@ def test_a_label_that_is_the_most_probable_grade_has_no_arrow(
     assert [tile.text for tile in section.tiles] == found.ids
 
 
-def test_the_command_works_from_any_folder_name(make: Callable[..., Path], tmp_path: Path) -> None:
-    folder = write_folder(tmp_path / "my audit", make)
+def test_the_command_works_from_any_folder_name(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path / "my audit", make_audit_folder)
     assert audit_page(folder).sections[-1].code == f"srjt review '{folder}'"
 
 
 def test_a_folder_that_is_damaged_is_refused_in_one_sentence(
-    make: Callable[..., Path], tmp_path: Path
+    make_audit_folder: Callable[..., Path], tmp_path: Path
 ) -> None:
-    folder = write_folder(tmp_path / "audit", make)
+    folder = write_folder(tmp_path / "audit", make_audit_folder)
     summary = json.loads((folder / "summary.json").read_text())
     (folder / "summary.json").write_text(json.dumps({**summary, "matrix": "lost"}))
     with pytest.raises(SrjtError, match="is damaged or not from srjt"):

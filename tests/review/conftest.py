@@ -24,7 +24,7 @@ class Served:
         self.process.wait()
 
     def interrupt(self) -> str:
-        """Ctrl-C; what it says before it goes."""
+        """Press Ctrl-C, and return the output."""
         self.process.send_signal(signal.SIGINT)
         said, _ = self.process.communicate(timeout=30)
         return said
@@ -32,7 +32,7 @@ class Served:
 
 @pytest.fixture(scope="module")
 def serve() -> Iterator[Callable[..., Served]]:
-    """``srjt review`` in a process of its own; what still runs at the end is killed."""
+    """Starts ``srjt review`` in a process of its own; those still running at the end are killed."""
     running: list[subprocess.Popen[str]] = []
 
     def start(folder: Path, *options: object) -> Served:

@@ -1,4 +1,4 @@
-"""``srjt review`` as a process: what it announces, how it ends, what it refuses."""
+"""``srjt review`` as a process: its output, its end, its errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from srjt.cli import main
 from srjt.review.decisions import Decisions
 
 
-def test_it_announces_serves_and_sums_up(audit_folder: Path, serve: Callable[..., Any]) -> None:
+def test_it_prints_the_address_serves_and_prints_a_summary(
+    audit_folder: Path, serve: Callable[..., Any]
+) -> None:
     served = serve(audit_folder, "--reviewer", "anna", "--limit", 5)
     browser = build_opener(HTTPCookieProcessor())
     browser.open(served.address).read()
@@ -59,7 +61,7 @@ def test_bad_input_is_one_sentence(
 
 @pytest.mark.parametrize("verb", [[], ["export"]])
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"not a database" * 100])
-def test_lost_decisions_are_not_begun_anew_in_silence(
+def test_lost_decisions_are_reported_and_not_replaced(
     verb: list[str],
     content: bytes,
     audit_folder: Path,

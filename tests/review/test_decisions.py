@@ -1,4 +1,4 @@
-"""The log of decisions: nothing acknowledged is lost, nothing is overwritten unseen, and it is the truth."""
+"""The log of decisions: no acknowledged decision is lost, and none is overwritten unseen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STEP = st.tuples(
 
 
 def by_definition(log: list[LogEntry], only: str | None) -> dict[str, LogEntry]:
-    """The last decision about each sample that no line undoes."""
+    """The last decision about each sample that no entry undoes."""
     seen = [entry for entry in log if only in (None, entry.reviewer)]
     undone = {entry.undoes for entry in seen}
     return {e.id: e for e in seen if e.action != "undo" and e.revision not in undone}
@@ -41,7 +41,7 @@ def decided(current: CurrentDecisions) -> dict[str, LogEntry]:
 
 @settings(max_examples=15)  # every step waits for the disk
 @given(st.lists(STEP, min_size=5, max_size=15))
-def test_what_holds_is_what_the_log_says(steps: list[tuple[str, ...]]) -> None:
+def test_current_decisions_follow_from_the_log(steps: list[tuple[str, ...]]) -> None:
     """Two servers on one log: after any steps both, a third and a replay agree with the definition."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "decisions.sqlite"
@@ -79,7 +79,7 @@ def test_what_holds_is_what_the_log_says(steps: list[tuple[str, ...]]) -> None:
             fresh.close()
 
 
-def test_a_line_says_who_when_what(tmp_path: Path) -> None:
+def test_an_entry_has_reviewer_time_and_grades(tmp_path: Path) -> None:
     store = Decisions(tmp_path / "d.sqlite")
     first = store.decide("x", reviewer="anna", action="accept", grade="2", label="1", seen=0)
     second = store.decide("x", reviewer="ben", action="set", grade="3", label="1", seen=first.revision)
@@ -97,19 +97,19 @@ def test_a_line_says_who_when_what(tmp_path: Path) -> None:
     assert store.current.get("x") is None
 
 
-def test_what_was_decided_unseen_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_decision_that_the_page_has_not_seen_is_not_overwritten(tmp_path: Path) -> None:
     here, there = Decisions(tmp_path / "d.sqlite"), Decisions(tmp_path / "d.sqlite")
     theirs = there.decide("x", reviewer="ben", action="set", grade="3", label="1", seen=0)
     with pytest.raises(ConflictError) as refused:
         here.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
     assert refused.value.current == theirs
-    # an undo is news too: who saw the decision has not seen that it is gone
+    # an undo is a change too: this page has seen the decision, but not its undo
     there.undo(theirs.revision, reviewer="ben", label="1")
     with pytest.raises(ConflictError):
         here.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=theirs.revision)
 
 
-def test_one_undoes_only_what_is_ones_own_and_still_holds(tmp_path: Path) -> None:
+def test_undo_is_limited_to_own_decisions_in_force(tmp_path: Path) -> None:
     store = Decisions(tmp_path / "d.sqlite")
     mine = store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
     with pytest.raises(ConflictError):
@@ -139,7 +139,7 @@ def test_the_log_only_grows(tmp_path: Path) -> None:
     other.close()
 
 
-def test_it_waits_for_the_disk(tmp_path: Path) -> None:
+def test_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
     store = Decisions(tmp_path / "d.sqlite")
     assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
@@ -191,7 +191,7 @@ def test_a_damaged_or_newer_log_is_refused(tmp_path: Path) -> None:
         Decisions(tmp_path / "no such folder" / "d.sqlite")
 
 
-def test_a_log_that_is_cut_off_anywhere_is_not_begun_anew(tmp_path: Path) -> None:
+def test_a_truncated_log_is_refused_and_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "d.sqlite"
     store = Decisions(path)
     for n in range(40):
@@ -208,7 +208,7 @@ def test_a_log_that_is_cut_off_anywhere_is_not_begun_anew(tmp_path: Path) -> Non
     assert len(Decisions(path).log()) == 40
 
 
-def test_a_log_without_its_main_file_is_not_begun_anew(tmp_path: Path) -> None:
+def test_a_journal_without_its_log_is_refused_and_not_deleted(tmp_path: Path) -> None:
     path, log = tmp_path / "d.sqlite", tmp_path / "d.sqlite-wal"
     store = Decisions(path)
     store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
@@ -226,7 +226,7 @@ def test_a_log_without_its_main_file_is_not_begun_anew(tmp_path: Path) -> None:
     assert [entry.id for entry in Decisions(path).log()] == ["x"]
 
 
-def test_another_database_is_not_taken_for_a_log(tmp_path: Path) -> None:
+def test_another_database_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "d.sqlite") as other:
         other.execute("CREATE TABLE theirs (x)")
     other.close()
@@ -234,7 +234,7 @@ def test_another_database_is_not_taken_for_a_log(tmp_path: Path) -> None:
         Decisions(tmp_path / "d.sqlite")
 
 
-# before the n-th thing that the program does to the folder, as Python's audit hooks tell it
+# kill -9 before the n-th operation on the folder, as reported by Python's audit hooks
 KILLED_EARLY = """
 import os, signal, sys
 from pathlib import Path
@@ -252,7 +252,7 @@ Decisions(folder / "d.sqlite").close()
 """
 
 
-def test_kill_9_while_it_is_begun_locks_nobody_out(tmp_path: Path) -> None:
+def test_kill_9_while_the_log_is_created(tmp_path: Path) -> None:
     path = tmp_path / "d.sqlite"
     killed = 0
     for step in range(20):
@@ -267,7 +267,7 @@ def test_kill_9_while_it_is_begun_locks_nobody_out(tmp_path: Path) -> None:
     assert killed >= 4  # folder, file, link, opened
 
 
-def test_who_begins_at_the_same_moment_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_servers_create_the_log_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "d.sqlite"
     link, quicker = os.link, []
 
@@ -283,7 +283,7 @@ def test_who_begins_at_the_same_moment_loses_nothing(tmp_path: Path, monkeypatch
     assert len(Decisions(path).log()) == 2
 
 
-def test_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(source: Path, target: Path) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -292,7 +292,7 @@ def test_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [file.name for file in tmp_path.iterdir()] == ["d.sqlite"]
 
 
-def test_progress_by_hand(audit_folder: Path) -> None:
+def test_progress(audit_folder: Path) -> None:
     audit = read_audit(audit_folder)
     store = Decisions(audit_folder / "decisions.sqlite")
 

@@ -38,7 +38,7 @@ def text(tab: Tab, selector: str) -> str:
 
 
 def shown_id(tab: Tab) -> str:
-    """Of the image on the stage."""
+    """The id of the image shown."""
     facts = tab.js(
         "[...document.querySelectorAll('#facts div')].map((d) => [...d.children].map((e) => e.textContent))"
     )
@@ -46,7 +46,7 @@ def shown_id(tab: Tab) -> str:
 
 
 def press(tab: Tab, key: str) -> None:
-    """A key that decides, until the page says that it is done."""
+    """Press a key that decides, and wait until the page shows it as done."""
     tab.js("document.querySelector('#toast').textContent = ''")
     tab.wait(f"{SHOWN} || !document.querySelector('#placeholder').hidden")
     tab.press(key)
@@ -68,14 +68,14 @@ def present(folder: Path) -> dict[str, LogEntry]:
 
 
 def serious(tab: Tab) -> list[Any]:
-    """Complaints, but for the one line that a browser writes about an answer 409."""
+    """Console messages, except the one that the browser writes about a response with status 409."""
     return [c for c in tab.complaints() if "409" not in json.dumps(c)]
 
 
 def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
-    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder = make(tmp_path / "audit", images=56)
+    folder = make_audit_folder(tmp_path / "audit", images=56)
     audit: AuditFolder = read_audit(folder)
     served = serve(folder, "--reviewer", "anna", "--limit", 50)
     tab = visit(browser.tab(), served.address)
@@ -103,7 +103,7 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
     for line in range(17, 25):
         decide(line)
     tab.press("ArrowLeft")
-    assert shown_id(tab) == audit.ids[24]  # what was decided can be looked at
+    assert shown_id(tab) == audit.ids[24]  # a decided image can be shown again
     assert tab.js("document.querySelector('#doubt').className") == "decided"
     tab.press("ArrowRight")
 
@@ -139,7 +139,7 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
     )
     assert text(tab, "#finished-title") == f"All reviewed except {skipped} skipped"
     assert str(folder) in text(tab, "#export")
-    tab.press("ArrowLeft")  # the way back from the end
+    tab.press("ArrowLeft")  # back from the end
     assert shown_id(tab) == audit.ids[49]
     assert serious(tab) == []
     assert {url.partition("?")[0].rsplit("/", 2)[0] for url in tab.asked()} <= {
@@ -147,11 +147,11 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
 
 
 @pytest.fixture
-def folder(make: Callable[..., Path], tmp_path: Path) -> Path:
-    return make(tmp_path / "audit", images=24)
+def folder(make_audit_folder: Callable[..., Path], tmp_path: Path) -> Path:
+    return make_audit_folder(tmp_path / "audit", images=24)
 
 
-def test_a_second_tab_and_a_second_reviewer_are_asked_about(
+def test_a_conflict_with_a_second_tab_or_reviewer_is_resolved_by_the_user(
     browser: Browser, folder: Path, serve: Callable[..., Any]
 ) -> None:
     audit = read_audit(folder)
@@ -190,7 +190,9 @@ def test_a_second_tab_and_a_second_reviewer_are_asked_about(
         assert serious(tab) == []
 
 
-def test_the_buttons_and_names_are_true(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+def test_one_button_if_suggestion_and_label_agree_and_a_true_filter_name(
+    browser: Browser, folder: Path, serve: Callable[..., Any]
+) -> None:
     """Accept and keep are two buttons only where suggestion and label differ; the filter says what it selects."""
     audit = read_audit(folder)
     served = serve(folder, "--limit", 20)
@@ -220,7 +222,7 @@ def test_the_buttons_and_names_are_true(browser: Browser, folder: Path, serve: C
     assert serious(tab) == []
 
 
-def test_filters_live_in_the_address(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+def test_the_address_keeps_the_filter(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
     audit = read_audit(folder)
     served = serve(folder)
     home = f"http://127.0.0.1:{served.port}/"
@@ -305,10 +307,10 @@ def test_a_key_held_down_grades_one_image(browser: Browser, folder: Path, serve:
     assert len(log(folder)) == 1
 
 
-def test_images_that_cannot_be_shown_do_not_stop_anyone(
-    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+def test_an_unreadable_image_is_explained_and_can_be_skipped(
+    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder = make(tmp_path / "audit", images=24, table=False)
+    folder = make_audit_folder(tmp_path / "audit", images=24, table=False)
     audit = read_audit(folder)
     (folder / audit.images[0]).unlink()
     (folder / audit.images[1]).write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
@@ -326,10 +328,12 @@ def test_images_that_cannot_be_shown_do_not_stop_anyone(
 HOSTILE = "<img src=x onerror=evil()>"
 
 
-def test_hostile_names_stay_text_and_the_policy_holds(
-    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+def test_hostile_names_are_shown_as_text_and_scripts_are_blocked(
+    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder = make(tmp_path / "audit", images=24, grades=(HOSTILE, "'\"><script>evil()</script>", "c", "d"))
+    folder = make_audit_folder(
+        tmp_path / "audit", images=24, grades=(HOSTILE, "'\"><script>evil()</script>", "c", "d")
+    )
     table = (
         (folder / "audit.csv")
         .read_text()
@@ -359,9 +363,9 @@ def test_hostile_names_stay_text_and_the_policy_holds(
 
 
 @pytest.fixture(scope="module")
-def read_only(template: Path, serve: Callable[..., Any]) -> str:
+def read_only(shared_audit_folder: Path, serve: Callable[..., Any]) -> str:
     """The address of a review in which nothing is decided."""
-    return str(serve(template).address)
+    return str(serve(shared_audit_folder).address)
 
 
 @pytest.mark.parametrize("width", [375, 820, 1280])
@@ -403,7 +407,7 @@ CONTRAST = """(() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_legible_by_day_and_by_night(browser: Browser, read_only: str, scheme: str) -> None:
+def test_contrast_in_both_colour_schemes(browser: Browser, read_only: str, scheme: str) -> None:
     tab = browser.tab()
     tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     visit(tab, read_only)

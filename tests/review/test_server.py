@@ -1,4 +1,4 @@
-"""The server over a real socket: who is let in, what is handed out, what is refused."""
+"""The server over a real socket: who has access, what is served, what is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from srjt.review.server import Server, listen
 
 @dataclass
 class Client:
-    """What a browser would send; ``headers`` replace its own, None leaves one out."""
+    """Sends what a browser sends; ``headers`` replace its own, None omits one."""
 
     server: Server
     session: ReviewSession
@@ -109,9 +109,11 @@ def client(audit_folder: Path) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def read_only(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def read_only(shared_audit_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """For tests that decide nothing."""
-    with running(read_audit(template), tmp_path_factory.mktemp("log") / "decisions.sqlite") as made:
+    with running(
+        read_audit(shared_audit_folder), tmp_path_factory.mktemp("log") / "decisions.sqlite"
+    ) as made:
         yield made
 
 
@@ -130,7 +132,7 @@ def test_nothing_without_the_token(read_only: Client, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", EVERYTHING)
-def test_every_answer_carries_the_headers(read_only: Client, path: str) -> None:
+def test_every_response_has_the_security_headers(read_only: Client, path: str) -> None:
     for cookie in (read_only.cookie, None):
         _, headers, _ = read_only.ask(path, cookie=cookie)
         policy = headers["content-security-policy"]
@@ -143,7 +145,7 @@ def test_every_answer_carries_the_headers(read_only: Client, path: str) -> None:
         assert "server" not in headers
 
 
-def test_the_address_becomes_a_strict_cookie_and_a_clean_address(read_only: Client) -> None:
+def test_the_token_is_exchanged_for_a_strict_cookie(read_only: Client) -> None:
     token = read_only.server.access.token
     status, headers, body = read_only.ask(f"/?token={token}&show=all&q=%22%3E%3Cb%3E", cookie=None)
     assert status == 200
@@ -168,17 +170,17 @@ def test_a_one_time_token_works_once(read_only: Client) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "192.168.0.9"]
 )
-def test_a_rebound_name_is_refused(read_only: Client, host: str) -> None:
+def test_other_host_names_are_refused(read_only: Client, host: str) -> None:
     assert read_only.ask("/", host=host)[0] in (400, 421)
     assert read_only.ask(f"/?token={read_only.server.access.token}", host=host)[0] in (400, 421)
 
 
 @pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:9", "LOCALHOST"])
-def test_this_machine_goes_by_several_names(read_only: Client, host: str) -> None:
+def test_names_of_this_machine_are_accepted(read_only: Client, host: str) -> None:
     assert read_only.ask("/", host=host)[0] == 200  # through a tunnel the port is another
 
 
-def test_beyond_this_machine_addresses_are_names_too() -> None:
+def test_remote_access_accepts_ip_addresses() -> None:
     access = AccessRules(host_names=frozenset({"lab"}), any_address=True)
     assert [access.accepts_host(host) for host in ("lab:80", "10.0.0.7", "[fe80::1]:9", "evil.example")] == [
         True
@@ -202,7 +204,7 @@ def test_only_the_page_itself_may_decide(read_only: Client, origin: str | None) 
      "/page/../server.py", "/page/..%2fserver.py", "/page/%2e%2e/server.py", "/audit.csv",
      "/decisions.sqlite", "/api/neighbours/16"],
 )  # fmt: skip
-def test_no_way_to_other_files(read_only: Client, path: str) -> None:
+def test_other_files_are_not_served(read_only: Client, path: str) -> None:
     status, _, body = read_only.ask(path)
     assert status == 404
     assert b"root:" not in body
@@ -213,8 +215,8 @@ def with_images(folder: Path, images: list[str]) -> AuditFolder:
     return replace(audit, images=images + audit.images[len(images) :])
 
 
-def test_a_folder_from_elsewhere_does_not_reach_out(audit_folder: Path, tmp_path: Path) -> None:
-    """Relative names stay inside, links are followed first, and what is no image is never sent."""
+def test_an_audit_folder_cannot_expose_files_outside_it(audit_folder: Path, tmp_path: Path) -> None:
+    """Relative names stay inside, links are resolved first, and only images are sent."""
     Image.new("RGB", (8, 8), "red").save(tmp_path / "outside.png")
     (audit_folder / "images").mkdir()
     (audit_folder / "images" / "link.png").symlink_to(tmp_path / "outside.png")
@@ -282,7 +284,7 @@ def test_what_the_page_receives(read_only: Client) -> None:
     ]
 
 
-def test_who_has_no_name_can_be_seen_and_chosen(audit_folder: Path, tmp_path: Path) -> None:
+def test_an_empty_reader_is_named_not_given(audit_folder: Path, tmp_path: Path) -> None:
     audit = replace(read_audit(audit_folder), readers=["Ann", "", " "] * 5 + ["Ann"])
     with running(audit, tmp_path / "d.sqlite") as client:
         assert client.get("/api/samples")["readers"] == {
@@ -291,7 +293,7 @@ def test_who_has_no_name_can_be_seen_and_chosen(audit_folder: Path, tmp_path: Pa
         }
 
 
-def test_decide_look_and_undo(client: Client) -> None:
+def test_decide_and_undo(client: Client) -> None:
     audit = client.session.audit
     other = (int(audit.labels[0]) + 1) % 4
     status, answer = client.decide(0, "set", grade=other)
@@ -310,7 +312,7 @@ def test_decide_look_and_undo(client: Client) -> None:
     assert client.post("/api/undo", {"revision": 2, "since": 3})[0] == 409  # once
 
 
-def test_a_stale_page_is_told_what_happened(client: Client) -> None:
+def test_a_stale_page_gets_the_current_decision(client: Client) -> None:
     elsewhere = Decisions(client.session.decisions.path)  # another server on the same folder
     label = client.session.audit.grades[client.session.audit.labels[0]]
     elsewhere.decide(
@@ -334,7 +336,7 @@ def test_a_stale_page_is_told_what_happened(client: Client) -> None:
         ({"action": "set", "grade": -1}, 400), ({"seen": None}, 400), ({"since": 1e400}, 400), ({"seen": 7}, 409),
     ],
 )  # fmt: skip
-def test_nonsense_decides_nothing(read_only: Client, change: dict[str, Any], status: int) -> None:
+def test_an_invalid_request_decides_nothing(read_only: Client, change: dict[str, Any], status: int) -> None:
     given = {
         "line": 0,
         "id": read_only.session.audit.ids[0],
@@ -347,7 +349,7 @@ def test_nonsense_decides_nothing(read_only: Client, change: dict[str, Any], sta
     assert read_only.session.decisions.log() == []
 
 
-def test_other_bodies_and_methods(read_only: Client) -> None:
+def test_invalid_bodies_and_methods(read_only: Client) -> None:
     assert read_only.post("/api/decide", b"{")[0] == 400
     assert read_only.post("/api/decide", b"[]")[0] == 400
     assert read_only.post("/api/decide", b"[" * 10_000)[0] == 400  # deeper than Python follows
@@ -359,7 +361,7 @@ def test_other_bodies_and_methods(read_only: Client) -> None:
     assert read_only.ask("/api/updates?since=%C2%B2")[0] == 400  # "²" is a digit, but no number
 
 
-def test_a_log_that_cannot_be_written_is_said_and_nothing_is_decided(client: Client) -> None:
+def test_a_log_that_cannot_be_written_is_reported(client: Client) -> None:
     client.session.decisions._connection.execute("PRAGMA query_only = ON")
     status, said = client.decide(0)
     assert (status, "The decision was not saved" in said) == (503, True)
@@ -368,8 +370,8 @@ def test_a_log_that_cannot_be_written_is_said_and_nothing_is_decided(client: Cli
     assert client.decide(0)[0] == 200
 
 
-def test_many_at_once_are_all_noted_once(client: Client) -> None:
-    """Eight threads on the same sixteen images: one wins each, the others are told."""
+def test_concurrent_decisions_are_recorded_once(client: Client) -> None:
+    """Four threads on the same sixteen images: one decides each, the others get a conflict."""
     answers: list[int] = []
 
     def review() -> None:
@@ -385,7 +387,7 @@ def test_many_at_once_are_all_noted_once(client: Client) -> None:
     assert len(client.session.decisions.log()) == 16
 
 
-def test_listening_beyond_this_machine_must_be_meant() -> None:
+def test_remote_access_needs_allow_remote() -> None:
     with pytest.raises(SrjtError, match="--allow-remote"):
         listen(host="0.0.0.0")
     server = listen(host="0.0.0.0", allow_remote=True)
@@ -394,7 +396,7 @@ def test_listening_beyond_this_machine_must_be_meant() -> None:
     assert not listen().access.any_address
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SrjtError, match=f"Port {port} of 127.0.0.1 cannot be used"):
@@ -414,5 +416,5 @@ def test_a_port_that_is_taken_is_said() -> None:
         ([f"{n}" for n in range(1, 13)], [*map(str, range(10)), "", ""]),
     ],
 )
-def test_the_digit_of_a_grade(grades: list[str], keys: list[str]) -> None:
+def test_grade_keys(grades: list[str], keys: list[str]) -> None:
     assert grade_keys(grades) == keys
