@@ -22,7 +22,8 @@ FLOORS = (
     ("training.record",),
     ("training",),
     ("inference", "estimator"),
-    ("auditing", "studies", "review"),
+    ("auditing", "studies"),
+    ("review",),
     ("reports",),
     ("cli",),
 )

@@ -1,4 +1,4 @@
-"""The whole audit: it finds what we made wrong, and its folder holds what the review needs."""
+"""A complete audit: it finds corrupted labels, and its folder contains what the review reads."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 
 from srjt import audit, report
 from srjt.auditing.audit import Audit
+from srjt.auditing.folder import read_audit
 from srjt.data import Manifest, from_arrays
 from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.noise import NoiseEstimate
-from srjt.review.audit_folder import read_audit
 from srjt.training.config import TrainConfig
 from srjt.training.record.reporters import PlainReporter
 
@@ -33,7 +33,7 @@ def made(noisy: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Audit:
     return audit(noisy, out=out, folds=3, reader="reader", source="data/set.npz", epochs=12, **HERE)
 
 
-def test_it_finds_the_labels_that_were_made_wrong(noisy: Manifest, made: Audit) -> None:
+def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:
     truth = noisy.true_labels
     assert truth is not None
     wrong = (noisy.labels != truth).mean()
@@ -59,7 +59,7 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     assert found.ids == made.scores["id"].tolist()
     np.testing.assert_array_equal(found.quality, made.scores["quality"])
     assert found.readers is not None
-    assert len(found.votes) == 1
+    assert len(found.network_grades) == 1
     place = {name: row for row, name in enumerate(noisy.ids)}
     assert made.fitted.neighbours is not None
     assert found.neighbours is not None
@@ -85,7 +85,7 @@ def test_every_epoch_is_named_by_its_fold(noisy: Manifest, capsys: pytest.Captur
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_same_again_only_scores_and_writes_the_same(noisy: Manifest, tmp_path: Path) -> None:
+def test_a_second_run_repeats_no_training_and_writes_the_same_files(noisy: Manifest, tmp_path: Path) -> None:
     given: dict[str, Any] = {"out": tmp_path / "audit", "folds": 2, "epochs": 2, **HERE}
     audit(noisy, **given)
     before = (tmp_path / "audit" / "audit.csv").read_bytes()
@@ -102,15 +102,15 @@ def test_the_same_again_only_scores_and_writes_the_same(noisy: Manifest, tmp_pat
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_method_that_must_be_told_the_noise_has_it_estimated_first(noisy: Manifest, tmp_path: Path) -> None:
+def test_a_method_that_needs_the_noise_rate_gets_an_estimate(noisy: Manifest, tmp_path: Path) -> None:
     done = audit(noisy, out=tmp_path / "audit", method="co-teaching+ours", folds=2, epochs=2, **HERE)
     assert {"network_1", "network_2"} <= set(done.scores.columns)
     assert done.scores["selected"].dropna().between(0, 1).all()  # none: it was in no full batch
     assert [p.name for p in (tmp_path / "audit" / "warmup").glob("[!.]*")] == ["noise.json"]
-    told = json.loads((tmp_path / "audit" / "fits" / "fold0" / "run.json").read_text())["config"][
+    used = json.loads((tmp_path / "audit" / "fits" / "fold0" / "run.json").read_text())["config"][
         "noise_rate"
     ]
-    assert told == json.loads((tmp_path / "audit" / "warmup" / "noise.json").read_text())["estimate"]["rate"]
+    assert used == json.loads((tmp_path / "audit" / "warmup" / "noise.json").read_text())["estimate"]["rate"]
 
 
 @pytest.mark.usefixtures("quick")
@@ -134,11 +134,11 @@ def test_images_in_memory_are_written_for_the_review(tmp_path: Path) -> None:
 def test_bad_input_is_one_sentence(noisy: Manifest, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=r"Unknown column \(for the reader\) 'raeder': did you mean 'reader'"):
         audit(noisy, out=tmp_path / "audit", reader="raeder", **HERE)
-    with pytest.raises(SrjtError, match="audit takes a manifest"):
+    with pytest.raises(SrjtError, match=r"srjt\.audit takes a manifest"):
         audit("labels.csv", out=tmp_path / "audit")  # type: ignore[arg-type]
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    with pytest.raises(SrjtError, match="holds something else already"):
+    with pytest.raises(SrjtError, match="contains other files"):
         audit(noisy, out=tmp_path / "mine", **HERE)
     (tmp_path / "file").write_text("")
     with pytest.raises(SrjtError, match="cannot be written"):
@@ -155,7 +155,7 @@ QUICK = (
 )
 
 
-def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(launcher: Any, tmp_path: Path) -> None:
+def test_a_killed_audit_resumes_to_identical_files(launcher: Any, tmp_path: Path) -> None:
     labels = write(generate(images=60, patients=12, size=32), tmp_path / "set")
 
     def command(out: Path) -> list[object]:
@@ -184,7 +184,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(launcher: Any, tmp_pa
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_page_escapes_what_it_is_given(noisy: Manifest, tmp_path: Path) -> None:
+def test_the_page_escapes_names(noisy: Manifest, tmp_path: Path) -> None:
     table = noisy.table.copy()
     table["reader"] = "<script>alert(1)</script>"
     table["id"] = ["<img src=x onerror=alert(2)>" + name for name in table["id"]]

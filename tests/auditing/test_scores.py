@@ -14,7 +14,7 @@ from srjt.training.crossfit import CrossFit
 
 
 def plain_bayes(labels, probabilities, *, transition, prior):
-    """Without the calibration, which six samples cannot settle."""
+    """Without the calibration, which six samples do not determine."""
     joint = probabilities * transition.T[labels]
     return joint / joint.sum(axis=1, keepdims=True)
 
@@ -26,7 +26,7 @@ def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fitted() -> CrossFit:
-    """Six samples of three grades; c and a are alike in everything, and e is surely wrong."""
+    """Six samples of three grades; c and a are identical, and e is certainly wrong."""
     labels = np.array([0, 1, 0, 2, 2, 1])
     one = np.array(
         [
@@ -67,7 +67,9 @@ def _estimate(manifest: Manifest) -> NoiseEstimate:
     )  # fmt: skip
 
 
-def test_the_worst_comes_first_and_equals_by_their_id(fitted: CrossFit, scores: pd.DataFrame) -> None:
+def test_the_most_doubtful_comes_first_and_ties_are_ordered_by_id(
+    fitted: CrossFit, scores: pd.DataFrame
+) -> None:
     assert scores["rank"].tolist() == [1, 2, 3, 4, 5, 6]
     assert scores["id"].tolist()[0] == "e"
     order = scores["id"].tolist()
@@ -111,7 +113,7 @@ def test_the_order_of_the_rows_does_not_matter(fitted: CrossFit, scores: pd.Data
     pd.testing.assert_frame_equal(again.reset_index(drop=True), scores.reset_index(drop=True))
 
 
-def test_error_rates_add_up_and_the_worst_comes_first(fitted: CrossFit, scores: pd.DataFrame) -> None:
+def test_error_rates_add_up_and_the_highest_comes_first(fitted: CrossFit, scores: pd.DataFrame) -> None:
     summary = summarise(scores, _estimate(fitted.manifest), grades=fitted.manifest.grades)
     wrong = 1 - scores["quality"]
     for part, column in (("grades", "grade"), ("patients", "patient"), ("readers", "reader")):
@@ -129,7 +131,7 @@ def test_error_rates_add_up_and_the_worst_comes_first(fitted: CrossFit, scores: 
     assert summary["another_likelier"] == (scores["suggested"] != scores["grade"]).sum()
 
 
-def test_equal_rates_stand_by_name() -> None:
+def test_equal_rates_are_ordered_by_name() -> None:
     table = pd.DataFrame({"reader": ["B", "C", "A", "A"], "quality": [0.5, 0.9, 0.5, 0.5]})
     assert [row["reader"] for row in error_rates(table, "reader")] == ["A", "B", "C"]
 

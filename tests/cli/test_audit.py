@@ -39,7 +39,7 @@ def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: P
     lines = [line.split("  ")[0] for line in said.splitlines() if "loss" in line]
     assert lines == [f"fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
     assert "of 120 labels" in said
-    assert "labels another grade is likelier" in said
+    assert "Labels for which another grade is more probable: " in said
     assert "true ╲ label" in said
     assert "Expected errors by grade: 0: " in said
     assert "Expected errors by reader: " in said

@@ -43,7 +43,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
     browser.close()
 
 
-def test_who_has_no_name_is_shown_as_not_given(tab: Tab, page: Path, tmp_path: Path) -> None:
+def test_empty_names_are_shown_as_not_given(tab: Tab, page: Path, tmp_path: Path) -> None:
     shutil.copytree(page.parent, tmp_path / "audit")
     facts = tmp_path / "audit" / "summary.json"
     summary = json.loads(facts.read_text())
@@ -56,7 +56,7 @@ def test_who_has_no_name_is_shown_as_not_given(tab: Tab, page: Path, tmp_path: P
     assert tab.js(first)[1:] == ["(not given)", "(not given)"]
 
 
-def test_it_opens_without_a_complaint_shows_the_worst_and_asks_for_nothing_else(tab: Tab, page: Path) -> None:
+def test_it_opens_without_errors_and_loads_nothing_else(tab: Tab, page: Path) -> None:
     tab.open(page)
     assert tab.complaints() == []
     assert [address for address in tab.asked() if not address.startswith("data:")] == [page.as_uri()]
@@ -67,8 +67,24 @@ def test_it_opens_without_a_complaint_shows_the_worst_and_asks_for_nothing_else(
     assert HOSTILE in tab.js("document.querySelector('#rates').textContent")
 
 
+def test_a_long_path_is_cut_off_at_its_beginning(tab: Tab, page: Path) -> None:
+    tab.open(page)
+    last_character_is_visible = """(() => {
+      const caption = document.querySelector('.tiles .who');
+      caption.firstElementChild.textContent = 'a/very/long/path/that/does/not/fit/' + 'x'.repeat(40) + '/image_017.png';
+      const text = caption.firstElementChild.firstChild;
+      const range = document.createRange();
+      range.setStart(text, text.length - 1);
+      range.setEnd(text, text.length);
+      const [inner, outer] = [range.getBoundingClientRect(), caption.getBoundingClientRect()];
+      const inside = inner.width > 0 && inner.left >= outer.left && inner.right <= outer.right + 1;
+      return caption.scrollWidth > caption.clientWidth && inside;
+    })()"""
+    assert tab.js(last_character_is_visible)
+
+
 @pytest.mark.parametrize("width", [1280, 380])
-def test_nothing_sticks_out_on_a_desk_or_a_phone(tab: Tab, page: Path, width: int) -> None:
+def test_it_fits_the_width_of_the_screen(tab: Tab, page: Path, width: int) -> None:
     tab.resize(width, 800, mobile=width < 500)
     tab.open(page)
     assert tab.js("document.documentElement.scrollWidth") <= width

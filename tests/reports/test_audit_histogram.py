@@ -1,4 +1,4 @@
-"""The audit's only drawing of its own."""
+"""The histogram of label quality."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from srjt.reports.pages.audit_page import _histogram
 
 
-def test_nothing_of_it_is_cut_off() -> None:
+def test_nothing_of_the_histogram_is_cut_off() -> None:
     figure = _histogram(np.linspace(0.0, 1.0, 20_000) ** 0.1)  # thousands of labels in a bar: wide numbers
     box = figure.get_tightbbox()
     assert box.x0 >= 0

@@ -1,4 +1,4 @@
-"""``srjt review`` as a process: what it announces, how it ends, what it refuses."""
+"""``srjt review`` as a process: its output, its end, its errors."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 
+from srjt.auditing.folder import read_audit
 from srjt.cli import main
-from srjt.review.audit_folder import read_audit
 from srjt.review.decisions import Decisions
 
 
-def test_it_announces_serves_and_sums_up(audit_folder: Path, serve: Callable[..., Any]) -> None:
+def test_it_prints_the_address_serves_and_prints_a_summary(
+    audit_folder: Path, serve: Callable[..., Any]
+) -> None:
     served = serve(audit_folder, "--reviewer", "anna", "--limit", 5)
     browser = build_opener(HTTPCookieProcessor())
     browser.open(served.address).read()
     home = f"http://127.0.0.1:{served.port}"
     assert b"review.js" in browser.open(home).read()
-    assert b'"queue":5' in browser.open(f"{home}/api/audit").read()
+    assert b'"queue":5' in browser.open(f"{home}/api/samples").read()
     sample = read_audit(audit_folder).ids[0].encode()
     body = b'{"line": 0, "id": "%s", "action": "keep", "seen": 0, "since": 0}' % sample
     browser.open(Request(f"{home}/api/decide", body, {"Origin": home})).read()
@@ -59,7 +61,7 @@ def test_bad_input_is_one_sentence(
 
 @pytest.mark.parametrize("verb", [[], ["export"]])
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"not a database" * 100])
-def test_lost_decisions_are_not_begun_anew_in_silence(
+def test_lost_decisions_are_reported_and_not_replaced(
     verb: list[str],
     content: bytes,
     audit_folder: Path,
@@ -74,7 +76,7 @@ def test_lost_decisions_are_not_begun_anew_in_silence(
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert str(log) in said
-    assert "put a copy of it back, or delete decisions.sqlite* in that folder to begin anew" in said
+    assert "restore a copy of it, or delete decisions.sqlite* in that folder to start again" in said
     assert log.read_bytes() == content
 
 

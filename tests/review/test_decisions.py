@@ -1,4 +1,4 @@
-"""The log of decisions: nothing acknowledged is lost, nothing is overwritten unseen, and it is the truth."""
+"""The log of decisions: no acknowledged decision is lost, and none is overwritten unseen."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from srjt.auditing.folder import read_audit
 from srjt.errors import SrjtError
-from srjt.review.audit_folder import read_audit
-from srjt.review.decisions import ConflictError, Decisions, LogEntry, Present, replay
-from srjt.review.progress import measure
+from srjt.review.decisions import ConflictError, CurrentDecisions, Decisions, LogEntry, replay
+from srjt.review.progress import review_progress
 
 STEP = st.tuples(
     st.sampled_from(["decide", "undo", "stale"]),
@@ -29,57 +29,57 @@ STEP = st.tuples(
 
 
 def by_definition(log: list[LogEntry], only: str | None) -> dict[str, LogEntry]:
-    """The last decision about each sample that no line undoes."""
+    """The last decision about each sample that no entry undoes."""
     seen = [entry for entry in log if only in (None, entry.reviewer)]
     undone = {entry.undoes for entry in seen}
     return {e.id: e for e in seen if e.action != "undo" and e.revision not in undone}
 
 
-def decided(present: Present) -> dict[str, LogEntry]:
-    return {entry.id: entry for entry in present.decided()}
+def decided(current: CurrentDecisions) -> dict[str, LogEntry]:
+    return {entry.id: entry for entry in current.all()}
 
 
 @settings(max_examples=15)  # every step waits for the disk
 @given(st.lists(STEP, min_size=5, max_size=15))
-def test_what_holds_is_what_the_log_says(steps: list[tuple[str, ...]]) -> None:
+def test_current_decisions_follow_from_the_log(steps: list[tuple[str, ...]]) -> None:
     """Two servers on one log: after any steps both, a third and a replay agree with the definition."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "decisions.sqlite"
-        desks = {"anna": Decisions(path), "ben": Decisions(path)}
+        logs = {"anna": Decisions(path), "ben": Decisions(path)}
         for what, who, sample, action, grade in steps:
-            desk = desks[who]
-            desk.catch_up()
-            before = desk.log()
-            seen = desk.present.touched.get(sample, 0)
+            store = logs[who]
+            store.refresh()
+            before = store.log()
+            seen = store.current.last_revision.get(sample, 0)
             try:
                 if what == "undo":
-                    mine = desk.present.by(who)
+                    mine = store.current.by_reviewer(who)
                     if not mine:
                         continue
                     last = mine[-1]
-                    held = desk.present.of(last.id) == last
-                    desk.undo(last.revision, reviewer=who, label="1")
+                    held = store.current.get(last.id) == last
+                    store.undo(last.revision, reviewer=who, label="1")
                     assert held
                 else:
                     stale = seen + 1 if what == "stale" else seen
-                    desk.decide(sample, reviewer=who, action=action, grade=grade, label="1", seen=stale)  # type: ignore[arg-type]
+                    store.decide(sample, reviewer=who, action=action, grade=grade, label="1", seen=stale)  # type: ignore[arg-type]
                     assert what != "stale"
             except ConflictError:
-                assert desk.log() == before  # refused means nothing written
-        log = desks["anna"].log()
+                assert store.log() == before  # refused means nothing written
+        log = logs["anna"].log()
         assert [entry.revision for entry in log] == list(range(1, len(log) + 1))
-        for desk in desks.values():
-            desk.catch_up()
-            assert decided(desk.present) == by_definition(log, None)
-            desk.close()
+        for store in logs.values():
+            store.refresh()
+            assert decided(store.current) == by_definition(log, None)
+            store.close()
         for only in (None, "anna", "ben"):
-            fresh = Decisions(path, only=only)
-            assert fresh.present == replay(log, only=only)
-            assert decided(fresh.present) == by_definition(log, only)
+            fresh = Decisions(path, only_reviewer=only)
+            assert fresh.current == replay(log, only_reviewer=only)
+            assert decided(fresh.current) == by_definition(log, only)
             fresh.close()
 
 
-def test_a_line_says_who_when_what(tmp_path: Path) -> None:
+def test_an_entry_has_reviewer_time_and_grades(tmp_path: Path) -> None:
     store = Decisions(tmp_path / "d.sqlite")
     first = store.decide("x", reviewer="anna", action="accept", grade="2", label="1", seen=0)
     second = store.decide("x", reviewer="ben", action="set", grade="3", label="1", seen=first.revision)
@@ -91,25 +91,25 @@ def test_a_line_says_who_when_what(tmp_path: Path) -> None:
     ]
     assert third.at.endswith("Z")
     assert first.at <= second.at <= third.at
-    assert store.present.of("x") == first
+    assert store.current.get("x") == first
     fourth = store.undo(first.revision, reviewer="anna", label="1")
     assert (fourth.from_grade, fourth.to_grade) == ("2", "1")
-    assert store.present.of("x") is None
+    assert store.current.get("x") is None
 
 
-def test_what_was_decided_unseen_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_decision_that_the_page_has_not_seen_is_not_overwritten(tmp_path: Path) -> None:
     here, there = Decisions(tmp_path / "d.sqlite"), Decisions(tmp_path / "d.sqlite")
     theirs = there.decide("x", reviewer="ben", action="set", grade="3", label="1", seen=0)
     with pytest.raises(ConflictError) as refused:
         here.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
-    assert refused.value.present == theirs
-    # an undo is news too: who saw the decision has not seen that it is gone
+    assert refused.value.current == theirs
+    # an undo is a change too: this page has seen the decision, but not its undo
     there.undo(theirs.revision, reviewer="ben", label="1")
     with pytest.raises(ConflictError):
         here.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=theirs.revision)
 
 
-def test_one_undoes_only_what_is_ones_own_and_still_holds(tmp_path: Path) -> None:
+def test_undo_is_limited_to_own_decisions_in_force(tmp_path: Path) -> None:
     store = Decisions(tmp_path / "d.sqlite")
     mine = store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
     with pytest.raises(ConflictError):
@@ -117,14 +117,14 @@ def test_one_undoes_only_what_is_ones_own_and_still_holds(tmp_path: Path) -> Non
     theirs = store.decide("x", reviewer="ben", action="set", grade="2", label="1", seen=mine.revision)
     with pytest.raises(ConflictError) as refused:
         store.undo(mine.revision, reviewer="anna", label="1")
-    assert refused.value.present == theirs
+    assert refused.value.current == theirs
 
 
 def test_a_second_reading_does_not_see_the_first(tmp_path: Path) -> None:
     first = Decisions(tmp_path / "d.sqlite")
     first.decide("x", reviewer="anna", action="set", grade="3", label="1", seen=0)
-    second = Decisions(tmp_path / "d.sqlite", only="ben")
-    assert second.present.of("x") is None
+    second = Decisions(tmp_path / "d.sqlite", only_reviewer="ben")
+    assert second.current.get("x") is None
     second.decide("x", reviewer="ben", action="keep", grade="1", label="1", seen=0)
     assert len(second.log()) == 2
 
@@ -139,10 +139,10 @@ def test_the_log_only_grows(tmp_path: Path) -> None:
     other.close()
 
 
-def test_it_waits_for_the_disk(tmp_path: Path) -> None:
+def test_a_commit_waits_for_the_disk(tmp_path: Path) -> None:
     store = Decisions(tmp_path / "d.sqlite")
-    assert store._file.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert store._file.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+    assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
 
 
 WRITER = """
@@ -173,13 +173,13 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
         writer.wait()
         writer.stdout.close()
         store = Decisions(path)
-        assert {entry.id for entry in store.present.decided()} >= set(acknowledged)
+        assert {entry.id for entry in store.current.all()} >= set(acknowledged)
         store.close()
 
 
 def test_a_damaged_or_newer_log_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bad.sqlite").write_bytes(b"this is not a database, not at all" * 100)
-    with pytest.raises(SrjtError, match=r"bad\.sqlite is not a file of SQLite"):
+    with pytest.raises(SrjtError, match=r"bad\.sqlite is damaged \(file is not a database\)"):
         Decisions(tmp_path / "bad.sqlite")
     Decisions(tmp_path / "new.sqlite").close()
     with sqlite3.connect(tmp_path / "new.sqlite") as file:
@@ -191,7 +191,7 @@ def test_a_damaged_or_newer_log_is_refused(tmp_path: Path) -> None:
         Decisions(tmp_path / "no such folder" / "d.sqlite")
 
 
-def test_a_log_that_is_cut_off_anywhere_is_not_begun_anew(tmp_path: Path) -> None:
+def test_a_truncated_log_is_refused_and_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "d.sqlite"
     store = Decisions(path)
     for n in range(40):
@@ -200,7 +200,7 @@ def test_a_log_that_is_cut_off_anywhere_is_not_begun_anew(tmp_path: Path) -> Non
     whole = path.read_bytes()
     for length in (0, 1, 99, 100, 4096, len(whole) // 2, len(whole) - 4096, len(whole) - 1):
         path.write_bytes(whole[:length])
-        with pytest.raises(SrjtError, match="decisions may have been lost: put a copy of it back, or delete"):
+        with pytest.raises(SrjtError, match="decisions may have been lost: restore a copy of it, or delete"):
             Decisions(path)
         assert path.read_bytes() == whole[:length]
         assert [file.name for file in tmp_path.iterdir()] == ["d.sqlite"]
@@ -208,7 +208,7 @@ def test_a_log_that_is_cut_off_anywhere_is_not_begun_anew(tmp_path: Path) -> Non
     assert len(Decisions(path).log()) == 40
 
 
-def test_a_log_without_its_main_file_is_not_begun_anew(tmp_path: Path) -> None:
+def test_a_journal_without_its_log_is_refused_and_not_deleted(tmp_path: Path) -> None:
     path, log = tmp_path / "d.sqlite", tmp_path / "d.sqlite-wal"
     store = Decisions(path)
     store.decide("x", reviewer="anna", action="keep", grade="1", label="1", seen=0)
@@ -226,15 +226,15 @@ def test_a_log_without_its_main_file_is_not_begun_anew(tmp_path: Path) -> None:
     assert [entry.id for entry in Decisions(path).log()] == ["x"]
 
 
-def test_another_database_is_not_taken_for_a_log(tmp_path: Path) -> None:
+def test_another_database_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "d.sqlite") as other:
         other.execute("CREATE TABLE theirs (x)")
     other.close()
-    with pytest.raises(SrjtError, match="holds no log of decisions"):
+    with pytest.raises(SrjtError, match="contains no log of decisions"):
         Decisions(tmp_path / "d.sqlite")
 
 
-# before the n-th thing that the program does to the folder, as Python's audit hooks tell it
+# kill -9 before the n-th operation on the folder, as reported by Python's audit hooks
 KILLED_EARLY = """
 import os, signal, sys
 from pathlib import Path
@@ -252,7 +252,7 @@ Decisions(folder / "d.sqlite").close()
 """
 
 
-def test_kill_9_while_it_is_begun_locks_nobody_out(tmp_path: Path) -> None:
+def test_kill_9_while_the_log_is_created(tmp_path: Path) -> None:
     path = tmp_path / "d.sqlite"
     killed = 0
     for step in range(20):
@@ -267,7 +267,7 @@ def test_kill_9_while_it_is_begun_locks_nobody_out(tmp_path: Path) -> None:
     assert killed >= 4  # folder, file, link, opened
 
 
-def test_who_begins_at_the_same_moment_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_servers_create_the_log_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "d.sqlite"
     link, quicker = os.link, []
 
@@ -283,7 +283,7 @@ def test_who_begins_at_the_same_moment_loses_nothing(tmp_path: Path, monkeypatch
     assert len(Decisions(path).log()) == 2
 
 
-def test_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(source: Path, target: Path) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -292,7 +292,7 @@ def test_a_disk_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [file.name for file in tmp_path.iterdir()] == ["d.sqlite"]
 
 
-def test_progress_by_hand(audit_folder: Path) -> None:
+def test_progress(audit_folder: Path) -> None:
     audit = read_audit(audit_folder)
     store = Decisions(audit_folder / "decisions.sqlite")
 
@@ -306,10 +306,10 @@ def test_progress_by_hand(audit_folder: Path) -> None:
     decide(2, "skip", int(label[2]))
     decide(9, "set", int(label[9]) ^ 1)  # beyond a queue of five
     store.decide("of another audit", reviewer="anna", action="set", grade="?", label="!", seen=0)
-    told = measure(audit, store.present, queue=5)
-    assert (told.reviewed, told.changed, told.skipped, told.beyond) == (2, 2, 1, 1)
+    progress = review_progress(audit, store.current, queue=5)
+    assert (progress.reviewed, progress.changed, progress.skipped, progress.beyond) == (2, 2, 1, 1)
     left = [1 - q for line, q in enumerate(audit.quality) if line not in (0, 1, 9)]
-    assert told.remaining_noise == pytest.approx(sum(left) / 16)
-    assert str(told).startswith(
+    assert progress.remaining_noise == pytest.approx(sum(left) / 16)
+    assert str(progress).startswith(
         "2 of 5 reviewed and 1 beyond, 2 changed, 1 skipped, estimated remaining noise "
     )

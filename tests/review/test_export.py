@@ -1,4 +1,4 @@
-"""The corrected table, its provenance, and what two reviewers make of each other; all by the command line."""
+"""The corrected table, its provenance, and the agreement of two reviewers; all through the command line."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
+from srjt.auditing.folder import read_audit
 from srjt.cli import main
-from srjt.review.audit_folder import read_audit
 from srjt.review.decisions import Decisions, LogEntry
 from srjt.review.export import training_command
 
@@ -44,10 +44,10 @@ class Reviewer:
         self.name = name
 
     def __call__(self, line: int, action: str, grade: int | None = None) -> LogEntry:
-        self.store.catch_up()
+        self.store.refresh()
         sample, label = self.audit.ids[line], self.audit.grades[self.audit.labels[line]]
         to = label if grade is None else self.audit.grades[grade]
-        seen = self.store.present.touched.get(sample, 0)
+        seen = self.store.current.last_revision.get(sample, 0)
         return self.store.decide(sample, reviewer=self.name, action=action, grade=to, label=label, seen=seen)  # type: ignore[arg-type]
 
 
@@ -56,9 +56,9 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def test_the_original_table_with_its_label_column_replaced(
-    make: Callable[..., Path], tmp_path: Path, srjt
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
 ) -> None:  # type: ignore[no-untyped-def]
-    folder = make(tmp_path / "audit", images=16)
+    folder = make_audit_folder(tmp_path / "audit", images=16)
     audit = read_audit(folder)
     assert audit.table is not None
     with audit.table.open("a") as file:  # a row that came later
@@ -75,7 +75,7 @@ def test_the_original_table_with_its_label_column_replaced(
     code, said = srjt("review", "export", folder, "--out", "clean.csv")
     assert code == 0, said
     assert "17 rows, 2 reviewed, 1 changed, 1 skipped" in said
-    assert "1 rows of labels.csv were not in the audit" in said
+    assert "1 rows of labels.csv were not audited" in said
     original, clean = read(audit.table), read(tmp_path / "clean.csv")
     assert list(clean.columns) == [*original.columns, *PROVENANCE]
     kept = [column for column in original.columns if column != "grade"]
@@ -93,8 +93,10 @@ def test_the_original_table_with_its_label_column_replaced(
     assert list(tmp_path.glob(".*")) == []  # nothing half-written is left
 
 
-def test_images_in_memory_give_a_table_of_their_own(make: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
-    folder = make(tmp_path / "audit", images=16, table=False)
+def test_images_without_a_table_give_a_new_table(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16, table=False)
     Reviewer(folder, "anna")(5, "accept", 0)
     assert srjt("review", "export", folder)[0] == 0
     clean = read(tmp_path / "labels_clean.csv")
@@ -104,10 +106,10 @@ def test_images_in_memory_give_a_table_of_their_own(make: Callable[..., Path], t
 
 
 def test_the_printed_command_reads_the_corrected_table(
-    make: Callable[..., Path], tmp_path: Path, srjt
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
 ) -> None:  # type: ignore[no-untyped-def]
-    """Its image names are still relative to where the audited table lies."""
-    folder = make(tmp_path / "audit", images=16)
+    """Image names in it are still relative to the folder of the audited table."""
+    folder = make_audit_folder(tmp_path / "audit", images=16)
     Reviewer(folder, "anna")(0, "keep")
     audit = read_audit(folder)
     assert audit.table is not None
@@ -125,9 +127,9 @@ def test_the_printed_command_reads_the_corrected_table(
 
 
 def test_without_a_table_the_printed_command_needs_none(
-    make: Callable[..., Path], tmp_path: Path, srjt
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
 ) -> None:  # type: ignore[no-untyped-def]
-    folder = make(tmp_path / "audit", images=16, table=False)
+    folder = make_audit_folder(tmp_path / "audit", images=16, table=False)
     Reviewer(folder, "anna")(0, "keep")
     said = srjt("review", "export", folder, "--out", "elsewhere/clean.csv")[1]
     assert "Next: srjt train elsewhere/clean.csv --out run" in said
@@ -140,11 +142,11 @@ def test_without_a_table_the_printed_command_needs_none(
     )
 
 
-def test_the_table_keeps_its_own_spelling_and_delimiter_is_no_obstacle(
-    make: Callable[..., Path], tmp_path: Path, srjt
+def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
 ) -> None:  # type: ignore[no-untyped-def]
     """An id column, semicolons, grades as 0 … 3 in a column of another name."""
-    folder = make(tmp_path / "audit", images=16, grades=("0", "1", "2", "3"))
+    folder = make_audit_folder(tmp_path / "audit", images=16, grades=("0", "1", "2", "3"))
     audit = read_audit(folder)
     assert audit.table is not None
     frame = read(audit.table).rename(columns={"grade": "severity"})
@@ -159,12 +161,12 @@ def test_the_table_keeps_its_own_spelling_and_delimiter_is_no_obstacle(
     assert clean.loc[audit.ids[0], ["decision", "decision_2"]].tolist() == ["of an earlier review", "set"]
 
 
-def test_what_is_refused(make: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
-    folder = make(tmp_path / "audit", images=16)
+def test_what_is_refused(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16)
     table = read_audit(folder).table
     assert table is not None
     code, said = srjt("review", "export", folder)
-    assert (code, "Nothing has been decided" in said) == (2, True)
+    assert (code, "There are no decisions" in said) == (2, True)
     Reviewer(folder, "anna")(0, "keep")
 
     before = table.read_bytes()
@@ -188,12 +190,12 @@ def test_what_is_refused(make: Callable[..., Path], tmp_path: Path, srjt) -> Non
     labels.drop(columns="image").to_csv(table, index=False)
     assert "No column of" in srjt("review", "export", folder, "--out", "new.csv")[1]
     table.unlink()
-    assert "not there any more" in srjt("review", "export", folder, "--out", "new.csv")[1]
+    assert "does not exist any more" in srjt("review", "export", folder, "--out", "new.csv")[1]
     assert not (tmp_path / "new.csv").exists()
 
 
-def test_two_reviewers(make: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
-    folder = make(tmp_path / "audit", images=16)
+def test_two_reviewers(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16)
     anna, ben = Reviewer(folder, "anna"), Reviewer(folder, "ben")
     first, second = [0, 1, 2, 3, 0, 1], [0, 1, 1, 3, 2, 1]
     for line, (a, b) in enumerate(zip(first, second, strict=True)):

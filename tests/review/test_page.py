@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from browser import Browser, Tab, needs_browser
-from srjt.review.audit_folder import AuditFolder, read_audit
+from srjt.auditing.folder import AuditFolder, read_audit
 from srjt.review.decisions import Decisions, LogEntry
 
 pytestmark = [pytest.mark.slow, needs_browser]
@@ -38,15 +38,15 @@ def text(tab: Tab, selector: str) -> str:
 
 
 def shown_id(tab: Tab) -> str:
-    """Of the image on the stage."""
+    """The id of the image shown."""
     facts = tab.js(
         "[...document.querySelectorAll('#facts div')].map((d) => [...d.children].map((e) => e.textContent))"
     )
-    return str(dict(facts)["Image"])
+    return str(dict(facts)["Id"])
 
 
 def press(tab: Tab, key: str) -> None:
-    """A key that decides, until the page says that it is done."""
+    """Press a key that decides, and wait until the page shows it as done."""
     tab.js("document.querySelector('#toast').textContent = ''")
     tab.wait(f"{SHOWN} || !document.querySelector('#placeholder').hidden")
     tab.press(key)
@@ -62,20 +62,20 @@ def log(folder: Path) -> list[LogEntry]:
 
 def present(folder: Path) -> dict[str, LogEntry]:
     store = Decisions(folder / "decisions.sqlite")
-    found = {entry.id: entry for entry in store.present.decided()}
+    found = {entry.id: entry for entry in store.current.all()}
     store.close()
     return found
 
 
 def serious(tab: Tab) -> list[Any]:
-    """Complaints, but for the one line that a browser writes about an answer 409."""
+    """Console messages, except the one that the browser writes about a response with status 409."""
     return [c for c in tab.complaints() if "409" not in json.dumps(c)]
 
 
 def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
-    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder = make(tmp_path / "audit", images=56)
+    folder = make_audit_folder(tmp_path / "audit", images=56)
     audit: AuditFolder = read_audit(folder)
     served = serve(folder, "--reviewer", "anna", "--limit", 50)
     tab = visit(browser.tab(), served.address)
@@ -87,8 +87,9 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
         assert shown_id(tab) == audit.ids[line]
         key = ("Enter", "k", str((line + 1) % 4), "s")[line % 4 if line != 3 else 0]
         press(tab, key)
-        action = {"Enter": "accept", "k": "keep", "s": "skip"}.get(key, "set")
         label = int(audit.labels[line])
+        enter = "keep" if audit.suggested[line] == label else "accept"  # one button where both agree
+        action = {"Enter": enter, "k": "keep", "s": "skip"}.get(key, "set")
         grade = {"accept": int(audit.suggested[line]), "set": (line + 1) % 4}.get(action, label)
         wanted[audit.ids[line]] = (action, grade)
         assert len(log(folder)) >= len(wanted)  # on disk before it was shown
@@ -102,7 +103,7 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
     for line in range(17, 25):
         decide(line)
     tab.press("ArrowLeft")
-    assert shown_id(tab) == audit.ids[24]  # what was decided can be looked at
+    assert shown_id(tab) == audit.ids[24]  # a decided image can be shown again
     assert tab.js("document.querySelector('#doubt').className") == "decided"
     tab.press("ArrowRight")
 
@@ -113,8 +114,8 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
 
     served.kill()
     tab.press("k")
-    tab.wait("!document.querySelector('#trouble').hidden")
-    assert "does not answer" in text(tab, "#trouble")
+    tab.wait("!document.querySelector('#error').hidden")
+    assert "does not answer" in text(tab, "#error")
     assert shown_id(tab) == audit.ids[25]  # not shown as done
     served = serve(folder, "--reviewer", "anna", "--limit", 50, "--port", served.port)
     assert {sample: e.action for sample, e in present(folder).items()} == {
@@ -122,7 +123,7 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
     }
     tab.js("document.querySelector('#toast').textContent = ''")
     tab.press("k")
-    tab.wait("document.querySelector('#trouble').textContent.includes('started anew')")
+    tab.wait("document.querySelector('#error').textContent.includes('was restarted')")
     visit(tab, served.address)
     for line in range(25, 50):
         decide(line)
@@ -136,9 +137,9 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
     assert text(tab, "#progress").startswith(
         f"{50 - skipped} of 50 reviewed, {changed} changed, {skipped} skipped"
     )
-    assert text(tab, "#finished-title") == "All reviewed"
+    assert text(tab, "#finished-title") == f"All reviewed except {skipped} skipped"
     assert str(folder) in text(tab, "#export")
-    tab.press("ArrowLeft")  # the way back from the end
+    tab.press("ArrowLeft")  # back from the end
     assert shown_id(tab) == audit.ids[49]
     assert serious(tab) == []
     assert {url.partition("?")[0].rsplit("/", 2)[0] for url in tab.asked()} <= {
@@ -146,11 +147,11 @@ def test_fifty_images_by_keyboard_with_undo_reload_and_kill_9(
 
 
 @pytest.fixture
-def folder(make: Callable[..., Path], tmp_path: Path) -> Path:
-    return make(tmp_path / "audit", images=24)
+def folder(make_audit_folder: Callable[..., Path], tmp_path: Path) -> Path:
+    return make_audit_folder(tmp_path / "audit", images=24)
 
 
-def test_a_second_tab_and_a_second_reviewer_are_asked_about(
+def test_a_conflict_with_a_second_tab_or_reviewer_is_resolved_by_the_user(
     browser: Browser, folder: Path, serve: Callable[..., Any]
 ) -> None:
     audit = read_audit(folder)
@@ -160,7 +161,7 @@ def test_a_second_tab_and_a_second_reviewer_are_asked_about(
     for tab in (one, two, other):  # a tab looks for news every few seconds; here none may have come yet
         tab.js(
             "{ const real = window.fetch; window.fetch = (address, ...more) => "
-            "String(address).includes('/api/news') ? new Promise(() => {}) : real(address, ...more); }"
+            "String(address).includes('/api/updates') ? new Promise(() => {}) : real(address, ...more); }"
         )
 
     press(one, "1")
@@ -189,7 +190,39 @@ def test_a_second_tab_and_a_second_reviewer_are_asked_about(
         assert serious(tab) == []
 
 
-def test_filters_live_in_the_address(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+def test_one_button_if_suggestion_and_label_agree_and_a_true_filter_name(
+    browser: Browser, folder: Path, serve: Callable[..., Any]
+) -> None:
+    """Accept and keep are two buttons only where suggestion and label differ; the filter says what it selects."""
+    audit = read_audit(folder)
+    served = serve(folder, "--limit", 20)
+    tab = visit(browser.tab(), served.address)
+    agreeing = (audit.suggested == audit.labels).tolist()
+    differing = agreeing.index(False)
+    same = agreeing.index(True)
+    for line in (differing, same):
+        visit(tab, f"http://127.0.0.1:{served.port}/?scope=all&at={audit.ids[line]}")
+        assert shown_id(tab) == audit.ids[line]
+        visible = tab.js(
+            "['accept', 'keep'].map((id) => document.getElementById(id)).filter((b) => b.checkVisibility())"
+            ".map((b) => b.innerText.split('\\n').join(' '))"
+        )
+        label, suggested = (audit.grades[codes[line]] for codes in (audit.labels, audit.suggested))
+        expected = (
+            [f"Keep {label} Enter"] if line == same else [f"Accept {suggested} Enter", f"Keep {label} K"]
+        )
+        assert visible == expected
+    press(tab, "Enter")
+    assert [(e.id, e.action, e.to_grade) for e in log(folder)] == [
+        (audit.ids[same], "keep", audit.grades[audit.labels[same]])
+    ]
+    scopes = tab.js("[...document.querySelector('[name=scope]').options].map((o) => o.textContent)")
+    assert scopes == ["20 most doubtful", "all 24"]
+    assert audit.quality[19] > 0.5  # so "likely wrong" would not be true
+    assert serious(tab) == []
+
+
+def test_the_address_keeps_the_filter(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
     audit = read_audit(folder)
     served = serve(folder)
     home = f"http://127.0.0.1:{served.port}/"
@@ -215,7 +248,7 @@ def test_filters_live_in_the_address(browser: Browser, folder: Path, serve: Call
     visit(tab, f"{home}?q={audit.ids[23][-13:]}")  # found wherever it is
     assert shown_id(tab) == audit.ids[23]
     visit(tab, f"{home}?show=done")
-    assert text(tab, "#finished-title") == "Nothing fits this filter"
+    assert text(tab, "#finished-title") == "No image matches this filter"
     tab.click("#finished-actions button")
     assert shown_id(tab) == audit.ids[0]
     visit(tab, f"{home}?grade=99&scope=nonsense&at=%3Cb%3E&min=x")  # as if nothing had been said
@@ -274,10 +307,10 @@ def test_a_key_held_down_grades_one_image(browser: Browser, folder: Path, serve:
     assert len(log(folder)) == 1
 
 
-def test_images_that_cannot_be_shown_do_not_stop_anyone(
-    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+def test_an_unreadable_image_is_explained_and_can_be_skipped(
+    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder = make(tmp_path / "audit", images=24, table=False)
+    folder = make_audit_folder(tmp_path / "audit", images=24, table=False)
     audit = read_audit(folder)
     (folder / audit.images[0]).unlink()
     (folder / audit.images[1]).write_bytes(b"\x89PNG\r\n\x1a\n and then nothing")
@@ -295,10 +328,12 @@ def test_images_that_cannot_be_shown_do_not_stop_anyone(
 HOSTILE = "<img src=x onerror=evil()>"
 
 
-def test_hostile_names_stay_text_and_the_policy_holds(
-    browser: Browser, make: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
+def test_hostile_names_are_shown_as_text_and_scripts_are_blocked(
+    browser: Browser, make_audit_folder: Callable[..., Path], serve: Callable[..., Any], tmp_path: Path
 ) -> None:
-    folder = make(tmp_path / "audit", images=24, grades=(HOSTILE, "'\"><script>evil()</script>", "c", "d"))
+    folder = make_audit_folder(
+        tmp_path / "audit", images=24, grades=(HOSTILE, "'\"><script>evil()</script>", "c", "d")
+    )
     table = (
         (folder / "audit.csv")
         .read_text()
@@ -328,25 +363,25 @@ def test_hostile_names_stay_text_and_the_policy_holds(
 
 
 @pytest.fixture(scope="module")
-def unspoilt(template: Path, serve: Callable[..., Any]) -> str:
+def read_only(shared_audit_folder: Path, serve: Callable[..., Any]) -> str:
     """The address of a review in which nothing is decided."""
-    return str(serve(template).address)
+    return str(serve(shared_audit_folder).address)
 
 
 @pytest.mark.parametrize("width", [375, 820, 1280])
-def test_it_fits_small_screens(browser: Browser, unspoilt: str, width: int) -> None:
+def test_it_fits_small_screens(browser: Browser, read_only: str, width: int) -> None:
     tab = browser.tab()
     tab.resize(width, 800, mobile=width < 1000)
-    visit(tab, unspoilt)
+    visit(tab, read_only)
     for key in ("", "n", "/"):
         if key:
             tab.press(key)
         assert tab.js("document.documentElement.scrollWidth") == width
-    buttons = "[...document.querySelectorAll('#grades button, .actions button')]"
+    buttons = "[...document.querySelectorAll('#grades button, .actions button:not([hidden])')]"
     assert min(tab.js(f"{buttons}.map((b) => b.getBoundingClientRect().height)")) >= 40  # fingers
     tab.press("Escape")
     tab.press("Escape")
-    inside = "document.querySelector('#accept').getBoundingClientRect().bottom <= innerHeight"
+    inside = "document.querySelector('#keep').getBoundingClientRect().bottom <= innerHeight"
     assert tab.js(inside)  # without scrolling
 
 
@@ -372,10 +407,10 @@ CONTRAST = """(() => {
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_is_legible_by_day_and_by_night(browser: Browser, unspoilt: str, scheme: str) -> None:
+def test_contrast_in_both_colour_schemes(browser: Browser, read_only: str, scheme: str) -> None:
     tab = browser.tab()
     tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    visit(tab, unspoilt)
+    visit(tab, read_only)
     tab.press("/")
     tab.press("Escape")
     tab.press("n")

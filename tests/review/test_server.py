@@ -1,4 +1,4 @@
-"""The server over a real socket: who is let in, what is handed out, what is refused."""
+"""The server over a real socket: who has access, what is served, what is refused."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ import pytest
 import uvicorn
 from PIL import Image
 
+from srjt.auditing.folder import AuditFolder, read_audit
 from srjt.errors import SrjtError
-from srjt.review.audit_folder import AuditFolder, read_audit
+from srjt.review.app import ReviewSession, create_app, grade_keys
 from srjt.review.decisions import Decisions
-from srjt.review.security import Door
-from srjt.review.server import Desk, create_app
-from srjt.review.serving import Listening, listen
+from srjt.review.security import AccessRules
+from srjt.review.server import Server, listen
 
 
 @dataclass
 class Client:
-    """What a browser would send; ``headers`` replace its own, None leaves one out."""
+    """Sends what a browser sends; ``headers`` replace its own, None omits one."""
 
-    at: Listening
-    desk: Desk
+    server: Server
+    session: ReviewSession
     cookie: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.cookie = f"{self.at.door.cookie}={self.at.door.token}"
+        self.cookie = f"{self.server.access.cookie}={self.server.access.token}"
 
     def ask(
         self, path: str, *, method: str = "GET", body: Any = None, **headers: str | None
     ) -> tuple[int, dict[str, str], bytes]:
-        host = f"127.0.0.1:{self.at.port}"
+        host = f"127.0.0.1:{self.server.port}"
         sent = {"host": host, "cookie": self.cookie}
         if method == "POST":
             sent |= {"origin": f"http://{host}", "content-type": "application/json"}
         sent |= {k.replace("_", "-"): v for k, v in headers.items()}  # type: ignore[misc]
-        connection = http.client.HTTPConnection("127.0.0.1", self.at.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=20)
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         if method == "POST":
@@ -72,32 +72,34 @@ class Client:
             return status, answer.decode()
 
     def decide(self, line: int, action: str = "keep", *, seen: int = 0, **more: Any) -> tuple[int, Any]:
-        sample = self.desk.audit.ids[line]
+        sample = self.session.audit.ids[line]
         given = {"line": line, "id": sample, "action": action, "seen": seen, "since": 0, **more}
         return self.post("/api/decide", given)
 
 
 @contextmanager
 def running(audit: AuditFolder, path: Path, reviewer: str = "anna") -> Iterator[Client]:
-    at = listen()
-    desk = Desk(audit=audit, decisions=Decisions(path), reviewer=reviewer, queue=audit.expected_wrong)
+    server = listen()
+    session = ReviewSession(
+        audit=audit, decisions=Decisions(path), reviewer=reviewer, queue=audit.expected_wrong
+    )
     config = uvicorn.Config(
-        create_app(desk, at.door),
+        create_app(session, server.access),
         log_level="error",
         lifespan="off",
         server_header=False,
         timeout_graceful_shutdown=1,
     )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [at.socket]}, daemon=True)
+    running_server = uvicorn.Server(config)
+    thread = threading.Thread(target=running_server.run, kwargs={"sockets": [server.socket]}, daemon=True)
     thread.start()
     try:
-        yield Client(at, desk)
+        yield Client(server, session)
     finally:
-        server.should_exit = True
+        running_server.should_exit = True
         thread.join()
-        at.socket.close()
-        desk.decisions.close()
+        server.socket.close()
+        session.decisions.close()
 
 
 @pytest.fixture
@@ -107,30 +109,32 @@ def client(audit_folder: Path) -> Iterator[Client]:
 
 
 @pytest.fixture(scope="module")
-def unspoilt(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def read_only(shared_audit_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """For tests that decide nothing."""
-    with running(read_audit(template), tmp_path_factory.mktemp("log") / "decisions.sqlite") as made:
+    with running(
+        read_audit(shared_audit_folder), tmp_path_factory.mktemp("log") / "decisions.sqlite"
+    ) as made:
         yield made
 
 
-EVERYTHING = ["/", "/page/review.js", "/image/0", "/thumb/0", "/api/audit", "/api/news", "/api/neighbours/0",
+EVERYTHING = ["/", "/page/review.js", "/image/0", "/thumb/0", "/api/samples", "/api/updates", "/api/neighbours/0",
               "/api/problem/0", "/nothing"]  # fmt: skip
 
 
 @pytest.mark.parametrize("path", EVERYTHING)
-def test_nothing_without_the_token(unspoilt: Client, path: str) -> None:
-    for cookie in (None, "", "x=y", f"{unspoilt.at.door.cookie}=wrong", f"{unspoilt.at.door.cookie}=é",
-                   f"other={unspoilt.at.door.token}"):  # fmt: skip
-        status, _, body = unspoilt.ask(path, cookie=cookie)
+def test_nothing_without_the_token(read_only: Client, path: str) -> None:
+    for cookie in (None, "", "x=y", f"{read_only.server.access.cookie}=wrong", f"{read_only.server.access.cookie}=é",
+                   f"other={read_only.server.access.token}"):  # fmt: skip
+        status, _, body = read_only.ask(path, cookie=cookie)
         assert status == 403
-        assert b"srjt review has printed" in body
-    assert unspoilt.ask(f"{path}?token=wrong", cookie=None)[0] == 403
+        assert b"srjt review printed" in body
+    assert read_only.ask(f"{path}?token=wrong", cookie=None)[0] == 403
 
 
 @pytest.mark.parametrize("path", EVERYTHING)
-def test_every_answer_carries_the_headers(unspoilt: Client, path: str) -> None:
-    for cookie in (unspoilt.cookie, None):
-        _, headers, _ = unspoilt.ask(path, cookie=cookie)
+def test_every_response_has_the_security_headers(read_only: Client, path: str) -> None:
+    for cookie in (read_only.cookie, None):
+        _, headers, _ = read_only.ask(path, cookie=cookie)
         policy = headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';")
         assert "unsafe" not in policy
@@ -141,44 +145,44 @@ def test_every_answer_carries_the_headers(unspoilt: Client, path: str) -> None:
         assert "server" not in headers
 
 
-def test_the_address_becomes_a_strict_cookie_and_a_clean_address(unspoilt: Client) -> None:
-    token = unspoilt.at.door.token
-    status, headers, body = unspoilt.ask(f"/?token={token}&show=all&q=%22%3E%3Cb%3E", cookie=None)
+def test_the_token_is_exchanged_for_a_strict_cookie(read_only: Client) -> None:
+    token = read_only.server.access.token
+    status, headers, body = read_only.ask(f"/?token={token}&show=all&q=%22%3E%3Cb%3E", cookie=None)
     assert status == 200
     cookie = headers["set-cookie"]
-    assert cookie.startswith(f"srjt-review-{unspoilt.at.port}={token};")
+    assert cookie.startswith(f"srjt-review-{read_only.server.port}={token};")
     assert "HttpOnly" in cookie
     assert "SameSite=strict" in cookie
     page = body.decode()
     assert 'content="0; url=/?show=all&amp;q=%22%3E%3Cb%3E"' in page
     assert token not in page
-    assert unspoilt.ask(f"/image/0?token={token}", cookie=None)[0] == 403  # only the page takes it
+    assert read_only.ask(f"/image/0?token={token}", cookie=None)[0] == 403  # only the page takes it
 
 
-def test_a_ticket_is_good_for_one_visit(unspoilt: Client) -> None:
-    ticket = unspoilt.at.door.ticket()
-    status, headers, _ = unspoilt.ask(f"/?token={ticket}", cookie=None)
-    assert (status, ticket in headers["set-cookie"]) == (200, False)
-    assert unspoilt.ask(f"/?token={ticket}", cookie=None)[0] == 403
-    assert unspoilt.ask("/", cookie=f"{unspoilt.at.door.cookie}={ticket}")[0] == 403
+def test_a_one_time_token_works_once(read_only: Client) -> None:
+    token = read_only.server.access.new_one_time_token()
+    status, headers, _ = read_only.ask(f"/?token={token}", cookie=None)
+    assert (status, token in headers["set-cookie"]) == (200, False)
+    assert read_only.ask(f"/?token={token}", cookie=None)[0] == 403
+    assert read_only.ask("/", cookie=f"{read_only.server.access.cookie}={token}")[0] == 403
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "192.168.0.9"]
 )
-def test_a_rebound_name_is_refused(unspoilt: Client, host: str) -> None:
-    assert unspoilt.ask("/", host=host)[0] in (400, 421)
-    assert unspoilt.ask(f"/?token={unspoilt.at.door.token}", host=host)[0] in (400, 421)
+def test_other_host_names_are_refused(read_only: Client, host: str) -> None:
+    assert read_only.ask("/", host=host)[0] in (400, 421)
+    assert read_only.ask(f"/?token={read_only.server.access.token}", host=host)[0] in (400, 421)
 
 
 @pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:9", "LOCALHOST"])
-def test_this_machine_goes_by_several_names(unspoilt: Client, host: str) -> None:
-    assert unspoilt.ask("/", host=host)[0] == 200  # through a tunnel the port is another
+def test_names_of_this_machine_are_accepted(read_only: Client, host: str) -> None:
+    assert read_only.ask("/", host=host)[0] == 200  # through a tunnel the port is another
 
 
-def test_beyond_this_machine_addresses_are_names_too() -> None:
-    door = Door(names=frozenset({"lab"}), any_address=True)
-    assert [door.knows(host) for host in ("lab:80", "10.0.0.7", "[fe80::1]:9", "evil.example")] == [
+def test_remote_access_accepts_ip_addresses() -> None:
+    access = AccessRules(host_names=frozenset({"lab"}), any_address=True)
+    assert [access.accepts_host(host) for host in ("lab:80", "10.0.0.7", "[fe80::1]:9", "evil.example")] == [
         True
     ] * 3 + [False]
 
@@ -186,11 +190,11 @@ def test_beyond_this_machine_addresses_are_names_too() -> None:
 @pytest.mark.parametrize(
     "origin", [None, "null", "http://evil.example", "http://127.0.0.1:1", "http://localhost"]
 )
-def test_only_the_page_itself_may_decide(unspoilt: Client, origin: str | None) -> None:
-    given = {"line": 0, "id": unspoilt.desk.audit.ids[0], "action": "keep", "seen": 0, "since": 0}
-    assert unspoilt.post("/api/decide", given, origin=origin)[0] == 403
-    assert unspoilt.post("/api/undo", {"revision": 1, "since": 0}, origin=origin)[0] == 403
-    assert unspoilt.desk.decisions.log() == []
+def test_only_the_page_itself_may_decide(read_only: Client, origin: str | None) -> None:
+    given = {"line": 0, "id": read_only.session.audit.ids[0], "action": "keep", "seen": 0, "since": 0}
+    assert read_only.post("/api/decide", given, origin=origin)[0] == 403
+    assert read_only.post("/api/undo", {"revision": 1, "since": 0}, origin=origin)[0] == 403
+    assert read_only.session.decisions.log() == []
 
 
 @pytest.mark.parametrize(
@@ -200,8 +204,8 @@ def test_only_the_page_itself_may_decide(unspoilt: Client, origin: str | None) -
      "/page/../server.py", "/page/..%2fserver.py", "/page/%2e%2e/server.py", "/audit.csv",
      "/decisions.sqlite", "/api/neighbours/16"],
 )  # fmt: skip
-def test_no_way_to_other_files(unspoilt: Client, path: str) -> None:
-    status, _, body = unspoilt.ask(path)
+def test_other_files_are_not_served(read_only: Client, path: str) -> None:
+    status, _, body = read_only.ask(path)
     assert status == 404
     assert b"root:" not in body
 
@@ -211,8 +215,8 @@ def with_images(folder: Path, images: list[str]) -> AuditFolder:
     return replace(audit, images=images + audit.images[len(images) :])
 
 
-def test_a_folder_from_elsewhere_does_not_reach_out(audit_folder: Path, tmp_path: Path) -> None:
-    """Relative names stay inside, links are followed first, and what is no image is never sent."""
+def test_an_audit_folder_cannot_expose_files_outside_it(audit_folder: Path, tmp_path: Path) -> None:
+    """Relative names stay inside, links are resolved first, and only images are sent."""
     Image.new("RGB", (8, 8), "red").save(tmp_path / "outside.png")
     (audit_folder / "images").mkdir()
     (audit_folder / "images" / "link.png").symlink_to(tmp_path / "outside.png")
@@ -228,8 +232,8 @@ def test_a_folder_from_elsewhere_does_not_reach_out(audit_folder: Path, tmp_path
         statuses = [client.ask(f"/image/{line}")[0] for line in range(8)]
         assert statuses == [200] + [404] * 7
         reasons = [client.get(f"/api/problem/{line}")["problem"] for line in range(1, 8)]
-        said = ["leads out of", "leads out of", "leads out of", "regular file", "known format", "known format",
-                "has no image"]  # fmt: skip
+        said = [*["outside the audit folder"] * 3, "regular file", "known format", "known format",
+                "no image of this sample"]  # fmt: skip
         assert [word in reason for word, reason in zip(said, reasons, strict=True)] == [True] * 7
         assert client.ask("/thumb/1")[0] == 404
 
@@ -267,59 +271,59 @@ def test_a_thumbnail_keeps_the_shape(audit_folder: Path, tmp_path: Path) -> None
             assert (headers["content-type"], small.size) == ("image/jpeg", (320, 160))
 
 
-def test_what_the_page_is_told(unspoilt: Client) -> None:
-    audit, told = unspoilt.desk.audit, unspoilt.get("/api/audit")
-    assert told["ids"] == audit.ids
-    assert told["keys"] == ["0", "1", "2", "3"]
-    assert told["queue"] == audit.expected_wrong
-    assert np.abs(np.reshape(told["probabilities"], (16, 4)) / 1000 - audit.probabilities).max() <= 0.0005
-    assert [told["patients"]["names"][k] for k in told["patients"]["of"]] == audit.patients
+def test_what_the_page_receives(read_only: Client) -> None:
+    audit, received = read_only.session.audit, read_only.get("/api/samples")
+    assert received["ids"] == audit.ids
+    assert received["keys"] == ["0", "1", "2", "3"]
+    assert received["queue"] == audit.expected_wrong
+    assert np.abs(np.reshape(received["probabilities"], (16, 4)) / 1000 - audit.probabilities).max() <= 0.0005
+    assert [received["patients"]["names"][k] for k in received["patients"]["codes"]] == audit.patients
     assert audit.neighbours is not None
-    assert unspoilt.get("/api/neighbours/3") == [
+    assert read_only.get("/api/neighbours/3") == [
         [n for n in row if n >= 0] for row in audit.neighbours[3].tolist()
     ]
 
 
-def test_who_has_no_name_can_be_seen_and_chosen(audit_folder: Path, tmp_path: Path) -> None:
+def test_an_empty_reader_is_named_not_given(audit_folder: Path, tmp_path: Path) -> None:
     audit = replace(read_audit(audit_folder), readers=["Ann", "", " "] * 5 + ["Ann"])
     with running(audit, tmp_path / "d.sqlite") as client:
-        assert client.get("/api/audit")["readers"] == {
+        assert client.get("/api/samples")["readers"] == {
             "names": ["Ann", "(not given)"],
-            "of": [0, 1, 1] * 5 + [0],
+            "codes": [0, 1, 1] * 5 + [0],
         }
 
 
-def test_decide_look_and_undo(client: Client) -> None:
-    audit = client.desk.audit
+def test_decide_and_undo(client: Client) -> None:
+    audit = client.session.audit
     other = (int(audit.labels[0]) + 1) % 4
     status, answer = client.decide(0, "set", grade=other)
     assert status == 200
-    assert answer["marks"][0]["decision"]["grade"] == other
+    assert answer["changes"][0]["decision"]["grade"] == other
     assert answer["progress"]["changed"] == 1
-    (entry,) = Decisions(client.desk.decisions.path).log()  # on disk, seen by another connection
+    (entry,) = Decisions(client.session.decisions.path).log()  # on disk, seen by another connection
     assert (entry.id, entry.action, entry.to_grade) == (audit.ids[0], "set", audit.grades[other])
-    assert client.decide(1, "accept")[1]["marks"][0]["decision"]["grade"] in range(4)
-    news = client.get("/api/news?since=0")
-    assert news["undoable"] == [[1, 0], [2, 1]]
-    assert client.get("/api/news?since=2")["marks"] == []
+    assert client.decide(1, "accept")[1]["changes"][0]["decision"]["grade"] in range(4)
+    updates = client.get("/api/updates?since=0")
+    assert updates["undoable"] == [[1, 0], [2, 1]]
+    assert client.get("/api/updates?since=2")["changes"] == []
     status, answer = client.post("/api/undo", {"revision": 2, "since": 2})
     assert (status, answer["line"]) == (200, 1)
-    assert answer["marks"] == [{"line": 1, "seen": 3, "decision": None}]
+    assert answer["changes"] == [{"line": 1, "seen": 3, "decision": None}]
     assert client.post("/api/undo", {"revision": 2, "since": 3})[0] == 409  # once
 
 
-def test_a_stale_page_is_told_what_happened(client: Client) -> None:
-    elsewhere = Decisions(client.desk.decisions.path)  # another server on the same folder
-    label = client.desk.audit.grades[client.desk.audit.labels[0]]
+def test_a_stale_page_gets_the_current_decision(client: Client) -> None:
+    elsewhere = Decisions(client.session.decisions.path)  # another server on the same folder
+    label = client.session.audit.grades[client.session.audit.labels[0]]
     elsewhere.decide(
-        client.desk.audit.ids[0], reviewer="ben", action="skip", grade=label, label=label, seen=0
+        client.session.audit.ids[0], reviewer="ben", action="skip", grade=label, label=label, seen=0
     )
     status, answer = client.decide(0, "keep")
     assert status == 409
-    assert answer["present"]["reviewer"] == "ben"
-    assert answer["present"]["action"] == "skip"
-    assert len(client.desk.decisions.log()) == 1
-    assert client.decide(0, "keep", seen=answer["marks"][0]["seen"])[0] == 200  # knowingly
+    assert answer["current"]["reviewer"] == "ben"
+    assert answer["current"]["action"] == "skip"
+    assert len(client.session.decisions.log()) == 1
+    assert client.decide(0, "keep", seen=answer["changes"][0]["seen"])[0] == 200  # knowingly
     elsewhere.close()
 
 
@@ -332,35 +336,42 @@ def test_a_stale_page_is_told_what_happened(client: Client) -> None:
         ({"action": "set", "grade": -1}, 400), ({"seen": None}, 400), ({"since": 1e400}, 400), ({"seen": 7}, 409),
     ],
 )  # fmt: skip
-def test_nonsense_decides_nothing(unspoilt: Client, change: dict[str, Any], status: int) -> None:
-    given = {"line": 0, "id": unspoilt.desk.audit.ids[0], "action": "keep", "seen": 0, "since": 0, **change}
-    assert unspoilt.post("/api/decide", given)[0] == status
-    assert unspoilt.desk.decisions.log() == []
+def test_an_invalid_request_decides_nothing(read_only: Client, change: dict[str, Any], status: int) -> None:
+    given = {
+        "line": 0,
+        "id": read_only.session.audit.ids[0],
+        "action": "keep",
+        "seen": 0,
+        "since": 0,
+        **change,
+    }
+    assert read_only.post("/api/decide", given)[0] == status
+    assert read_only.session.decisions.log() == []
 
 
-def test_other_bodies_and_methods(unspoilt: Client) -> None:
-    assert unspoilt.post("/api/decide", b"{")[0] == 400
-    assert unspoilt.post("/api/decide", b"[]")[0] == 400
-    assert unspoilt.post("/api/decide", b"[" * 10_000)[0] == 400  # deeper than Python follows
-    assert unspoilt.post("/api/decide", b"x" * 20_000)[0] == 413
-    assert unspoilt.post("/api/decide", b"", content_length=None)[0] == 411
-    assert unspoilt.ask("/api/decide")[0] == 405
-    assert unspoilt.ask("/image/0", method="DELETE")[0] == 403
-    assert unspoilt.ask("/api/news?since=x")[0] == 400
-    assert unspoilt.ask("/api/news?since=%C2%B2")[0] == 400  # "²" is a digit, but no number
+def test_invalid_bodies_and_methods(read_only: Client) -> None:
+    assert read_only.post("/api/decide", b"{")[0] == 400
+    assert read_only.post("/api/decide", b"[]")[0] == 400
+    assert read_only.post("/api/decide", b"[" * 10_000)[0] == 400  # deeper than Python follows
+    assert read_only.post("/api/decide", b"x" * 20_000)[0] == 413
+    assert read_only.post("/api/decide", b"", content_length=None)[0] == 411
+    assert read_only.ask("/api/decide")[0] == 405
+    assert read_only.ask("/image/0", method="DELETE")[0] == 403
+    assert read_only.ask("/api/updates?since=x")[0] == 400
+    assert read_only.ask("/api/updates?since=%C2%B2")[0] == 400  # "²" is a digit, but no number
 
 
-def test_a_log_that_cannot_be_written_is_said_and_nothing_is_decided(client: Client) -> None:
-    client.desk.decisions._file.execute("PRAGMA query_only = ON")
+def test_a_log_that_cannot_be_written_is_reported(client: Client) -> None:
+    client.session.decisions._connection.execute("PRAGMA query_only = ON")
     status, said = client.decide(0)
-    assert (status, "Nothing was decided" in said) == (503, True)
-    assert client.get("/api/news?since=0")["marks"] == []
-    client.desk.decisions._file.execute("PRAGMA query_only = OFF")
+    assert (status, "The decision was not saved" in said) == (503, True)
+    assert client.get("/api/updates?since=0")["changes"] == []
+    client.session.decisions._connection.execute("PRAGMA query_only = OFF")
     assert client.decide(0)[0] == 200
 
 
-def test_many_at_once_are_all_noted_once(client: Client) -> None:
-    """Eight threads on the same sixteen images: one wins each, the others are told."""
+def test_concurrent_decisions_are_recorded_once(client: Client) -> None:
+    """Four threads on the same sixteen images: one decides each, the others get a conflict."""
     answers: list[int] = []
 
     def review() -> None:
@@ -373,22 +384,37 @@ def test_many_at_once_are_all_noted_once(client: Client) -> None:
     for thread in threads:
         thread.join()
     assert sorted(answers) == [200] * 16 + [409] * 48
-    assert len(client.desk.decisions.log()) == 16
+    assert len(client.session.decisions.log()) == 16
 
 
-def test_listening_beyond_this_machine_must_be_meant() -> None:
+def test_remote_access_needs_allow_remote() -> None:
     with pytest.raises(SrjtError, match="--allow-remote"):
         listen(host="0.0.0.0")
-    at = listen(host="0.0.0.0", remote=True)
-    assert at.door.any_address
-    at.socket.close()
-    assert not listen().door.any_address
+    server = listen(host="0.0.0.0", allow_remote=True)
+    assert server.access.any_address
+    server.socket.close()
+    assert not listen().access.any_address
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SrjtError, match=f"Port {port} of 127.0.0.1 cannot be used"):
             listen(port=port)
     with pytest.raises(SrjtError, match="no address"):
-        listen(host="no.such.host.invalid", remote=True)
+        listen(host="no.such.host.invalid", allow_remote=True)
+
+
+@pytest.mark.parametrize(
+    ("grades", "keys"),
+    [
+        (["none", "mild", "severe"], ["0", "1", "2"]),
+        (["Mayo 0", "Mayo 1"], ["0", "1"]),
+        (["1", "2", "3"], ["1", "2", "3"]),  # who types 1 means 1
+        (["G1 of 3", "G2 of 3"], ["0", "1"]),
+        (["1", "1b"], ["0", "1"]),
+        ([f"{n}" for n in range(1, 13)], [*map(str, range(10)), "", ""]),
+    ],
+)
+def test_grade_keys(grades: list[str], keys: list[str]) -> None:
+    assert grade_keys(grades) == keys

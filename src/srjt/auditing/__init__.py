@@ -1,1 +1,1 @@
-"""Auditing a data set: cross-fit, estimate the noise, score every label."""
+"""Label audits: cross-fit, estimate the noise, score every label."""

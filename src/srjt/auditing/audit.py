@@ -1,62 +1,65 @@
-"""The audit of a data set: cross-fit, estimate, score, and write all of it into one folder.
-
-audit.json       what was audited, how, and the estimate
-audit.csv        every label, the most doubtful first
-summary.json     rate, matrix, error rates by grade, patient and reader
-neighbours.npz   for each line of audit.csv the lines of the most similar samples of each grade
-images/          the images, where the source lock_folder them in memory
-audit.html       the report, written by the command srjt audit; srjt.report(folder) writes it from Python
-fits/            the cross-fitted runs
-"""
+"""``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the audit."""
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods
 from srjt._version import __version__
+from srjt.auditing.folder import image_names, prepare_folder, write_audit
 from srjt.auditing.scores import score, summarise
 from srjt.data import Manifest
 from srjt.data.images.store import OnBadImage
 from srjt.errors import SrjtError, suggest
-from srjt.files import lock_folder, write_atomically, write_json
+from srjt.files import lock_folder
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.resolve_noise import resolve_noise_rate
 
-__all__ = ["DEFAULTS", "Audit", "audit", "with_noise"]
+__all__ = ["DEFAULTS", "Audit", "audit", "with_noise_rate"]
 
-# Needs to be told nothing; long enough to learn the grades, too short to learn wrong labels by heart.
+# SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong labels.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}
 NEIGHBOURS = 4  # similar samples of each grade
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """Every label scored."""
+    """The result of ``srjt.audit``.
 
-    scores: pd.DataFrame  # as audit.csv: the most doubtful label first
+    Attributes
+    ----------
+    scores : DataFrame
+        One row per label, the most doubtful first, with the columns of ``audit.csv``: ``id``, ``grade`` (as
+        given), ``suggested`` (the most probable grade), ``quality`` (the probability that the label is right),
+        ``p_0`` … (the probability of each true grade) and others.
+    estimate : NoiseEstimate
+        The noise rate and the transition matrix, with intervals, and whether the data determine them.
+    summary : dict
+        The contents of ``summary.json``: rates by grade, patient and reader.
+    fitted : CrossFit
+        The held-out probabilities that the scores come from.
+    folder : Path or None
+        Where the audit was written.
+    """
+
+    scores: pd.DataFrame
     estimate: NoiseEstimate
     summary: dict[str, Any]
     fitted: CrossFit
     folder: Path | None = None
 
 
-def with_noise(config: TrainConfig) -> TrainConfig:
-    """A method that must be told the noise has it estimated: one that were known would need no audit."""
+def with_noise_rate(config: TrainConfig) -> TrainConfig:
+    """``config`` with ``noise_rate="auto"`` if its method needs a noise rate or a matrix that is not given."""
     given = {"noise_rate": config.noise_rate, "transition": config.transition}
     if any(given[need] is None for need in methods.lookup(config.method).method.needs):
         return config.replace(noise_rate="auto")
@@ -77,34 +80,79 @@ def audit(
     source: str = "",
     table: Path | None = None,
     label_column: str = "grade",
-    read_with: Sequence[str] = (),
+    read_options: Sequence[str] = (),
     **settings: Any,
 ) -> Audit:
-    """Which labels are wrong? Trains ``folds`` times, each sample judged where it was not trained on.
+    """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
-    out: the folder; finished fits in it are not repeated. reader: the column of ``manifest.table`` that says
-    who gave the label. settings: any field of TrainConfig, over ``config`` or ``DEFAULTS``; a method that
-    must be told the noise gets the estimate of a first, short cross-fit. source, table, label_column,
-    read_with (options of the command line): where the labels came from, for the corrected table that
-    ``srjt review export`` writes.
+    The samples are divided into ``folds`` parts by patient. For each part, networks are trained on all other parts
+    and predict this one, so that no label is judged by a network that was trained on it. No label is changed.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The samples, from ``srjt.data.read(path).manifest`` or ``srjt.data.from_arrays(...).manifest``. All of them
+        are audited.
+    out : path, optional
+        Folder of the audit, for ``srjt review`` and ``srjt.report``. Finished trainings in it are not repeated.
+        Without it nothing is written.
+    folds : int
+        Number of parts, and of trainings. Default: 5.
+    reader : str, optional
+        Column of ``manifest.table`` that names the reader of each label, for error rates by reader.
+    config : TrainConfig, optional
+        Settings of the trainings. Default: the method ``sord``, 30 epochs.
+    device : str, optional
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
+    reporter : Reporter, optional
+        Receives the progress. Default: nothing is shown.
+    cache : path, optional
+        Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    on_bad_image : {"error", "skip"}
+        Stop at an unreadable image, or leave it out and list it in ``Audit.fitted.skipped``.
+    source : str
+        What was audited, for the report.
+    table : path, optional
+        The table of labels that ``srjt review export`` corrects a copy of. Default: the export makes a table of
+        its own.
+    label_column : str
+        The column of ``table`` that holds the labels.
+    read_options : sequence of str
+        The command-line options with which ``table`` was read, for the command that ``srjt review export`` prints.
+    **settings
+        Any field of ``TrainConfig``; these override ``config``. A method that needs the noise rate is trained with
+        the estimate of a first, short cross-fit.
+
+    Returns
+    -------
+    Audit
+        The ranked labels, the noise estimate, and error rates by grade, patient and reader.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=200)
+    >>> found = srjt.audit(data, out="audit", network="tiny", image_size=64, crop=56)  # doctest: +SKIP
+    >>> found.scores[["id", "grade", "suggested", "quality"]].head(20)  # doctest: +SKIP
+    >>> srjt.report("audit")  # doctest: +SKIP
     """
     if not isinstance(manifest, Manifest):
-        raise SrjtError("audit takes a manifest: srjt.auditing.audit(srjt.data.read(path).manifest, …).")
+        raise SrjtError("srjt.audit takes a manifest: srjt.audit(srjt.data.read(path).manifest, …).")
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
-    config = with_noise((config or TrainConfig(**DEFAULTS)).replace(**settings))
+    config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
     reporter = reporter or SilentReporter()
     folder = None if out is None else Path(out)
-    how: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}
+    common: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}
     if folder is not None:
-        _prepare(folder)
+        prepare_folder(folder)
     with lock_folder(folder):
         config, _ = resolve_noise_rate(
             manifest,
             config=config,
             out=None if folder is None else folder / "warmup",
             reporter=reporter,
-            **how,
+            **common,
         )
         reporter.begin("", epochs=config.epochs, folds=folds)
         fitted = cross_fit(
@@ -115,24 +163,17 @@ def audit(
             out=None if folder is None else folder / "fits",
             neighbours=NEIGHBOURS,
             reporter=reporter,
-            **how,
+            **common,
         )
         samples = fitted.manifest
         reporter.note("Estimating the noise and scoring every label.")
         estimate = estimate_noise(
             samples.labels, fitted.probabilities, groups=samples.patients, seed=config.seed
         )
-        scores = score(fitted, estimate, images=_images(samples, folder), reader=reader)
-        done = Audit(
-            scores=scores.reset_index(drop=True),
-            estimate=estimate,
-            summary=summarise(scores, estimate, grades=samples.grades),
-            fitted=fitted,
-            folder=folder,
-        )
+        scores = score(fitted, estimate, images=image_names(samples, folder), reader=reader)
+        summary = summarise(scores, estimate, grades=samples.grades)
         if folder is not None:
             facts = {
-                "format": 1,
                 "version": __version__,
                 "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "source": source,
@@ -146,74 +187,23 @@ def audit(
                 "estimate": estimate.to_dict(),
                 "columns": {name: name in scores for name in ("patient", "reader", "true_grade")},
                 "label_column": label_column,
-                "read_with": list(read_with),
+                "read_with": list(read_options),
                 "features": samples.are_features,
                 "table": None if table is None else str(Path(table).absolute()),
             }
-            _write(folder, done, facts, order=scores.index.to_numpy())
-    return done
-
-
-def _prepare(folder: Path) -> None:
-    """Make the folder; one that holds something else is refused."""
-    known = ("fits", "warmup", "audit.json")
-    if folder.is_dir() and not any((folder / name).exists() for name in known):
-        foreign = [path for path in folder.iterdir() if not path.name.startswith(".")]
-        if foreign:
-            raise SrjtError(f"{folder} holds something else already: choose another --out.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise SrjtError(f"The audit cannot be written to {folder}: {problem.strerror}.") from None
-
-
-def _write(folder: Path, done: Audit, facts: dict[str, Any], *, order: npt.NDArray[np.int64]) -> None:
-    """order (N,): the sample's row for each line of the table."""
-    line = np.empty(len(order) + 1, dtype=np.int32)
-    line[order], line[-1] = np.arange(len(order), dtype=np.int32), -1  # "none" stays none
-    assert done.fitted.neighbours is not None
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, rows=line[done.fitted.neighbours[order]])
-    try:
-        if done.fitted.manifest.arrays is not None and not done.fitted.manifest.are_features:
-            _write_images(folder / "images", done.fitted.manifest.arrays)
-        table = done.scores.to_csv(index=False)
-        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"))
-        write_atomically(folder / "neighbours.npz", buffer.getvalue())
-        write_json(folder / "summary.json", done.summary)
-        write_json(folder / "audit.json", facts)
-    except OSError as problem:
-        raise SrjtError(
-            f"The audit could not be written to {folder} ({problem.strerror}): make room and run the same command "
-            "again; the trainings are kept."
-        ) from problem
-
-
-def _images(samples: Manifest, folder: Path | None) -> list[str]:
-    """Where each sample's image is found: a file of the user's, or one that we write beside the table."""
-    if samples.arrays is None:
-        return [str(path.absolute()) for path in samples.paths]
-    if samples.are_features:
-        return [str(path.absolute()) if path.is_file() else "" for path in samples.paths]
-    return ["" if folder is None else f"images/{row:06d}.png" for row in range(len(samples))]
-
-
-def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
-    """(N, H, W, 3) uint8 as PNG files, once: the file ``written`` knows which arrays they are of."""
-    from PIL import Image
-
-    digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(arrays).data)
-    written = folder / "written"
-    if written.exists() and written.read_text() == digest.hexdigest():
-        return
-    folder.mkdir(exist_ok=True)
-
-    def save(row: int) -> None:
-        Image.fromarray(np.asarray(arrays[row], dtype=np.uint8)).save(
-            folder / f"{row:06d}.png", compress_level=1
-        )
-
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(save, range(len(arrays))))
-    write_atomically(written, digest.hexdigest().encode())
+            assert fitted.neighbours is not None
+            write_audit(
+                folder,
+                facts=facts,
+                scores=scores,
+                summary=summary,
+                neighbours=fitted.neighbours,
+                samples=samples,
+            )
+    return Audit(
+        scores=scores.reset_index(drop=True),
+        estimate=estimate,
+        summary=summary,
+        fitted=fitted,
+        folder=folder,
+    )

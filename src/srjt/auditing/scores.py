@@ -1,4 +1,4 @@
-"""From a cross-fit and an estimate to what people read: every label scored, worst first, and error rates."""
+"""Score every label from a cross-fit and a noise estimate, and sum the scores up to error rates."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from srjt.training.crossfit import CrossFit
 __all__ = ["error_rates", "score", "summarise", "wilson"]
 
 Floats = npt.NDArray[np.float64]
-DIGITS = 6  # of probabilities: what differs beyond them is rounding, and must not decide an order
+DIGITS = 6  # of probabilities: differences beyond are rounding, and must not decide the order
 
 
 def score(
     fitted: CrossFit, estimate: NoiseEstimate, *, images: Sequence[str], reader: str | None = None
 ) -> pd.DataFrame:
-    """One row per sample, the most doubtful label first (of equals by id); the columns of ``audit.csv``.
+    """One row per sample, the most doubtful label first (ties by id), with the columns of ``audit.csv``.
 
-    images (N,): where a person finds each sample's image, "" if nowhere. reader: the column that says who
-    gave the label. The index is the sample's row in ``fitted.manifest``.
+    images: (N,) the file of each sample's image, "" if there is none. reader: the column that names the reader of
+    each label. The index is the sample's row in ``fitted.manifest``.
     """
     manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
     labels = manifest.labels
@@ -49,7 +49,7 @@ def score(
     if manifest.patients is not None:
         columns["patient"] = manifest.patients
     if reader is not None:
-        columns["reader"] = ["" if pd.isna(who) else str(who) for who in manifest.table[reader]]
+        columns["reader"] = ["" if pd.isna(name) else str(name) for name in manifest.table[reader]]
     if manifest.true_labels is not None:
         columns["true_grade"] = names[manifest.true_labels]
     ranked = pd.DataFrame(columns).sort_values(["quality", "id"], kind="stable")
@@ -58,13 +58,13 @@ def score(
 
 
 def error_rates(scores: pd.DataFrame, column: str) -> list[dict[str, Any]]:
-    """For each value of a column: how many labels, how many of them are expected to be wrong, and their share
-    with its interval; the largest share first (of equals by name)."""
-    found = []
+    """For each value of a column: the number of labels, how many of them are expected to be wrong, and the error
+    rate with its interval; the highest rate first (ties by name)."""
+    rates = []
     for value, group in scores.groupby(column, sort=True):
         errors = float((1 - group["quality"]).sum())
         low, high = wilson(errors, len(group))
-        found.append(
+        rates.append(
             {
                 column: str(value),
                 "samples": len(group),
@@ -73,11 +73,11 @@ def error_rates(scores: pd.DataFrame, column: str) -> list[dict[str, Any]]:
                 "interval": [round(low, 4), round(high, 4)],
             }
         )
-    return sorted(found, key=lambda row: -row["rate"])  # sorted() keeps the names' order among equals
+    return sorted(rates, key=lambda row: -row["rate"])  # a stable sort: ties stay in the order of names
 
 
 def wilson(errors: float, samples: int, *, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share; ``errors`` may be an expectation and need not be whole."""
+    """Wilson's 95 % interval of a proportion; ``errors`` may be an expectation, so it need not be an integer."""
     share = errors / samples
     centre = share + z**2 / (2 * samples)
     spread = z * math.sqrt(max(share * (1 - share), 0.0) / samples + z**2 / (4 * samples**2))
@@ -86,7 +86,7 @@ def wilson(errors: float, samples: int, *, z: float = 1.96) -> tuple[float, floa
 
 
 def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence[str]) -> dict[str, Any]:
-    """The contents of ``summary.json``: plain values."""
+    """The contents of ``summary.json``, as values that JSON can hold."""
     by_grade = {row["grade"]: row for row in error_rates(scores, "grade")}
     summary: dict[str, Any] = {
         "samples": len(scores),

@@ -1,7 +1,8 @@
-"""``srjt audit``: how noisy the labels are, and which of them are wrong."""
+"""``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,12 +26,18 @@ def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
 @options.reads_a_source(without=("split_column",))
 def audit(
     source: options.SourceArgument,
-    out: Annotated[Path, typer.Option(help="Folder of the audit; what is done there is not repeated.")],
-    folds: Annotated[int, typer.Option(help="Trainings; each judges the patients it has not seen.")] = 5,
+    out: Annotated[
+        Path, typer.Option(help="Folder of the audit; finished trainings in it are not repeated.")
+    ],
+    folds: Annotated[
+        int, typer.Option(help="Number of trainings; each predicts the patients that it was not trained on.")
+    ] = 5,
     reader_column: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Who gave the label; else a column named reader.", show_default=False
+            metavar="NAME",
+            help="Column that names the reader of each label. [dim]default: reader, if it exists[/]",
+            show_default=False,
         ),
     ] = None,
     method: Annotated[str | None, _option("See srjt methods. [dim]default: sord[/]", TRAINING)] = None,
@@ -75,22 +82,22 @@ def audit(
     *,
     how: dict[str, Any],
 ) -> None:
-    """Estimate how noisy labels are, and rank them by how likely they are wrong.
+    """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
-    Trains on all patients but a fold, judges that fold, and goes round. Writes
-    audit.csv (every label, the most doubtful first), summary.json (rates by
-    grade, patient and reader), audit.html (to read) and what srjt review needs.
-    All samples are audited, whatever side of a split they are on, and no
-    label is changed. Run the same command again to go on after an interruption.
+    Trains on all folds of patients but one and predicts that one, for each fold.
+    Writes audit.csv (every label, the most doubtful first), summary.json (rates by
+    grade, patient and reader), audit.html (the report) and the files that srjt review
+    reads. All samples are audited, on whatever side of a split they are, and no label
+    is changed. Run the same command again to resume after an interruption.
     """
-    from srjt.auditing.audit import DEFAULTS, with_noise
+    from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.auditing.audit import audit as run_audit
     from srjt.cli.train import check_early, layered, rate_or_auto, warnings_as_sentences
     from srjt.data import Problem, read, write_problems
     from srjt.reports.report import report as write_report
     from srjt.training.record.reporters import reporter_for
 
-    settings = with_noise(
+    settings = with_noise_rate(
         layered(
             config,
             set_ or [],
@@ -119,7 +126,7 @@ def audit(
     columns = {name.removesuffix("_column"): said for name, said in how.items() if name in ROLES}
     table, label_column = _table(reading, how["labels"] or source, columns)
     root = manifest.root.absolute() if reading.kind == "table" else None
-    read_with = _as_options({**how, "images": root, "labels": None})
+    read_options = _as_options({**how, "images": root, "labels": None})
     with warnings_as_sentences(), reporter_for(quiet=quiet) as reporter:
         done = run_audit(
             manifest,
@@ -133,7 +140,7 @@ def audit(
             source=str(source),
             table=table,
             label_column=label_column,
-            read_with=read_with,
+            read_options=read_options,
         )
         write_report(out, out=out / "audit.html")
     if done.fitted.skipped:
@@ -141,13 +148,13 @@ def audit(
             unreadable = [Problem("unreadable-image", who, why) for who, why in done.fitted.skipped]
             write_problems([*reading.problems, *unreadable], skipped)
     if not quiet:
-        _say(done, out)
+        _print_summary(done, out)
 
 
 def _as_options(how: dict[str, Any]) -> list[str]:
-    """As they stand on a command line; what was not said is left out."""
-    said = {name: ",".join(v) if isinstance(v, list) else str(v) for name, v in how.items() if v is not None}
-    return [word for name, value in said.items() for word in (f"--{name.replace('_', '-')}", value)]
+    """The options that were given, as words of a command line."""
+    given = {name: ",".join(v) if isinstance(v, list) else str(v) for name, v in how.items() if v is not None}
+    return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
 
 
 def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tuple[Path | None, str]:
@@ -166,51 +173,54 @@ def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tu
     return file, chosen["grade"]
 
 
-def _say(done: Audit, out: Path) -> None:
-    """What a person wants to know first."""
+def _print_summary(done: Audit, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console, estimate, summary = Console(), done.estimate, done.summary
     names = done.fitted.manifest.grades
 
-    def say(text: str, style: str = "") -> None:
+    def echo(text: str, style: str = "") -> None:
         console.print(text, highlight=False, markup=False, style=style)
 
     low, high = estimate.rate_interval
     if estimate.identifiable:
-        say(
-            f"About {estimate.rate:.0%} of {len(done.scores):,} labels are wrong (95 %: {low:.0%} to {high:.0%}).",
+        echo(
+            f"About {estimate.rate:.0%} of {len(done.scores):,} labels are wrong (95 % interval: {low:.0%} to "
+            f"{high:.0%}).",
             "bold",
         )
         if estimate.caution:
-            say(f"Mind: {estimate.caution}")
+            echo(f"Caution: {estimate.caution}")
     else:
-        say(
-            f"How many of {len(done.scores):,} labels are wrong is not settled: {estimate.reason.rstrip('.')} "
-            f"(a guess: {estimate.rate:.0%}).",
+        echo(
+            f"The data do not determine how many of {len(done.scores):,} labels are wrong: "
+            f"{estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%}).",
             "yellow",
         )
-    say(f"For {summary['another_likelier']:,} labels another grade is likelier than the one given.")
+    echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
     matrix = Table(
-        "true ╲ label", *names, title=f"How grades are labelled ({estimate.form} form)", title_justify="left"
+        "true ╲ label",
+        *names,
+        title=f"Estimated transition matrix ({estimate.form} form)",
+        title_justify="left",
     )
     for name, row in zip(names, estimate.transition, strict=True):
         matrix.add_row(name, *(f"{p:.2f}" for p in row))
     console.print(matrix)
-    for who in ("grade", "reader", "patient"):
-        if found := summary[f"{who}s"]:
+    for column in ("grade", "reader", "patient"):
+        if rates := summary[f"{column}s"]:
             shown = [
-                f"{row[who].strip() or '(not given)'}: {row['rate']:.0%} of {row['samples']:,}"
-                for row in found[: SHOWN[who]]
+                f"{row[column].strip() or '(not given)'}: {row['rate']:.0%} of {row['samples']:,}"
+                for row in rates[: SHOWN[column]]
             ]
-            more = f"; and {len(found) - len(shown):,} more" if len(found) > len(shown) else ""
-            say(f"Expected errors by {who}: {'; '.join(shown)}{more}")
+            more = f"; and {len(rates) - len(shown):,} more" if len(rates) > len(shown) else ""
+            echo(f"Expected errors by {column}: {'; '.join(shown)}{more}")
     if "average_precision" in summary.get("known", {}):
         known = summary["known"]
-        say(
-            f"{known['wrong']:,} labels are known to be wrong; of the {known['wrong']:,} worst, "
-            f"{known['precision_at_wrong']:.0%} are (average precision {known['average_precision']:.2f})."
+        echo(
+            f"Known wrong labels: {known['wrong']:,}; of the {known['wrong']:,} most doubtful labels, "
+            f"{known['precision_at_wrong']:.0%} are wrong (average precision {known['average_precision']:.2f})."
         )
-    typer.echo(f"The report: {out / 'audit.html'}")
-    typer.echo(f"Next: srjt review {out}")
+    typer.echo(f"Report: {out / 'audit.html'}")
+    typer.echo(f"Next: srjt review {shlex.quote(str(out))}")

@@ -1,7 +1,8 @@
-"""``srjt review``: settle suspicious labels on a page; ``srjt review export``: the corrected table."""
+"""``srjt review``: review doubtful labels in the browser; ``srjt review export``: write the corrected table."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,17 +14,17 @@ from srjt.cli.groups import RunByDefault
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from srjt.review.audit_folder import AuditFolder
+    from srjt.auditing.folder import AuditFolder
     from srjt.review.decisions import LogEntry
 
 app = typer.Typer(
     cls=RunByDefault,
     no_args_is_help=True,
-    help="Settle suspicious labels on a local page: [bold]srjt review audit/[/], then "
+    help="Review doubtful labels in the browser: [bold]srjt review audit/[/], then "
     "[bold]srjt review export audit/[/]; options: srjt review run --help.",
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="AUDIT", help="Folder that srjt audit has written.")]
+Folder = Annotated[Path, typer.Argument(metavar="AUDIT", help="Folder written by srjt audit.")]
 
 
 @app.command()
@@ -31,74 +32,81 @@ def run(
     folder: Folder,
     reviewer: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Who decides. [dim]default: the login name[/]", show_default=False),
+        typer.Option(
+            metavar="NAME", help="Your name in the log. [dim]default: the login name[/]", show_default=False
+        ),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
             min=1,
             metavar="N",
-            help="How many of the most doubtful labels to look at. [dim]default: as many as are expected to be "
-            "wrong[/]",
+            help="Number of labels to review, the most doubtful first. [dim]default: as many as are expected to "
+            "be wrong[/]",
             show_default=False,
         ),
     ] = None,
     alone: Annotated[
-        bool, typer.Option("--alone", help="A second reading: hide what other reviewers decided.")
+        bool,
+        typer.Option("--alone", help="Hide the decisions of other reviewers, for an independent reading."),
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free one.", show_default=False)
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port to listen on. [dim]default: a free one[/]", show_default=False
+        ),
     ] = 0,
     allow_remote: Annotated[
         bool, typer.Option("--allow-remote", help="Let other machines reach the page (with --host).")
     ] = False,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Serve the page until Ctrl-C. Every decision is on disk before the page shows it as done.
+    """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
 
-    The address carries a secret; only who has it can see the images and decide. Give the same command again to
-    go on where you stopped.
+    The address contains a secret token; only people who have it can see the images and decide. Run the same
+    command again to resume.
     """
+    from srjt.auditing.folder import read_audit
     from srjt.errors import SrjtError
-    from srjt.review.audit_folder import read_audit
+    from srjt.review.app import ReviewSession
     from srjt.review.decisions import Decisions
-    from srjt.review.progress import measure
-    from srjt.review.server import Desk
-    from srjt.review.serving import listen, open_browser, serve
+    from srjt.review.progress import review_progress
+    from srjt.review.server import listen, open_browser, serve
 
     name = _login() if reviewer is None else reviewer.strip()
     if not name or not name.isprintable():
-        raise SrjtError("The reviewer needs a name that can be read: --reviewer NAME.")
+        raise SrjtError(
+            "The reviewer's name is empty or contains characters that cannot be printed: use --reviewer NAME."
+        )
     audit = read_audit(folder)
     queue = audit.expected_wrong if limit is None else min(limit, len(audit))
-    decisions = Decisions(folder / "decisions.sqlite", only=name if alone else None)
-    start = decisions.present.revision
-    at = listen(host=host, port=port, remote=allow_remote)
-    if at.door.any_address:
+    decisions = Decisions(folder / "decisions.sqlite", only_reviewer=name if alone else None)
+    first_revision = decisions.current.revision
+    server = listen(host=host, port=port, allow_remote=allow_remote)
+    if server.access.any_address:
         typer.secho(
-            f"Other machines can reach this page on port {at.port}. Whoever has the address below can see all "
-            "images and decide, and so can whoever reads along: the connection is not encrypted. "
-            "An SSH tunnel to 127.0.0.1 is the safer way.",
+            f"Other machines can reach this page on port {server.port}. Anyone with the address below can see all "
+            "images and decide, and so can anyone who can read the network traffic: the connection is not "
+            "encrypted. An SSH tunnel to 127.0.0.1 is safer.",
             fg=typer.colors.YELLOW,
             err=True,
         )
 
     def announce() -> None:
-        typer.echo(f"Review as {name}: {at.address(at.door.token)}  (Ctrl-C ends it)")
+        typer.echo(f"Review as {name}: {server.address(server.access.token)}  (Ctrl-C stops)")
         if open_:
-            open_browser(at)
+            open_browser(server)
 
     try:
-        serve(
-            desk := Desk(audit=audit, decisions=decisions, reviewer=name, queue=queue), at, started=announce
-        )
-        decisions.catch_up()
-        made = sum(entry.revision > start for entry in decisions.present.by(name))
-        typer.echo(
-            f"\n{measure(audit, desk.decisions.present, queue=queue)}; {made:,} decided in this session."
-        )
-        typer.echo(f"The corrected table: srjt review export {folder} --out labels_clean.csv")
+        session = ReviewSession(audit=audit, decisions=decisions, reviewer=name, queue=queue)
+        serve(session, server, started=announce)
+        decisions.refresh()
+        own = decisions.current.by_reviewer(name)
+        made = sum(entry.revision > first_revision for entry in own)
+        progress = review_progress(audit, decisions.current, queue=queue)
+        typer.echo(f"\n{progress}; {made:,} decided in this session.")
+        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
     finally:
         decisions.close()
 
@@ -110,57 +118,59 @@ def export(
     force: options.Force = False,
     conflicts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="CSV of the samples that reviewers graded differently."),
+        typer.Option(
+            metavar="FILE", help="CSV file to write: the samples that reviewers graded differently."
+        ),
     ] = None,
 ) -> None:
-    """Write the corrected table: what was decided, by whom and when. The original is never touched.
+    """Write the corrected table, with who decided what and when. The original table is not changed.
 
-    Where several reviewers graded a sample, the last decision wins; how well they agree is reported.
+    If several reviewers graded a sample, the last decision counts; how well they agree is printed.
     """
+    from srjt.auditing.folder import read_audit
     from srjt.errors import SrjtError
-    from srjt.review import export as corrections
-    from srjt.review.audit_folder import read_audit
-    from srjt.review.decisions import Decisions, begun, replay
+    from srjt.review.decisions import Decisions, log_exists, replay
+    from srjt.review.export import corrected_table, training_command, write_table
 
     audit = read_audit(folder)
     path = folder / "decisions.sqlite"
-    if not begun(path):
-        raise SrjtError(f"Nothing has been decided in {folder} yet: begin with srjt review {folder}.")
+    if not log_exists(path):
+        raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
     decisions = Decisions(path)
     log = decisions.log()
     decisions.close()
-    made = corrections.corrected(audit, replay(log))
-    corrections.write(made.table, out, original=audit.table, replace=force)
-    for note in made.notes:
+    corrected = corrected_table(audit, replay(log))
+    write_table(corrected.table, out, original=audit.table, overwrite=force)
+    for note in corrected.notes:
         typer.echo(note, err=True)
     typer.echo(
-        f"{out}: {len(made.table):,} rows, {made.reviewed:,} reviewed, {made.changed:,} changed, "
-        f"{made.skipped:,} skipped."
+        f"{out}: {len(corrected.table):,} rows, {corrected.reviewed:,} reviewed, {corrected.changed:,} changed, "
+        f"{corrected.skipped:,} skipped."
     )
-    _tell_agreement(audit, log, conflicts, force)
-    typer.echo(f"Next: {corrections.training_command(audit, out)}")
+    _print_agreement(audit, log, conflicts, force)
+    typer.echo(f"Next: {training_command(audit, out)}")
 
 
-def _tell_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
-    from srjt.review import export as corrections
+def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
+    from srjt.review.export import agreements, disagreement_table, disagreements, write_table
 
-    for pair in corrections.agreements(audit, log):
+    for pair in agreements(audit, log):
         one, other = pair.reviewers
         typer.echo(
             f"{one} and {other} both graded {pair.both:,}: they agree on {100 * pair.share:.1f} %, "
             f"quadratically weighted κ {pair.kappa:.2f}."
         )
-    differing = corrections.disagreements(audit, log)
+    differing = disagreements(audit, log)
     if differing:
         typer.echo(f"Graded differently, the last decision counts ({len(differing):,}):")
-    for said in differing[:10]:
-        typer.echo(f"  {said[0].id}: " + ", then ".join(f"{e.reviewer} {e.to_grade}" for e in said))
+    for entries in differing[:10]:
+        typer.echo(f"  {entries[0].id}: " + ", then ".join(f"{e.reviewer} {e.to_grade}" for e in entries))
     if len(differing) > 10:
         typer.echo(
             f"  … and {len(differing) - 10:,} more" + ("" if path else "; --conflicts FILE lists them all")
         )
     if path is not None:
-        corrections.write(corrections.listed(differing), path, original=audit.table, replace=force)
+        write_table(disagreement_table(differing), path, original=audit.table, overwrite=force)
         typer.echo(f"{path}: {len(differing):,} samples graded differently.")
 
 

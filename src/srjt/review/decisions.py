@@ -1,7 +1,7 @@
-"""Every decision as a line of a log that only grows; what holds now is what the log says.
+"""The log of decisions: entries are only ever added, and the current decisions follow from the log.
 
-SQLite in WAL mode with synchronous=FULL: a decision that was acknowledged survives kill -9 and a power cut.
-Several servers may write to one log; each reads what the others added before it decides anything.
+SQLite in WAL mode with synchronous=FULL: an acknowledged decision survives kill -9 and a power cut. Several servers
+may write to one log; each reads the entries of the others before it adds its own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from srjt.errors import SrjtError
 
-__all__ = ["ACTIONS", "Action", "ConflictError", "Decisions", "LogEntry", "Present", "begun", "replay"]
+__all__ = [
+    "ACTIONS",
+    "Action",
+    "ConflictError",
+    "CurrentDecisions",
+    "Decisions",
+    "LogEntry",
+    "log_exists",
+    "replay",
+]
 
 Action = Literal["set", "accept", "keep", "skip", "undo"]
 ACTIONS = get_args(Action)
@@ -47,7 +56,7 @@ _COLUMNS = "revision, id, reviewer, at, action, from_grade, to_grade, undoes"
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One line of the log. ``from_grade`` and ``to_grade`` are the names of what held before and holds after."""
+    """One entry of the log. ``from_grade`` and ``to_grade`` are names of grades."""
 
     revision: int
     id: str
@@ -60,168 +69,187 @@ class LogEntry:
 
 
 class ConflictError(Exception):
-    """Something was decided that the decider had not seen. ``present`` is what holds now, if anything."""
+    """The sample was decided since the reviewer's page loaded it. ``current``: the decision about it, if any."""
 
-    def __init__(self, present: LogEntry | None, revision: int) -> None:
-        super().__init__("decided meanwhile")
-        self.present = present
+    def __init__(self, current: LogEntry | None, revision: int) -> None:
+        super().__init__("decided in the meantime")
+        self.current = current
         self.revision = revision
 
 
 @dataclass
-class Present:
-    """What holds, as the log tells it line by line. ``only``: as if the others had never decided."""
+class CurrentDecisions:
+    """The decisions in force after the entries applied so far.
 
-    only: str | None = None
-    revision: int = 0  # of the last line read
-    standing: dict[str, list[LogEntry]] = field(default_factory=dict)  # per id, not undone, oldest first
-    touched: dict[str, int] = field(default_factory=dict)  # per id, the last line about it
+    ``only_reviewer`` ignores all other reviewers.
+    """
+
+    only_reviewer: str | None = None
+    revision: int = 0  # of the last entry applied
+    active: dict[str, list[LogEntry]] = field(default_factory=dict)  # per id, not undone, oldest first
+    last_revision: dict[str, int] = field(default_factory=dict)  # per id, of the last entry about it
 
     def apply(self, entry: LogEntry) -> None:
         self.revision = entry.revision
-        if self.only not in (None, entry.reviewer):
+        if self.only_reviewer not in (None, entry.reviewer):
             return
-        self.touched[entry.id] = entry.revision
-        decisions = self.standing.setdefault(entry.id, [])
+        self.last_revision[entry.id] = entry.revision
+        decisions = self.active.setdefault(entry.id, [])
         if entry.action == "undo":
             decisions[:] = [decision for decision in decisions if decision.revision != entry.undoes]
         else:
             decisions.append(entry)
 
-    def of(self, sample: str) -> LogEntry | None:
-        """The decision that holds: the last one, by whomever."""
-        decisions = self.standing.get(sample)
+    def get(self, sample: str) -> LogEntry | None:
+        """The decision about a sample: the last one, of any reviewer."""
+        decisions = self.active.get(sample)
         return decisions[-1] if decisions else None
 
-    def decided(self) -> Iterator[LogEntry]:
-        """Every decision that holds, one per sample."""
-        return (decisions[-1] for decisions in self.standing.values() if decisions)
+    def all(self) -> Iterator[LogEntry]:
+        """One decision per decided sample."""
+        return (decisions[-1] for decisions in self.active.values() if decisions)
 
-    def by(self, reviewer: str) -> list[LogEntry]:
-        """What this reviewer could undo, oldest first."""
-        mine = (e for decisions in self.standing.values() for e in decisions if e.reviewer == reviewer)
-        return sorted(mine, key=lambda entry: entry.revision)
+    def by_reviewer(self, reviewer: str) -> list[LogEntry]:
+        """The decisions of one reviewer that are not undone, oldest first."""
+        own = (entry for entries in self.active.values() for entry in entries if entry.reviewer == reviewer)
+        return sorted(own, key=lambda entry: entry.revision)
 
 
-def replay(log: Iterable[LogEntry], *, only: str | None = None) -> Present:
-    """What holds after the whole log."""
-    present = Present(only=only)
+def replay(log: Iterable[LogEntry], *, only_reviewer: str | None = None) -> CurrentDecisions:
+    """The current decisions after the whole log."""
+    current = CurrentDecisions(only_reviewer=only_reviewer)
     for entry in log:
-        present.apply(entry)
-    return present
+        current.apply(entry)
+    return current
 
 
 class Decisions:
-    """The log of one audit folder. ``only``: see and contradict nobody but this reviewer (a second reading)."""
+    """The log of one audit folder. ``only_reviewer``: an independent second reading, without the others' decisions."""
 
-    def __init__(self, path: Path, *, only: str | None = None) -> None:
+    def __init__(self, path: Path, *, only_reviewer: str | None = None) -> None:
         self.path = path
-        self.present = Present(only=only)
-        self.lock = threading.RLock()  # hold it to read several things of one moment
-        with self._plainly("opened"):
-            if not begun(path):
-                _begin(path)
-            self._file = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
-            self._file.execute("PRAGMA journal_mode = WAL")  # stays a rollback journal where there is no WAL
-            self._file.execute("PRAGMA synchronous = FULL")
-            self._file.execute("PRAGMA foreign_keys = ON")
-            self._check_version()
-        self.catch_up()
+        self.current = CurrentDecisions(only_reviewer=only_reviewer)
+        self.lock = threading.RLock()  # take it to read several values of one moment
+        with self._readable_errors("opened"):
+            if not log_exists(path):
+                _create_log(path)
+            self._connection = sqlite3.connect(
+                path, timeout=10, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._check_file()
+                # SQLite keeps a rollback journal where the file system does not support WAL.
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute("PRAGMA foreign_keys = ON")
+            except BaseException:
+                self._connection.close()
+                raise
+        self.refresh()
 
-    def catch_up(self) -> list[LogEntry]:
-        """Read what was added, here or by another process; the new lines."""
-        with self.lock, self._plainly("read"):
-            return self._read_on()
+    def refresh(self) -> list[LogEntry]:
+        """Apply and return the entries that were added since, here or by another process."""
+        with self.lock, self._readable_errors("read"):
+            return self._apply_new_entries()
 
     def log(self) -> list[LogEntry]:
-        with self.lock, self._plainly("read"):
-            return self._lines(after=0)
+        with self.lock, self._readable_errors("read"):
+            return self._entries(after=0)
 
     def decide(
         self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int
     ) -> LogEntry:
-        """Note that ``sample`` has ``grade``; on disk when this returns.
+        """Record ``grade`` for ``sample``; the entry is on disk when this returns.
 
-        ``label`` is the grade as given, ``seen`` the revision of the sample that the reviewer looked at
-        (0: undecided). Raises ``ConflictError`` if it is not the present one.
+        label: the grade as given. seen: the last revision of the sample that the reviewer's page knows (0:
+        undecided). Raises ``ConflictError`` if there is a newer one.
         """
-        with self._writing():
-            if self.present.touched.get(sample, 0) != seen:
-                raise ConflictError(self.present.of(sample), self.present.touched.get(sample, 0))
+        with self._transaction():
+            last = self.current.last_revision.get(sample, 0)
+            if last != seen:
+                raise ConflictError(self.current.get(sample), last)
             return self._append(sample, reviewer, action, grade, label)
 
     def undo(self, revision: int, *, reviewer: str, label: str) -> LogEntry:
-        """Take one's own decision back; what held before it holds again.
+        """Undo a decision of ``reviewer``; the decision before it is in force again.
 
-        Raises ``ConflictError`` if it does not hold any more: undone already, or decided anew since.
+        Raises ``ConflictError`` if it is not in force: undone already, or replaced by a later decision.
         """
-        with self._writing():
-            mine = next((e for e in self.present.by(reviewer) if e.revision == revision), None)
-            if mine is None or self.present.of(mine.id) != mine:
-                raise ConflictError(None if mine is None else self.present.of(mine.id), revision)
-            before = self.present.standing[mine.id][:-1]
-            return self._append(
-                mine.id, reviewer, "undo", before[-1].to_grade if before else label, label, revision
-            )
+        with self._transaction():
+            entry = next((e for e in self.current.by_reviewer(reviewer) if e.revision == revision), None)
+            if entry is None or self.current.get(entry.id) != entry:
+                raise ConflictError(None if entry is None else self.current.get(entry.id), revision)
+            earlier = self.current.active[entry.id][:-1]
+            grade = earlier[-1].to_grade if earlier else label
+            return self._append(entry.id, reviewer, "undo", grade, label, undoes=revision)
 
     def close(self) -> None:
         with self.lock:
-            self._file.close()
+            self._connection.close()
 
     def _append(
         self, sample: str, reviewer: str, action: Action, grade: str, label: str, undoes: int | None = None
     ) -> LogEntry:
-        held = self.present.of(sample)
+        before = self.current.get(sample)
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        values = (sample, reviewer, at, action, label if held is None else held.to_grade, grade, undoes)
-        added = self._file.execute(
+        values = (sample, reviewer, at, action, label if before is None else before.to_grade, grade, undoes)
+        added = self._connection.execute(
             "INSERT INTO log (id, reviewer, at, action, from_grade, to_grade, undoes) VALUES (?,?,?,?,?,?,?)",
             values,
         )
         return LogEntry(int(added.lastrowid or 0), *values)
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Nobody else writes, everything so far is known, and it is all on disk at the end."""
-        with self.lock, self._plainly("written"):
-            self._file.execute("BEGIN IMMEDIATE")
+    def _transaction(self) -> Iterator[None]:
+        """Lock the log, read all entries so far, and commit to disk at the end."""
+        with self.lock, self._readable_errors("written"):
+            self._connection.execute("BEGIN IMMEDIATE")
             try:
-                self._read_on()
+                self._apply_new_entries()
                 yield
-                self._file.execute("COMMIT")
+                self._connection.execute("COMMIT")
             except BaseException:
-                if self._file.in_transaction:
-                    self._file.execute("ROLLBACK")
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._read_on()  # what was just written counts only now that it is safe
+            self._apply_new_entries()  # our own entry counts only now that it is on disk
 
-    def _read_on(self) -> list[LogEntry]:
-        new = self._lines(after=self.present.revision)
+    def _apply_new_entries(self) -> list[LogEntry]:
+        new = self._entries(after=self.current.revision)
         for entry in new:
-            self.present.apply(entry)
+            self.current.apply(entry)
         return new
 
-    def _lines(self, *, after: int) -> list[LogEntry]:
-        rows = self._file.execute(
+    def _entries(self, *, after: int) -> list[LogEntry]:
+        rows = self._connection.execute(
             f"SELECT {_COLUMNS} FROM log WHERE revision > ? ORDER BY revision", (after,)
         )
         return [LogEntry(*row) for row in rows]
 
-    def _check_version(self) -> None:
-        version = self._file.execute("PRAGMA user_version").fetchone()[0]
+    def _check_file(self) -> None:
+        """Refuse a file that is damaged, incomplete or not ours."""
+        version = self._pragma("user_version")
         if version > _VERSION:
-            raise SrjtError(
-                f"{self.path} was written by a newer srjt (format {version}): use that one to go on."
-            )
+            raise SrjtError(f"{self.path} was written by a newer srjt (format {version}): use that version.")
         if version < _VERSION:
-            raise _damaged(self.path, "holds no log of decisions")
+            raise _damaged(self.path, "contains no log of decisions")
+        if (found := self._pragma("quick_check")) != "ok":
+            raise _damaged(self.path, f"is damaged ({found})")
+        # SQLite reads zeros where the last page is incomplete. Pages may be missing in the file while they are in
+        # the -wal: ask for that file after the number of pages, because other servers write to it.
+        expected = self._pragma("page_count") * self._pragma("page_size")
+        if not _pending_files(self.path) and (size := self.path.stat().st_size) < expected:
+            raise _damaged(self.path, f"is cut off after {size:,} of {expected:,} bytes")
+
+    def _pragma(self, name: str) -> Any:
+        return self._connection.execute(f"PRAGMA {name}").fetchone()[0]
 
     @contextmanager
-    def _plainly(self, verb: str) -> Iterator[None]:
+    def _readable_errors(self, verb: str) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as problem:
-            if type(problem) is sqlite3.DatabaseError:  # not one of its kinds: the file itself is bad
+            if type(problem) is sqlite3.DatabaseError:  # none of its subclasses: the file itself is bad
                 raise _damaged(self.path, f"is damaged ({problem})") from problem
             raise SrjtError(f"The decisions in {self.path} cannot be {verb}: {problem}.") from problem
         except OSError as problem:
@@ -230,58 +258,55 @@ class Decisions:
             ) from problem
 
 
-def begun(path: Path) -> bool:
-    """Whether there is a log. Raises ``SrjtError`` if there was one and part of it is lost.
+def log_exists(path: Path) -> bool:
+    """Whether there is a log. Raises ``SrjtError`` if it is empty, or missing while its journal is there.
 
-    SQLite would not notice: it takes an empty file for a new database and throws its -wal away, and reads
-    zeros where a page is cut off.
+    SQLite does not report either: it takes an empty file for a new database and deletes its -wal.
     """
-    beside = [path.with_name(path.name + end) for end in ("-wal", "-journal")]
-    waiting = [other for other in beside if _size(other)]  # asked first because it is made last
+    pending = _pending_files(path)  # first: another server creates the log before its -wal
     try:
-        with path.open("rb") as file:
-            head, size = file.read(100), os.fstat(file.fileno()).st_size
+        size = path.stat().st_size
     except FileNotFoundError:
-        if waiting:
-            raise _damaged(path, f"is missing, but {waiting[0].name} is there") from None
+        if pending:
+            raise _damaged(path, f"is missing, but {pending[0].name} is there") from None
         return False
     except OSError as problem:
         raise SrjtError(f"The decisions in {path} cannot be opened: {problem.strerror}.") from None
     if not size:
         raise _damaged(path, "is empty")
-    if len(head) < 100 or not head.startswith(b"SQLite format 3\0"):
-        raise _damaged(path, "is not a file of SQLite")
-    page = int.from_bytes(head[16:18], "big")
-    whole = (65536 if page == 1 else page) * int.from_bytes(head[28:32], "big")
-    if size < whole and not waiting:  # else SQLite completes it from there
-        raise _damaged(path, f"is cut off after {size:,} of {whole:,} bytes")
     return True
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def _pending_files(path: Path) -> list[Path]:
+    """The non-empty files from which SQLite completes the log."""
+    found = []
+    for suffix in ("-wal", "-journal"):
+        other = path.with_name(path.name + suffix)
+        try:
+            if other.stat().st_size:
+                found.append(other)
+        except OSError:
+            pass
+    return found
 
 
 def _damaged(path: Path, how: str) -> SrjtError:
     return SrjtError(
-        f"{path} {how}, so decisions may have been lost: put a copy of it back, or delete {path.name}* in that "
-        "folder to begin anew."
+        f"{path} {how}, so decisions may have been lost: restore a copy of it, or delete {path.name}* in that "
+        "folder to start again."
     )
 
 
-def _begin(path: Path) -> None:
-    """A log without a line, under its name in one step: a kill in between must not look like a loss."""
-    with tempfile.TemporaryDirectory(prefix=".decisions-", dir=path.parent) as apart:
-        made = Path(apart) / path.name
-        file = sqlite3.connect(made)
-        file.executescript(_SCHEMA)
-        file.close()
+def _create_log(path: Path) -> None:
+    """Create an empty log under its name in one step, so that a kill in between does not look like a loss."""
+    with tempfile.TemporaryDirectory(prefix=".decisions-", dir=path.parent) as folder:
+        draft = Path(folder) / path.name
+        connection = sqlite3.connect(draft)
+        connection.executescript(_SCHEMA)
+        connection.close()
         try:
-            os.link(made, path)  # unlike a rename, never over a log that another server has begun meanwhile
+            os.link(draft, path)  # unlike a rename, never replaces a log that another server has just created
         except FileExistsError:
             pass
-        except OSError:  # a disk without links
-            made.rename(path)
+        except OSError:  # a file system without hard links
+            draft.rename(path)

@@ -1,4 +1,4 @@
-"""The images of an audit as a browser can show them."""
+"""The images of an audit, in formats that a browser shows."""
 
 from __future__ import annotations
 
@@ -7,77 +7,79 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from srjt.auditing.folder import AuditFolder
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError
-from srjt.review.audit_folder import AuditFolder
 
-__all__ = ["Picture", "full", "locate", "problem", "thumbnail"]
+__all__ = ["EncodedImage", "full_image", "image_path", "image_problem", "thumbnail"]
 
-THUMBNAIL = 320  # pixels of the longer side
+THUMBNAIL_SIZE = 320  # pixels of the longer side
 
 
-class Picture(NamedTuple):
+class EncodedImage(NamedTuple):
     content: bytes
     media_type: str
 
 
-def locate(audit: AuditFolder, line: int) -> Path:
-    """The file of a sample. Raises ``BadImageError`` when there is none that may be shown.
+def image_path(audit: AuditFolder, line: int) -> Path:
+    """The file of a sample. Raises ``BadImageError`` if there is none that may be shown.
 
-    An absolute path was named by the person who ran the audit. A relative one belongs to the folder, and a
-    folder that came from elsewhere must not reach out of it, neither by ".." nor through a link.
+    An absolute path was given by the person who ran the audit. A relative one belongs to the audit folder, and a
+    folder from somebody else must not reach files outside, neither by ".." nor through a link.
     """
     name = audit.images[line]
     if not name:
-        raise BadImageError(Path(audit.ids[line]), "the audit was of features and has no image of it")
+        raise BadImageError(
+            Path(audit.ids[line]), "features were audited, and there is no image of this sample"
+        )
     path = audit.folder / name
     if not Path(name).is_absolute() and not path.resolve().is_relative_to(audit.folder.resolve()):
-        raise BadImageError(path, "it leads out of the audit's folder")
-    if path.exists() and not path.is_file():  # a pipe or a device would never end
+        raise BadImageError(path, "it is outside the audit folder")
+    if path.exists() and not path.is_file():  # reading a pipe or a device would never end
         raise BadImageError(path, "it is not a regular file")
     return path
 
 
-def full(audit: AuditFolder, line: int) -> Picture:
-    """The file as it is where every browser shows it as the networks saw it, else converted to PNG."""
-    path = locate(audit, line)
+def full_image(audit: AuditFolder, line: int) -> EncodedImage:
+    """The file unchanged if every browser shows it as the networks saw it, else converted to PNG."""
+    path = image_path(audit, line)
     try:
         content = path.read_bytes()
     except OSError:
-        content = b""  # the decoder will say why
+        content = b""  # the decoder reports the reason
     if content.startswith(b"\xff\xd8\xff"):
-        return Picture(content, "image/jpeg")
-    if content.startswith(b"\x89PNG\r\n\x1a\n") and content[24:25] != b"\x10":  # not with 16 bits
-        return Picture(content, "image/png")
-    return _encoded(path)
+        return EncodedImage(content, "image/jpeg")
+    if content.startswith(b"\x89PNG\r\n\x1a\n") and content[24:25] != b"\x10":  # not 16 bits
+        return EncodedImage(content, "image/png")
+    return _encode(path)
+
+
+def thumbnail(audit: AuditFolder, line: int) -> EncodedImage:
+    return _cached_thumbnail(image_path(audit, line))
 
 
 @lru_cache(maxsize=512)
-def _small(path: Path) -> Picture:
-    return _encoded(path, side=THUMBNAIL)
+def _cached_thumbnail(path: Path) -> EncodedImage:
+    return _encode(path, size=THUMBNAIL_SIZE)
 
 
-def thumbnail(audit: AuditFolder, line: int) -> Picture:
-    return _small(locate(audit, line))
-
-
-def problem(audit: AuditFolder, line: int) -> str:
-    """Why an image cannot be shown, in one sentence; the browser only knows that it cannot."""
+def image_problem(audit: AuditFolder, line: int) -> str:
+    """Why an image cannot be shown, in one sentence. The browser itself does not know the reason."""
     try:
-        read_image(locate(audit, line))
-    except SrjtError as bad:
-        return str(bad)
+        read_image(image_path(audit, line))
+    except SrjtError as problem:
+        return str(problem)
     return "The browser cannot show this image, although it can be read."
 
 
-def _encoded(path: Path, *, side: int | None = None) -> Picture:
+def _encode(path: Path, *, size: int | None = None) -> EncodedImage:
     from PIL import Image
 
-    picture = Image.fromarray(read_image(path))
+    image = Image.fromarray(read_image(path))
     buffer = io.BytesIO()
-    if side is not None:
-        picture.thumbnail((side, side))
-        picture.save(buffer, "JPEG", quality=88)
-        return Picture(buffer.getvalue(), "image/jpeg")
-    picture.save(buffer, "PNG", compress_level=1)  # for one wire on one machine
-    return Picture(buffer.getvalue(), "image/png")
+    if size is not None:
+        image.thumbnail((size, size))
+        image.save(buffer, "JPEG", quality=88)
+        return EncodedImage(buffer.getvalue(), "image/jpeg")
+    image.save(buffer, "PNG", compress_level=1)  # speed matters more than size: the server is usually local
+    return EncodedImage(buffer.getvalue(), "image/png")

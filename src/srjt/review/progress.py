@@ -1,23 +1,25 @@
-"""How far the review has come, and what it has done to the labels."""
+"""How many labels are reviewed, and how much noise is estimated to remain."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from srjt.review.audit_folder import AuditFolder
-from srjt.review.decisions import Present
+from srjt.auditing.folder import AuditFolder
+from srjt.review.decisions import CurrentDecisions
 
-__all__ = ["Progress", "measure"]
+__all__ = ["Progress", "review_progress"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    queue: int  # the most doubtful labels, which are to be looked at
-    reviewed: int  # of them
-    skipped: int  # of them
+    queue: int  # number of labels to review, the most doubtful ones
+    reviewed: int  # of the queue
+    skipped: int  # of the queue
     beyond: int  # reviewed outside the queue
-    changed: int  # labels that differ from the given ones, wherever
-    remaining_noise: float  # expected share of wrong labels: Σ (1 − quality) over those not reviewed, / N
+    changed: int  # labels that now differ from the given ones, in the queue or not
+    remaining_noise: (
+        float  # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N
+    )
 
     def to_dict(self) -> dict[str, int | float]:
         return asdict(self)
@@ -31,13 +33,13 @@ class Progress:
         )
 
 
-def measure(audit: AuditFolder, present: Present, *, queue: int) -> Progress:
-    """A reviewed label counts as right, a skipped one as doubtful as before."""
+def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int) -> Progress:
+    """A reviewed label counts as right, a skipped one as before."""
     reviewed = skipped = beyond = changed = 0
     doubt = float((1 - audit.quality).sum())
-    for decision in present.decided():
+    for decision in current.all():
         line = audit.line_of.get(decision.id)
-        if line is None:  # of an earlier audit with other samples
+        if line is None:  # from an earlier audit of other samples
             continue
         if decision.action == "skip":
             skipped += line < queue

@@ -1,4 +1,13 @@
-"""Who may talk to the review's server: the browser that was given the token, and no page of anybody else."""
+"""The review page's security rules: who may use the server, and what its pages may load.
+
+- Host: only names of this machine, or any IP address with ``--allow-remote``. A hostile page that makes its own
+  domain name resolve to this machine (DNS rebinding) sends that name, and is refused.
+- Token: the printed address contains a random token; the first visit exchanges it for a cookie that every other
+  request needs. The browser is opened with a token that works once, because other users of the machine can read
+  command lines.
+- Origin: only the review page itself may send decisions, and only short ones.
+- Headers: pages load scripts, styles and images from this server alone.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +22,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["LOOPBACK", "Door", "Guard"]
+__all__ = ["LOOPBACK", "AccessRules", "SecurityMiddleware"]
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-LARGEST_BODY = 16_384
+MAX_BODY = 16_384  # bytes
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -30,45 +39,43 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 
-# A real redirect would not carry the strict cookie when the address was clicked on another site.
-ENTER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Review</title>
+# A redirect by status would not send the SameSite=strict cookie if the address was clicked on another site.
+LOGIN_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Review</title>
 <link rel="icon" href="/page/icon.svg"><meta http-equiv="refresh" content="0; url=/{query}">"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Door:
-    """What opens it. ``names``: host names by which the server is known; ``any_address``: IP addresses too.
+class AccessRules:
+    """The host names by which the server is reached, and the secrets that give access."""
 
-    A page that rebinds its own name to this machine sends that name as Host, never an address.
-    """
-
-    names: frozenset[str] = LOOPBACK
-    any_address: bool = False
-    cookie: str = "srjt-review"  # told apart by port, which cookies are not
+    host_names: frozenset[str] = LOOPBACK
+    any_address: bool = False  # accept every IP address as Host
+    cookie: str = "srjt-review"  # the name includes the port, because browsers share cookies between ports
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    tickets: set[str] = field(default_factory=set, repr=False)  # tokens that are good for one visit
+    one_time_tokens: set[str] = field(default_factory=set, repr=False)
 
-    def ticket(self) -> str:
-        """For a command line, which other users of the machine can read."""
-        made = secrets.token_urlsafe(32)
-        self.tickets.add(made)
-        return made
+    def new_one_time_token(self) -> str:
+        token = secrets.token_urlsafe(32)
+        self.one_time_tokens.add(token)
+        return token
 
-    def opens(self, token: str) -> bool:
-        if token in self.tickets:
-            self.tickets.remove(token)
+    def accepts_login(self, token: str) -> bool:
+        """Whether the token of an address is valid; a one-time token is used up."""
+        if token in self.one_time_tokens:
+            self.one_time_tokens.remove(token)
             return True
-        return self.fits(token)
+        return self.is_token(token)
 
-    def fits(self, token: str) -> bool:
+    def is_token(self, token: str) -> bool:
         return secrets.compare_digest(token.encode(), self.token.encode())
 
-    def knows(self, host: str) -> bool:
+    def accepts_host(self, host: str) -> bool:
+        """Whether a Host header names this server."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        if name in self.names:
+        if name in self.host_names:
             return True
         try:
             ipaddress.ip_address(name)
@@ -77,64 +84,67 @@ class Door:
         return self.any_address
 
 
-class Guard:
-    """Around the whole application: checks every request, and puts the headers on every answer."""
+class SecurityMiddleware:
+    """Wraps the whole application: checks every request and adds the headers to every response."""
 
-    def __init__(self, app: ASGIApp, *, door: Door) -> None:
+    def __init__(self, app: ASGIApp, *, access: AccessRules) -> None:
         self.app = app
-        self.door = door
+        self.access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # there are no sockets here
+            return  # there are no websockets here
 
-        async def with_headers(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
-        refused = self._refusal(scope)
-        await (self.app if refused is None else refused)(scope, receive, with_headers)
+        response = self._login_or_refusal(scope)
+        await (self.app if response is None else response)(scope, receive, send_with_headers)
 
-    def _refusal(self, scope: Scope) -> Response | None:
+    def _login_or_refusal(self, scope: Scope) -> Response | None:
+        """The response to a request that does not reach the application; None if it does."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if not self.door.knows(host):
-            return PlainTextResponse("This server does not go by that name.", 421)
+        if not self.access.accepts_host(host):
+            return PlainTextResponse("This server does not have that host name.", 421)
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        given = query.pop("token", None)
-        if given is not None and scope["method"] == "GET" and scope["path"] == "/":
-            return self._enter(query) if self.door.opens(given) else _closed()
-        if not self.door.fits(_cookie(headers, self.door.cookie)):
-            return _closed()
+        token = query.pop("token", None)
+        if token is not None and scope["method"] == "GET" and scope["path"] == "/":
+            return self._log_in(query) if self.access.accepts_login(token) else _forbidden()
+        if not self.access.is_token(_cookie(headers, self.access.cookie)):
+            return _forbidden()
         if scope["method"] not in ("GET", "HEAD"):
             if headers.get("origin") not in (f"http://{host}", f"https://{host}"):
-                return PlainTextResponse("Only the review's own page may decide.", 403)
+                return PlainTextResponse("Only the review page itself may send decisions.", 403)
             if not headers.get("content-length", "").isdigit():
-                return PlainTextResponse("How long is it?", 411)
-            if int(headers["content-length"]) > LARGEST_BODY:
-                return PlainTextResponse("A decision is shorter than that.", 413)
+                return PlainTextResponse("The request has no Content-Length.", 411)
+            if int(headers["content-length"]) > MAX_BODY:
+                return PlainTextResponse("The request is too long for a decision.", 413)
         return None
 
-    def _enter(self, query: Mapping[str, str]) -> Response:
-        kept = urlencode(query)  # which escapes everything that HTML would understand but "&"
-        page = HTMLResponse(ENTER.format(query=f"?{kept}".replace("&", "&amp;") if kept else ""))
-        page.set_cookie(self.door.cookie, self.door.token, httponly=True, samesite="strict", path="/")
+    def _log_in(self, query: Mapping[str, str]) -> Response:
+        remaining = urlencode(query)  # escapes all characters that are special in HTML, except "&"
+        page = HTMLResponse(
+            LOGIN_PAGE.format(query=f"?{remaining}".replace("&", "&amp;") if remaining else "")
+        )
+        page.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="strict", path="/")
         return page
 
 
-def _closed() -> Response:
+def _forbidden() -> Response:
     return PlainTextResponse(
-        "This page opens with the whole address that srjt review has printed, the token included.\n", 403
+        "Open this page with the complete address that srjt review printed, including the token.\n", 403
     )
 
 
 def _cookie(headers: Headers, name: str) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(name)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if cookie is None else cookie.value

@@ -1,10 +1,10 @@
-"""What the report of an audit says: how noisy the labels are, whose they are, and pictures of the worst."""
+"""The report of an audit: the noise estimate, the most doubtful labels with thumbnails, and error rates."""
 
 from __future__ import annotations
 
 import base64
 import io
-import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
+from srjt.auditing.folder import read_facts, read_scores, read_summary
 from srjt.data.images.decode import read_image
 from srjt.errors import SrjtError
 from srjt.reports.figures.canvas import GREY, PALETTE, Drawing, blank, drawn
@@ -24,66 +25,78 @@ from srjt.reports.tables.table import Column, Row, Table, TableCell
 __all__ = ["audit_page", "thumbnail"]
 
 WORST = 60  # labels shown
-SIDE = 144  # pixels of a thumbnail: sharp also where a screen has two to a point
-PATIENTS = 20  # in the table; the rest is in summary.json
+THUMBNAIL_SIZE = 144  # pixels: twice the size on the page, for high-resolution screens
+PATIENTS = 20  # in the table; all are in summary.json
 BINS = 20
 
 
 def audit_page(folder: Path) -> Page:
-    """The audit in a folder of ``srjt audit``."""
-    facts, summary, scores = _read(folder)
+    """The page for a folder that ``srjt audit`` has written."""
+    facts, summary = read_facts(folder), read_summary(folder)
+    scores = read_scores(folder, encoding_errors="surrogateescape")  # a file name need not be valid UTF-8
+    try:
+        scores["quality"] = scores["quality"].astype(np.float64)
+        return _page(folder, facts, summary, scores)
+    except (KeyError, TypeError, ValueError) as problem:
+        raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
+
+
+def _page(folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame) -> Page:
     low, high = summary["rate_interval"]
-    name = Path(facts["source"]).name or folder.resolve().name
-    said = f"About {summary['rate']:.0%} of {len(scores):,} labels are wrong (95 %: {low:.0%} to {high:.0%})."
-    if not summary["identifiable"]:
-        said = (
-            f"How many of {len(scores):,} labels are wrong is not settled; a guess is {summary['rate']:.0%}."
-        )
+    labels = _count(len(scores), "label")
+    if summary["identifiable"]:
+        rate = f"About {summary['rate']:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
+    else:
+        rate = f"The data do not determine how many of {labels} are wrong; a guess is {summary['rate']:.0%}."
     notes = []
     if not summary["identifiable"]:
         notes.append(
             Note(
-                text="The data do not settle how many labels are wrong "
-                f"({str(summary['reason']).rstrip('.')}): take the rate and the matrix as a guess. The order of the "
-                "labels below still says which ones to look at first."
+                text="The data do not determine how many labels are wrong "
+                f"({str(summary['reason']).rstrip('.')}): use the rate and the matrix as a guess only. The ranking of "
+                "the labels can be useful all the same."
             )
         )
-    elif summary.get("caution"):  # audits made before it was looked for do not have it
+    elif summary.get("caution"):  # older audits do not have it
         caution = str(summary["caution"])
         notes.append(Note(text=caution[0].upper() + caution[1:]))
     if not facts["columns"]["patient"]:
         notes.append(
             Note(
-                text="There are no patient ids: images of one patient may have been learnt from and judged at once, "
-                "which makes wrong labels look right."
+                text="There are no patient ids. If several samples belong to one patient, a label may have been judged "
+                "by networks that were trained on that patient, which makes wrong labels look right."
             )
         )
-    sections = [
-        _noise(facts, summary, scores),
-        _doubtful(folder, summary, scores),
-        _rates(summary),
-        _made(folder, facts),
-    ]
     return Page(
         kind="Label audit",
-        title=name,
-        lead=f"{said} For {summary['another_likelier']:,} labels another grade is likelier than the one given.",
+        title=Path(facts["source"]).name or folder.resolve().name,
+        lead=f"{rate} For {_count(summary['another_likelier'], 'label')} another grade is more probable than the given "
+        "one.",
         notes=notes,
-        sections=sections,
+        sections=[
+            _noise(facts, summary, scores),
+            _doubtful(folder, scores),
+            _rates(summary),
+            _method(folder, facts),
+        ],
     )
 
 
-def thumbnail(path: Path, *, side: int = SIDE) -> str:
-    """An image as a data URI, its longer side ``side`` pixels; "" where it cannot be read."""
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def thumbnail(path: Path, *, size: int = THUMBNAIL_SIZE) -> str:
+    """An image as a data URI, its longer side ``size`` pixels; "" if it cannot be read."""
     from PIL import Image
 
     try:
-        picture = Image.fromarray(read_image(path))
+        image = Image.fromarray(read_image(path))
     except SrjtError:
         return ""
-    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
+    image.thumbnail((size, size), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=82)
+    image.save(buffer, "JPEG", quality=82)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
@@ -92,26 +105,26 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     grades = [str(grade) for grade in facts["grades"]]
     panels = {"Estimated": np.asarray(summary["matrix"], dtype=np.float64)}
     known = summary.get("known")
-    said = [
-        ("noise rate", f"{summary['rate']:.1%} (95 %: {low:.1%} to {high:.1%})"),
+    entries = [
+        ("noise rate", f"{summary['rate']:.1%} (95 % interval: {low:.1%} to {high:.1%})"),
         ("form", _FORMS.get(str(summary["form"]), str(summary["form"]))),
         ("expected wrong labels", f"{summary['expected_errors']:,.0f} of {summary['samples']:,}"),
     ]
     if known is not None:
-        said.append(("known to be wrong", f"{known['wrong']:,} of {summary['samples']:,}"))
+        entries.append(("known wrong labels", f"{known['wrong']:,} of {summary['samples']:,}"))
         if "average_precision" in known:
-            said.append(
+            entries.append(
                 (
-                    "found",
+                    "ranking",
                     f"average precision {known['average_precision']:.3f} (by chance {known['rate']:.3f}); of the "
-                    f"{known['wrong']:,} worst labels {known['precision_at_wrong']:.1%} are wrong",
+                    f"{known['wrong']:,} most doubtful labels {known['precision_at_wrong']:.1%} are wrong",
                 )
             )
-        panels["Known"] = _realised(scores, grades)
+        panels["Known"] = _known_matrix(scores, grades)
     return Section(
         slug="noise",
         heading="Noise",
-        facts=said,
+        facts=entries,
         drawings=[
             Drawing(
                 name="matrix",
@@ -122,7 +135,8 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
                     columns="label",
                     write=lambda value, share: f"{value:.2f}",
                 ),
-                caption="How often a grade (row) gets which label (column). The diagonal is right.",
+                caption="The probability of each label (column) for each true grade (row). The diagonal is correct "
+                "labels.",
                 alt="Estimated probability of each label for each true grade: "
                 + "; ".join(
                     f"{grade}: {', '.join(f'{p:.2f}' for p in row)}"
@@ -132,8 +146,9 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
             Drawing(
                 name="quality",
                 figure=_histogram(scores["quality"].to_numpy(np.float64)),
-                caption="How likely each label is to be right. What stands at the left is worth a look.",
-                alt=f"Histogram of label quality; {int((scores['quality'] < 0.5).sum()):,} labels are below 0.5.",
+                caption="The probability that each label is right. Review those on the left.",
+                alt="Histogram of label quality; below 0.5: "
+                f"{_count(int((scores['quality'] < 0.5).sum()), 'label')}.",
             ),
         ],
     )
@@ -142,12 +157,12 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
 _FORMS = {
     "quasi": "quasi: an error by two grades is half as likely as one by one grade, and so on",
     "truncated": "truncated: errors by one grade only",
-    "banded": "banded: each grade with errors of its own, fewer the further away",
+    "banded": "banded: each grade has its own error rates, lower for more distant grades",
 }
 
 
-def _realised(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.float64]:
-    """(C, C) shares of each true grade's labels, where the truth is known."""
+def _known_matrix(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.float64]:
+    """(C, C) proportions of the labels for each known true grade."""
     counts = pd.crosstab(scores["true_grade"], scores["grade"]).reindex(
         index=list(grades), columns=list(grades), fill_value=0
     )
@@ -156,7 +171,9 @@ def _realised(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.flo
 
 
 def _probability(value: float) -> str:
-    return f"{value:.3f}" if value >= 0.0005 else "< 0.001"
+    if value < 0.0005:
+        return "< 0.001"
+    return f"{value:.3f}" if value < 0.9995 else "> 0.999"
 
 
 @drawn
@@ -171,21 +188,19 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     return figure
 
 
-def _doubtful(folder: Path, summary: Mapping[str, Any], scores: pd.DataFrame) -> Section:
+def _doubtful(folder: Path, scores: pd.DataFrame) -> Section:
     worst = scores.head(WORST)
-    pictures = [thumbnail(folder / image) if image else "" for image in worst["image"].fillna("")]
-    text = [
-        f"The {len(worst)} labels that are least likely to be right, worst first: the grade as given → the likeliest "
-        "one, and the probability that the given one is right."
-    ]
+    pictures = [thumbnail(folder / image) if image else "" for image in worst["image"]]
+    which = "All labels" if len(worst) == len(scores) else f"The {len(worst)} most doubtful labels"
+    text = [f"{which}, the most doubtful first, with the probability that each one is right."]
     if not any(pictures):
-        return Section(
-            slug="doubtful", heading="The most doubtful labels", text=text, tables=[_worst_table(worst)]
-        )
+        table = _worst_table(worst)
+        return Section(slug="doubtful", heading="The most doubtful labels", text=text, tables=[table])
+    text.append("“A → B” is a label A for which grade B is more probable.")
     tiles = [
         Tile(
             picture=picture,
-            title=_verdict(str(row["grade"]), str(row["suggested"])),
+            title=_change(str(row["grade"]), str(row["suggested"])),
             share=float(row["quality"]),
             number=_probability(row["quality"]),
             text=str(row["id"]),
@@ -196,8 +211,8 @@ def _doubtful(folder: Path, summary: Mapping[str, Any], scores: pd.DataFrame) ->
     return Section(slug="doubtful", heading="The most doubtful labels", text=text, tiles=tiles)
 
 
-def _verdict(grade: str, suggested: str) -> str:
-    return f"{grade}, unsure" if grade == suggested else f"{grade} → {suggested}"
+def _change(grade: str, suggested: str) -> str:
+    return grade if grade == suggested else f"{grade} → {suggested}"
 
 
 def _worst_table(worst: pd.DataFrame) -> Table:
@@ -214,7 +229,7 @@ def _worst_table(worst: pd.DataFrame) -> Table:
     ]
     return Table(
         slug="worst",
-        title="Worst first",
+        title="Most doubtful first",
         caption="All labels are in audit.csv.",
         columns=(
             Column(name="id", label="sample"),
@@ -237,8 +252,9 @@ def _rates(summary: Mapping[str, Any]) -> Section:
             title += f": {len(few)} of {len(summary['patients']):,}"
         tables.append(_rate_table("patient", title, few, "All patients are in summary.json."))
     text = [
-        "Expected errors are the sum of 1 − quality. The intervals are Wilson's for a share, as if labels were "
-        "independent of each other; how sure the estimate of the noise is does not enter them."
+        "Expected errors are the sum of 1 − quality, where quality is the probability that a label is right. The "
+        "intervals are Wilson intervals: they treat labels as independent, and do not include the uncertainty of the "
+        "noise estimate."
     ]
     return Section(slug="rates", heading="Error rates", text=text, tables=tables)
 
@@ -274,15 +290,18 @@ def _rate_table(who: str, title: str, found: Sequence[Mapping[str, Any]], captio
     )
 
 
-def _made(folder: Path, facts: Mapping[str, Any]) -> Section:
+def _method(folder: Path, facts: Mapping[str, Any]) -> Section:
+    sample = "sample" if facts.get("features") else "image"
+    excluded = f"not trained on its {sample}"
+    if facts["columns"]["patient"]:
+        excluded = f"trained on neither its {sample} nor any other {sample} of the same patient"
     return Section(
-        slug="made",
-        heading="How it was made",
+        slug="method",
+        heading="Method",
         text=[
-            "Every label was judged by networks that had seen neither its image nor any other of its patient. To go "
-            "through the doubtful ones and correct them:"
+            f"Every label was judged by networks that were {excluded}. To review and correct the doubtful labels:"
         ],
-        code=f"srjt review {folder}",
+        code=f"srjt review {shlex.quote(str(folder))}",
         facts=[
             ("source", str(facts["source"])),
             ("samples", f"{facts['samples']:,}"),
@@ -291,27 +310,6 @@ def _made(folder: Path, facts: Mapping[str, Any]) -> Section:
             ("folds", str(facts["folds"])),
             ("seed", str(facts["seed"])),
             ("srjt", str(facts["version"])),
-            ("made", str(facts["created"])),
+            ("created", str(facts["created"])),
         ],
     )
-
-
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any], pd.DataFrame]:
-    try:
-        facts = json.loads((folder / "audit.json").read_text())
-        summary = json.loads((folder / "summary.json").read_text())
-        names = ("id", "image", "grade", "suggested", "patient", "reader", "true_grade")
-        scores = pd.read_csv(
-            folder / "audit.csv",
-            dtype=dict.fromkeys(names, str),
-            keep_default_na=False,
-            na_values={"selected": [""]},
-            encoding_errors="surrogateescape",
-        )
-    except FileNotFoundError as problem:
-        raise SrjtError(
-            f"{folder} is not the folder of an audit: there is no {Path(problem.filename).name} in it."
-        ) from None
-    except (OSError, ValueError) as problem:
-        raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
-    return facts, summary, scores

@@ -1,29 +1,30 @@
-// The samples and what has been decided about them; which of them a filter wants.
+// The samples, the decisions about them, and the filter.
 
 export class Audit {
   constructor(columns) {
-    Object.assign(this, columns); // see Desk.columns in server.py
+    Object.assign(this, columns); // see ReviewSession.samples_json in app.py
     this.size = this.ids.length;
-    this.marks = new Map(); // line → { seen, decision }
+    this.changes = new Map(); // line → { seen: last revision, decision }
     this.revision = 0;
     this.progress = null;
-    this.lower = null; // ids in lower case, once they are searched
+    this.lowerCaseIds = null; // made at the first search
   }
 
-  /** Take in what the server says has happened. */
-  absorb(news) {
-    for (const { line, seen, decision } of news.marks) this.marks.set(line, { seen, decision });
-    this.revision = Math.max(this.revision, news.revision);
-    this.progress = news.progress;
+  /** Apply the changes that the server reports. */
+  update(updates) {
+    for (const { line, seen, decision } of updates.changes) this.changes.set(line, { seen, decision });
+    this.revision = Math.max(this.revision, updates.revision);
+    this.progress = updates.progress;
   }
 
-  seen = (line) => this.marks.get(line)?.seen ?? 0;
-  decision = (line) => this.marks.get(line)?.decision ?? null;
-  patient = (line) => (this.patients ? this.patients.names[this.patients.of[line]] : null);
-  reader = (line) => (this.readers ? this.readers.names[this.readers.of[line]] : null);
+  seen = (line) => this.changes.get(line)?.seen ?? 0;
+  decision = (line) => this.changes.get(line)?.decision ?? null;
+  agrees = (line) => this.suggested[line] === this.labels[line];
+  patient = (line) => (this.patients ? this.patients.names[this.patients.codes[line]] : null);
+  reader = (line) => (this.readers ? this.readers.names[this.readers.codes[line]] : null);
   probability = (line, grade) => this.probabilities[line * this.grades.length + grade] / 1000;
 
-  /** "2" alone would look like the key beside it. */
+  /** "2" alone would look like a key. */
   name = (grade) => (/^\d+$/.test(this.grades[grade]) ? `Grade ${this.grades[grade]}` : this.grades[grade]);
 
   state(line) {
@@ -33,18 +34,18 @@ export class Audit {
     return decision.grade === this.labels[line] ? "kept" : "changed";
   }
 
-  /** Whether a line fits the filter as things stand now. */
-  fits(line, filter) {
+  /** Whether a line matches the filter with the current decisions. */
+  matches(line, filter) {
     if (filter.q) {
-      // who looks for an id wants it found, wherever it is
-      this.lower ??= this.ids.map((id) => id.toLowerCase());
-      if (!this.lower[line].includes(filter.q.toLowerCase())) return false;
+      // An id is searched among all samples, reviewed or not.
+      this.lowerCaseIds ??= this.ids.map((id) => id.toLowerCase());
+      if (!this.lowerCaseIds[line].includes(filter.q.toLowerCase())) return false;
     } else {
       if (filter.scope === "doubtful" && line >= this.queue) return false;
       if (filter.show !== "all") {
         const state = this.state(line);
-        const wanted = filter.show === "done" ? state === "kept" || state === "changed" : state === filter.show;
-        if (!wanted) return false;
+        const reviewed = state === "kept" || state === "changed";
+        if (filter.show === "done" ? !reviewed : state !== filter.show) return false;
       }
     }
     if (filter.grade !== "" && this.labels[line] !== Number(filter.grade)) return false;
@@ -56,29 +57,30 @@ export class Audit {
     return true;
   }
 
-  /** All lines that fit, the most doubtful first. */
+  /** All lines that match, the most doubtful first. */
   matching(filter) {
     const lines = [];
-    for (let line = 0; line < this.size; line++) if (this.fits(line, filter)) lines.push(line);
+    for (let line = 0; line < this.size; line++) if (this.matches(line, filter)) lines.push(line);
     return lines;
   }
 }
 
-export const UNFILTERED = {
+export const DEFAULT_FILTER = {
   q: "", scope: "doubtful", show: "todo", grade: "", suggested: "", patient: "", reader: "", min: "", max: "",
 };
 
-/** The filter that an address holds; what it does not say is as usual. */
-export function filterFrom(search) {
-  const given = new URLSearchParams(search);
-  const filter = { ...UNFILTERED };
+/** The filter in the query of an address; missing fields have their defaults. */
+export function filterFromQuery(query) {
+  const given = new URLSearchParams(query);
+  const filter = { ...DEFAULT_FILTER };
   for (const name of Object.keys(filter)) if (given.has(name)) filter[name] = given.get(name);
   return filter;
 }
 
-export function searchOf(filter, at) {
-  const said = new URLSearchParams();
-  for (const [name, value] of Object.entries(filter)) if (value !== UNFILTERED[name]) said.set(name, value);
-  if (at !== null) said.set("at", at);
-  return said.size ? `?${said}` : "";
+/** The query of the address for a filter and the id of the image shown. */
+export function queryFor(filter, id) {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(filter)) if (value !== DEFAULT_FILTER[name]) query.set(name, value);
+  if (id !== null) query.set("at", id);
+  return query.size ? `?${query}` : "";
 }

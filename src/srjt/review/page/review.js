@@ -1,12 +1,13 @@
-// The review page. What the server has not confirmed is not shown as done; text is only ever set as text.
-import { Audit, UNFILTERED, filterFrom, searchOf } from "/page/audit.js";
-import { Pictures } from "/page/pictures.js";
-import { get, post } from "/page/server.js";
+// The review page. A decision is shown as done only after the server has confirmed it. Names of grades, patients and
+// files are set as textContent, never as HTML.
+import { get, post } from "/page/api.js";
+import { Audit, DEFAULT_FILTER, filterFromQuery, queryFor } from "/page/audit.js";
+import { ImageCache } from "/page/image_cache.js";
 import { Zoom } from "/page/zoom.js";
 
-const AHEAD = 4; // images loaded before they are wanted
-const LOOK_AGAIN = 10_000; // ms between two questions what others have decided
-const PAUSE = 60_000; // ms; who took longer was away
+const PRELOAD = 4; // images
+const POLL_INTERVAL = 10_000; // ms between two requests for the decisions of others
+const MAX_GAP = 60_000; // ms; a longer time between two decisions is a break, not reviewing time
 
 const $ = (id) => document.getElementById(id);
 const make = (tag, text = "", className = "") => {
@@ -17,7 +18,7 @@ const make = (tag, text = "", className = "") => {
 };
 const count = (n) => n.toLocaleString("en-GB");
 const percent = (share) => (share > 0 && share < 0.01 ? "<\u00a01\u00a0%" : share < 1 && share > 0.99 ? ">\u00a099\u00a0%" : `${Math.round(100 * share)}\u00a0%`);
-const when = (at) => {
+const formatTime = (at) => {
   const then = new Date(at);
   const time = then.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
   const today = then.toDateString() === new Date().toDateString();
@@ -25,23 +26,23 @@ const when = (at) => {
 };
 
 let audit;
-let filter = { ...UNFILTERED };
-let lines = []; // what fitted the filter when it was set; what is decided stays, so that one can go back to it
-let place = -1; // in lines; -1: nothing is shown
+let filter = { ...DEFAULT_FILTER };
+let lines = []; // those that matched the filter when it was set; decided ones stay, so that you can go back to them
+let position = -1; // in lines; -1: no image is shown
 let undoable = []; // [revision, line], the last decision last
-let busy = false; // a decision is on its way
-let comparing = false;
+let busy = false; // waiting for the server to confirm a decision
+let comparing = false; // whether similar images are shown
 const gaps = []; // ms between the last decisions
-let lastDecision = null;
+let lastDecision = null; // ms
 
-const pictures = new Pictures();
+const images = new ImageCache();
 const zoom = new Zoom($("view"), (factor) => ($("zoom-level").textContent = factor ? `${factor.toFixed(1)} ×` : "Fit"));
-const current = () => (place < 0 ? null : lines[place]);
+const current = () => (position < 0 ? null : lines[position]);
 
 // ── Showing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-function show(newPlace) {
-  place = newPlace;
+function show(newPosition) {
+  position = newPosition;
   const line = current();
   $("finished").hidden = line !== null;
   $("stage").hidden = $("panel").hidden = line === null;
@@ -49,72 +50,76 @@ function show(newPlace) {
     zoom.show(null);
     showFinished();
   } else {
-    showPicture(line);
+    showImage(line);
     showPanel();
     if (comparing) showNeighbours(line);
-    for (let i = 1, found = 0; i < lines.length && found < AHEAD; i++) {
-      const next = lines[(place + i) % lines.length];
-      if (audit.fits(next, filter)) found += Boolean(pictures.get(next));
+    for (let i = 1, loaded = 0; i < lines.length && loaded < PRELOAD; i++) {
+      const next = lines[(position + i) % lines.length];
+      if (audit.matches(next, filter)) loaded += Boolean(images.get(next));
     }
-    if (place > 0) pictures.get(lines[place - 1]);
+    if (position > 0) images.get(lines[position - 1]);
   }
-  rememberInAddress();
+  updateAddressSoon();
 }
 
-function showPicture(line) {
-  const entry = pictures.get(line);
-  const settle = () => {
+function showImage(line) {
+  const entry = images.get(line);
+  const showResult = () => {
     if (current() !== line) return;
     const failed = entry.state === "failed";
     zoom.show(failed ? null : entry.image);
     $("placeholder").hidden = !failed;
     $("view").classList.remove("loading");
-    if (failed) explain(line);
+    if (failed) showImageProblem(line);
   };
   if (entry.state === "loading") {
     zoom.show(null);
     $("placeholder").hidden = true;
     $("view").classList.add("loading");
-    entry.settled.then(settle);
-  } else settle();
+    entry.finished.then(showResult);
+  } else showResult();
 }
 
-async function explain(line) {
+async function showImageProblem(line) {
   $("reason").textContent = "";
-  let said;
+  let reason;
   try {
-    said = (await get(`/api/problem/${line}`)).problem;
-  } catch (problem) {
-    said = problem.message;
+    reason = (await get(`/api/problem/${line}`)).problem;
+  } catch (error) {
+    reason = error.message;
   }
-  if (current() === line) $("reason").textContent = said;
+  if (current() === line) $("reason").textContent = reason;
 }
 
 function showPanel() {
   const line = current();
   const [label, suggested] = [audit.labels[line], audit.suggested[line]];
   const decision = audit.decision(line);
-  const same = label === suggested;
-  $("place").textContent = `${count(place + 1)} of ${count(lines.length)}`;
-  $("previous").disabled = place === 0;
-  $("next").disabled = place === lines.length - 1;
+  const agrees = audit.agrees(line);
+  $("position").textContent = `${count(position + 1)} of ${count(lines.length)}`;
+  $("previous").disabled = position === 0;
+  $("next").disabled = position === lines.length - 1;
   $("label").textContent = audit.name(label);
-  $("suggestion").textContent = same ? "the same" : audit.name(suggested);
+  $("suggestion").textContent = agrees ? "the same" : audit.name(suggested);
   $("doubt").classList.toggle("decided", Boolean(decision));
   $("doubt").textContent = decision
-    ? `${describe(decision, line)}, ${when(decision.at)}`
+    ? `${describe(decision, line)}, ${formatTime(decision.at)}`
     : `The label is right with probability ${percent(audit.quality[line])}.`;
   showGrades(line, decision);
+  // If the suggestion is the label, accepting and keeping are the same: one button, which Enter presses too.
+  $("accept").hidden = agrees;
   $("accept").firstElementChild.textContent = `Accept ${audit.name(suggested)}`;
+  $("keep").classList.toggle("primary", agrees);
   $("keep").firstElementChild.textContent = `Keep ${audit.name(label)}`;
+  $("keep").lastElementChild.textContent = agrees ? "Enter" : "K";
   $("undo").disabled = undoable.length === 0;
   const selected = audit.selected[line];
   const facts = [
-    [audit.votes.length > 1 ? "Networks" : "Network", audit.votes.map((votes) => audit.name(votes[line])).join(", ")],
-    ["Training", selected === null ? null : `selected it ${percent(selected)} of the time`],
+    [audit.network_grades.length > 1 ? "Networks" : "Network", audit.network_grades.map((grades) => audit.name(grades[line])).join(", ")],
+    ["Selected", selected === null ? null : `in ${percent(selected)} of its training batches`],
     ["Patient", audit.patient(line), "patient"],
     ["Reader", audit.reader(line), "reader"],
-    ["Image", audit.ids[line]],
+    ["Id", audit.ids[line]],
     ["Rank", `${count(line + 1)} of ${count(audit.size)}`],
   ];
   $("facts").replaceChildren(...facts.filter(([, value]) => value).map(fact));
@@ -122,22 +127,22 @@ function showPanel() {
 
 function fact([term, value, field]) {
   const row = make("div");
-  const shown = make("dd");
+  const description = make("dd");
   if (field) {
     const link = make("button", value, "link");
     link.type = "button";
-    link.title = `Only this ${field}`;
-    link.addEventListener("click", () => setFilter({ ...UNFILTERED, [field]: value, scope: "all", show: "all" }, audit.ids[current()]));
-    shown.append(link);
-  } else shown.textContent = value;
-  row.append(make("dt", term), shown);
+    link.title = `Show only this ${field}`;
+    link.addEventListener("click", () => setFilter({ ...DEFAULT_FILTER, [field]: value, scope: "all", show: "all" }, audit.ids[current()]));
+    description.append(link);
+  } else description.textContent = value;
+  row.append(make("dt", term), description);
   return row;
 }
 
-/** One row per grade: its key, its name, how probable it is. A click sets it. */
+/** One button per grade: its key, its name, its probability. A click sets it. */
 function showGrades(line, decision) {
   const rows = audit.grades.map((_, grade) => {
-    const share = audit.probability(line, grade);
+    const probability = audit.probability(line, grade);
     const row = make("button", "", "grade");
     row.type = "button";
     row.dataset.grade = grade;
@@ -149,79 +154,80 @@ function showGrades(line, decision) {
     row.setAttribute("aria-pressed", chosen ? "true" : "false");
     const bar = make("span", "", "bar");
     const filled = make("span");
-    filled.style.width = `${100 * share}%`;
+    filled.style.width = `${100 * probability}%`;
     bar.append(filled);
     row.append(make("kbd", audit.keys[grade]), make("span", audit.name(grade), "name"),
-      make("span", chosen ? "✓" : tags.join(" · "), "tag"), make("span", percent(share), "share"), bar);
+      make("span", chosen ? "✓" : tags.join(" · "), "tag"), make("span", percent(probability), "share"), bar);
     row.addEventListener("click", () => decide("set", grade));
     return row;
   });
   $("grades").replaceChildren(...rows);
 }
 
-const who = (decision) => (decision.reviewer === audit.reviewer ? "You" : decision.reviewer);
-
-/** "anna set Mayo 1" */
+/** For example "anna set Mayo 1". */
 function describe(decision, line) {
+  const reviewer = decision.reviewer === audit.reviewer ? "You" : decision.reviewer;
   const grade = decision.grade === null ? "a grade of another audit" : audit.name(decision.grade);
-  if (decision.action === "skip") return `${who(decision)} skipped this`;
-  if (decision.grade === audit.labels[line]) return `${who(decision)} kept ${grade}`;
-  return `${who(decision)} set ${grade}`;
+  if (decision.action === "skip") return `${reviewer} skipped this`;
+  if (decision.grade === audit.labels[line]) return `${reviewer} kept ${grade}`;
+  return `${reviewer} set ${grade}`;
 }
 
 function showProgress() {
   const { queue, reviewed, beyond, changed, skipped, remaining_noise: noise } = audit.progress;
-  const others = beyond ? ` and ${count(beyond)} beyond` : "";
-  const aside = skipped ? `, ${count(skipped)} skipped` : "";
-  const text = `${count(reviewed)} of ${count(queue)} reviewed${others}, ${count(changed)} changed${aside}, ` +
+  const beyondText = beyond ? ` and ${count(beyond)} beyond` : "";
+  const skippedText = skipped ? `, ${count(skipped)} skipped` : "";
+  const text = `${count(reviewed)} of ${count(queue)} reviewed${beyondText}, ${count(changed)} changed${skippedText}, ` +
     `estimated remaining noise ${percent(noise)}`;
   const left = queue - reviewed - skipped;
-  $("progress").replaceChildren(make("span", text), make("span", left && gaps.length >= 5 ? ` · about ${timeFor(left)} left` : "", "soft"));
+  $("progress").replaceChildren(make("span", text), make("span", left > 0 && gaps.length >= 5 ? ` · about ${estimatedTime(left)} left` : "", "soft"));
   $("meter").style.width = `${(100 * (reviewed + skipped)) / queue}%`;
   document.title = `${count(reviewed)} of ${count(queue)} · Review`;
 }
 
-function timeFor(left) {
+function estimatedTime(left) {
   const sorted = gaps.slice(-20).sort((a, b) => a - b);
-  const minutes = (left * sorted[Math.floor(sorted.length / 2)]) / 60_000;
+  const median = sorted[Math.floor(sorted.length / 2)];
+  const minutes = (left * median) / 60_000;
   return minutes < 1 ? "a minute" : minutes < 90 ? `${Math.round(minutes)} min` : `${Math.round(minutes / 60)} h`;
 }
 
 function showFinished() {
-  const { queue, reviewed, skipped } = audit.progress;
+  const { queue, reviewed, beyond, changed, skipped } = audit.progress;
   const all = reviewed + skipped >= queue && filter.show === "todo";
-  const narrowed = Object.keys(UNFILTERED).some((name) => name !== "show" && name !== "scope" && filter[name] !== UNFILTERED[name]);
-  $("finished-title").textContent = all && !narrowed ? "All reviewed" : lines.length ? "Nothing more fits this filter" : "Nothing fits this filter";
+  const narrowed = Object.keys(DEFAULT_FILTER).some((name) => name !== "show" && name !== "scope" && filter[name] !== DEFAULT_FILTER[name]);
+  const allTitle = skipped ? `All reviewed except ${count(skipped)} skipped` : "All reviewed";
+  $("finished-title").textContent = all && !narrowed ? allTitle : lines.length ? "No more images match this filter" : "No image matches this filter";
   $("finished-text").textContent = $("progress").firstElementChild.textContent + ".";
-  const offers = [];
-  const offer = (text, wanted) => {
-    const button = make("button", text, offers.length ? "" : "primary");
+  const buttons = [];
+  const addButton = (text, newFilter) => {
+    const button = make("button", text, buttons.length ? "" : "primary");
     button.type = "button";
-    button.addEventListener("click", () => setFilter(wanted));
-    offers.push(button);
+    button.addEventListener("click", () => setFilter(newFilter));
+    buttons.push(button);
   };
-  if (narrowed || (filter.show !== "todo" && !all)) offer("Reset the filter", UNFILTERED);
-  if (skipped && filter.show !== "skipped") offer(`Look at the ${count(skipped)} skipped`, { ...UNFILTERED, show: "skipped" });
-  if (filter.scope === "doubtful" && queue < audit.size) offer("Go on with the others, most doubtful first", { ...UNFILTERED, scope: "all" });
-  if (reviewed) offer("Look through what was changed", { ...UNFILTERED, scope: "all", show: "changed" });
-  $("finished-actions").replaceChildren(...offers);
+  if (narrowed || (filter.show !== "todo" && !all)) addButton("Reset the filter", DEFAULT_FILTER);
+  if (skipped && filter.show !== "skipped") addButton(`Show the skipped (${count(skipped)})`, { ...DEFAULT_FILTER, show: "skipped" });
+  if (filter.scope === "doubtful" && audit.size - queue - beyond > 0) addButton("Continue with the other labels", { ...DEFAULT_FILTER, scope: "all" });
+  if (changed && filter.show !== "changed") addButton(`Show the changed (${count(changed)})`, { ...DEFAULT_FILTER, scope: "all", show: "changed" });
+  $("finished-actions").replaceChildren(...buttons);
   $("export").textContent = `srjt review export ${/^[\w./-]+$/.test(audit.folder) ? audit.folder : `'${audit.folder.replaceAll("'", "'\\''")}'`} --out labels_clean.csv`;
 }
 
 let toastTimer;
 function toast(text, kind = "") {
-  const shown = $("toast");
-  shown.className = "";
-  void shown.offsetWidth; // so that the same words twice are seen twice
-  shown.textContent = text;
-  shown.className = `seen ${kind}`;
+  const element = $("toast");
+  element.className = "";
+  void element.offsetWidth; // restarts the animation, so that the same text twice is seen twice
+  element.textContent = text;
+  element.className = `visible ${kind}`;
   clearTimeout(toastTimer);
-  toastTimer = setTimeout(() => (shown.className = ""), kind ? 5000 : 2500);
+  toastTimer = setTimeout(() => (element.className = ""), kind ? 5000 : 2500);
 }
 
-function trouble(text) {
-  $("trouble").hidden = !text;
-  $("trouble").textContent = text ?? "";
+function showError(text) {
+  $("error").hidden = !text;
+  $("error").textContent = text ?? "";
 }
 
 // ── Deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -229,36 +235,36 @@ function trouble(text) {
 async function decide(action, grade = null) {
   const line = current();
   if (line === null || busy) return;
-  if (pictures.get(line).state === "loading") return toast("The image is still on its way.");
+  if (images.get(line).state === "loading") return toast("The image is still loading.");
   busy = true;
   const now = Date.now();
   try {
     const answer = await post("/api/decide", { line, id: audit.ids[line], action, grade, seen: audit.seen(line), since: audit.revision });
-    trouble(null);
-    audit.absorb(answer);
+    showError(null);
+    audit.update(answer);
     undoable.push([answer.decided, line]);
-    if (lastDecision && now - lastDecision < PAUSE) gaps.push(now - lastDecision);
+    if (lastDecision && now - lastDecision < MAX_GAP) gaps.push(now - lastDecision);
     lastDecision = now;
     const result = audit.decision(line);
     const [from, to] = [audit.name(audit.labels[line]), audit.name(result.grade)];
-    toast(action === "skip" ? "Skipped · Z undoes" : from === to ? `Kept ${to} · Z undoes` : `${from} → ${to} · Z undoes`);
+    toast(action === "skip" ? "Skipped · Z to undo" : from === to ? `Kept ${to} · Z to undo` : `${from} → ${to} · Z to undo`);
     showProgress();
     if (current() === line) advance();
-  } catch (problem) {
-    if (problem.status === 409) settle(line, action, grade, problem.answer);
-    else troubled(problem);
+  } catch (error) {
+    if (error.status === 409) resolveConflict(line, action, grade, error.answer);
+    else showRequestError(error);
   } finally {
     busy = false;
   }
 }
 
-/** To the next image that fits the filter; when there is none behind, to the first before; else it is finished. */
+/** Show the next image that matches the filter, from the beginning after the last; if there is none, the end. */
 function advance() {
-  const fits = (line) => audit.fits(line, filter);
-  let next = lines.findIndex((line, i) => i > place && fits(line));
-  const ends = ["todo", "skipped"].includes(filter.show) && !filter.q; // lists that become shorter
-  if (next < 0 && ends) next = lines.findIndex((line, i) => i !== place && fits(line));
-  if (next < 0 && !ends) {
+  const matches = (line) => audit.matches(line, filter);
+  let next = lines.findIndex((line, i) => i > position && matches(line));
+  const shrinks = ["todo", "skipped"].includes(filter.show) && !filter.q; // decided images leave the list
+  if (next < 0 && shrinks) next = lines.findIndex((line, i) => i !== position && matches(line));
+  if (next < 0 && !shrinks) {
     showPanel();
     return;
   }
@@ -271,42 +277,42 @@ async function undo() {
   busy = true;
   const [revision, line] = undoable.at(-1);
   try {
-    audit.absorb(await post("/api/undo", { revision, since: audit.revision }));
-    trouble(null);
+    audit.update(await post("/api/undo", { revision, since: audit.revision }));
+    showError(null);
     undoable.pop();
     toast(`Undone: ${audit.ids[line]}`);
-  } catch (problem) {
-    if (problem.status !== 409) return troubled(problem);
+  } catch (error) {
+    if (error.status !== 409) return showRequestError(error);
     undoable.pop();
-    audit.absorb(problem.answer);
-    const { present } = problem.answer;
-    toast(present ? `Not undone: ${describe(present, line)} since.` : "That was undone already.", "warning");
+    audit.update(error.answer);
+    const decision = error.answer.current;
+    toast(decision ? `Not undone: ${describe(decision, line)} since.` : "That was undone already.", "warning");
   } finally {
     busy = false;
   }
   showProgress();
-  if (!lines.includes(line)) lines.splice(Math.max(place, 0), 0, line);
+  if (!lines.includes(line)) lines.splice(Math.max(position, 0), 0, line);
   show(lines.indexOf(line));
 }
 
-/** Somebody, or another tab, has decided about this image since it was shown here: ask. */
-function settle(line, action, grade, answer) {
-  audit.absorb(answer);
+/** Another reviewer, or another tab, has decided about this image since it was shown here: ask which decision counts. */
+function resolveConflict(line, action, grade, answer) {
+  audit.update(answer);
   showProgress();
   showPanel();
-  const theirs = answer.present;
+  const theirs = answer.current;
   const mine = action === "set" ? grade : action === "accept" ? audit.suggested[line] : audit.labels[line];
-  if (!theirs) return toast("The decision about this image was undone meanwhile: look again.", "warning");
+  if (!theirs) return toast("The decision about this image was undone in the meantime: decide again.", "warning");
   if ((theirs.action === "skip") === (action === "skip") && theirs.grade === mine) {
-    toast(`${describe(theirs, line)} meanwhile, as you do.`);
+    toast(`${describe(theirs, line)} in the meantime, as you did.`);
     return advance();
   }
-  const elsewhere = theirs.reviewer === audit.reviewer;
-  $("conflict-text").textContent = `${audit.ids[line]} was decided ${elsewhere ? "in another tab" : `by ${theirs.reviewer}`} while you looked at it.`;
-  $("conflict-who").textContent = `${elsewhere ? "You, elsewhere" : theirs.reviewer}, ${when(theirs.at)}`;
+  const otherTab = theirs.reviewer === audit.reviewer;
+  $("conflict-text").textContent = `${audit.ids[line]} was decided ${otherTab ? "in another tab" : `by ${theirs.reviewer}`} while it was open here.`;
+  $("conflict-reviewer").textContent = `${otherTab ? "You, in another tab" : theirs.reviewer}, ${formatTime(theirs.at)}`;
   $("conflict-theirs").textContent = theirs.action === "skip" ? "skipped" : theirs.grade === null ? "?" : audit.name(theirs.grade);
   $("conflict-mine").textContent = action === "skip" ? "skip" : audit.name(mine);
-  $("leave").firstElementChild.textContent = elsewhere ? "Leave the other" : "Leave theirs";
+  $("keep-theirs").firstElementChild.textContent = otherTab ? "Keep the earlier" : "Keep theirs";
   const dialog = $("conflict");
   dialog.returnValue = "";
   dialog.onclose = () => {
@@ -316,37 +322,37 @@ function settle(line, action, grade, answer) {
   dialog.showModal();
 }
 
-function troubled(problem) {
-  if (problem.status === 0) {
-    trouble("The server does not answer. All that was shown as done is on disk. Start srjt review again and open the address it prints.");
-  } else if (problem.status === 403) {
-    trouble("The server was started anew: open the address it has printed.");
+function showRequestError(error) {
+  if (error.status === 0) {
+    showError("The server does not answer. Every decision that was shown as done is on disk. Start srjt review again and open the address it prints.");
+  } else if (error.status === 403) {
+    showError("The server was restarted: open the address that it printed.");
   } else {
-    trouble(problem.message);
+    showError(error.message);
   }
 }
 
-async function lookAgain() {
+async function poll() {
   if (busy || document.hidden) return;
   try {
-    const news = await get(`/api/news?since=${audit.revision}`);
-    trouble(null);
-    audit.absorb(news);
-    if (!news.marks.length) return;
+    const updates = await get(`/api/updates?since=${audit.revision}`);
+    showError(null);
+    audit.update(updates);
+    if (!updates.changes.length) return;
     showProgress();
-    const seen = news.marks.find(({ line }) => line === current());
-    if (place >= 0 && !$("conflict").open) showPanel();
-    if (seen?.decision && seen.decision.reviewer !== audit.reviewer) toast(`${describe(seen.decision, current())} just now.`, "warning");
-  } catch (problem) {
-    troubled(problem);
+    const change = updates.changes.find(({ line }) => line === current());
+    if (position >= 0 && !$("conflict").open) showPanel();
+    if (change?.decision && change.decision.reviewer !== audit.reviewer) toast(`${describe(change.decision, current())} just now.`, "warning");
+  } catch (error) {
+    showRequestError(error);
   }
 }
 
 // ── Similar images ───────────────────────────────────────────────────────────────────────────────────────────────
 
-function compare(wanted = !comparing) {
-  if (wanted && !audit.comparable) return toast("This audit has no similar images.");
-  comparing = wanted;
+function compare(on = !comparing) {
+  if (on && !audit.has_neighbours) return toast("This audit has no similar images.");
+  comparing = on;
   $("compare").setAttribute("aria-pressed", String(comparing));
   $("neighbours").hidden = !comparing;
   $("stage").classList.toggle("comparing", comparing);
@@ -354,30 +360,29 @@ function compare(wanted = !comparing) {
 }
 
 async function showNeighbours(line) {
-  const shelf = $("neighbours");
-  let found;
+  let neighbours;
   try {
-    found = await get(`/api/neighbours/${line}`);
-  } catch (problem) {
-    return troubled(problem);
+    neighbours = await get(`/api/neighbours/${line}`);
+  } catch (error) {
+    return showRequestError(error);
   }
   if (current() !== line || !comparing) return;
-  const rows = found.map((others, grade) => {
+  const rows = neighbours.map((others, grade) => {
     const row = make("section", "", "row");
     row.classList.toggle("is-label", grade === audit.labels[line]);
     row.classList.toggle("is-suggested", grade === audit.suggested[line]);
     const heading = make("h2");
     heading.append(make("kbd", audit.keys[grade]), make("span", ` ${audit.name(grade)}`));
     const strip = make("div", "", "strip");
-    strip.append(...others.map((other) => similar(other)));
+    strip.append(...others.map((other) => neighbourButton(other)));
     if (!others.length) strip.append(make("p", "none", "soft"));
     row.append(heading, strip);
     return row;
   });
-  shelf.replaceChildren(make("p", "The most similar images of each grade, and how probably their label is right; ✓: reviewed. A click enlarges.", "soft lead"), ...rows);
+  $("neighbours").replaceChildren(make("p", "The most similar images of each grade. Below each: the probability that its label is right, or ✓ and the reviewed grade. Click to enlarge.", "soft lead"), ...rows);
 }
 
-function similar(line) {
+function neighbourButton(line) {
   const button = make("button", "", "similar");
   button.type = "button";
   const image = new Image();
@@ -385,56 +390,56 @@ function similar(line) {
   image.alt = audit.ids[line];
   image.addEventListener("error", () => image.replaceWith(make("span", "cannot be read", "soft")));
   const decision = audit.decision(line);
-  const settled = decision && decision.action !== "skip";
-  const trust = settled ? `✓ ${decision.grade === null ? "?" : audit.name(decision.grade)}` : percent(audit.quality[line]);
-  button.append(image, make("small", trust, settled || audit.quality[line] >= 0.5 ? "" : "doubtful"));
+  const reviewed = decision && decision.action !== "skip";
+  const caption = reviewed ? `✓ ${decision.grade === null ? "?" : audit.name(decision.grade)}` : percent(audit.quality[line]);
+  button.append(image, make("small", caption, reviewed || audit.quality[line] >= 0.5 ? "" : "doubtful"));
   button.title = audit.ids[line];
   button.addEventListener("click", () => enlarge(line, button));
   return button;
 }
 
-function enlarge(line, from) {
+function enlarge(line, opener) {
   const large = make("button", "", "enlarged");
   large.type = "button";
   large.setAttribute("aria-label", "Back to the similar images");
   const image = new Image();
   image.src = `/image/${line}`;
   image.alt = audit.ids[line];
-  large.append(image, make("span", `${audit.name(audit.labels[line])} · ${audit.ids[line]} · label right: ${percent(audit.quality[line])}`));
-  large.addEventListener("click", () => { large.remove(); from.focus(); });
+  large.append(image, make("span", `${audit.name(audit.labels[line])} · ${audit.ids[line]} · right with probability ${percent(audit.quality[line])}`));
+  large.addEventListener("click", () => { large.remove(); opener.focus(); });
   $("neighbours").append(large);
   large.focus();
 }
 
 // ── Filtering ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-function setFilter(wanted, at = null) {
-  filter = { ...wanted };
+function setFilter(newFilter, id = null) {
+  filter = { ...newFilter };
   for (const [name, value] of Object.entries(filter)) {
     const field = $("filters").elements[name];
     if (field && field.value !== value) field.value = value;
-    if (field && field.value !== value) filter[name] = field.value || UNFILTERED[name]; // an address may say nonsense
+    if (field && field.value !== value) filter[name] = field.value || DEFAULT_FILTER[name]; // an invalid value in the address
   }
   lines = audit.matching(filter);
-  const wantedLine = at === null ? -1 : lines.findIndex((line) => audit.ids[line] === at);
-  $("found").textContent = `${count(lines.length)} ${lines.length === 1 ? "image fits" : "images fit"}`;
+  const requested = id === null ? -1 : lines.findIndex((line) => audit.ids[line] === id);
+  $("found").textContent = `${count(lines.length)} ${lines.length === 1 ? "image matches" : "images match"}`;
   showChips();
-  show(wantedLine >= 0 ? wantedLine : lines.length ? 0 : -1);
+  show(requested >= 0 ? requested : lines.length ? 0 : -1);
 }
 
-const SHOWN = { todo: "to do", done: "reviewed", changed: "changed", kept: "kept", skipped: "skipped", all: "all" };
+const STATES = { todo: "to do", done: "reviewed", changed: "changed", kept: "kept", skipped: "skipped", all: "all" };
 
 function showChips() {
-  const said = {
-    q: (v) => `id “${v}”`, scope: () => "all labels", show: (v) => SHOWN[v], grade: (v) => `labelled ${audit.name(v)}`,
+  const describeField = {
+    q: (v) => `id “${v}”`, scope: () => "all labels", show: (v) => STATES[v], grade: (v) => `labelled ${audit.name(v)}`,
     suggested: (v) => `suggested ${audit.name(v)}`, patient: (v) => `patient ${v}`, reader: (v) => `reader ${v}`,
     min: (v) => `right ≥ ${v} %`, max: (v) => `right ≤ ${v} %`,
   };
-  const chips = Object.keys(UNFILTERED).filter((name) => filter[name] !== UNFILTERED[name]).map((name) => {
-    const chip = make("button", said[name](filter[name]), "chip");
+  const chips = Object.keys(DEFAULT_FILTER).filter((name) => filter[name] !== DEFAULT_FILTER[name]).map((name) => {
+    const chip = make("button", describeField[name](filter[name]), "chip");
     chip.type = "button";
     chip.setAttribute("aria-label", `Remove the filter ${chip.textContent}`);
-    chip.addEventListener("click", () => setFilter({ ...filter, [name]: UNFILTERED[name] }));
+    chip.addEventListener("click", () => setFilter({ ...filter, [name]: DEFAULT_FILTER[name] }));
     return chip;
   });
   $("chips").replaceChildren(...chips);
@@ -442,15 +447,15 @@ function showChips() {
 
 function readFilters() {
   const fields = $("filters").elements;
-  setFilter(Object.fromEntries(Object.keys(UNFILTERED).map((name) => [name, fields[name].value.trim()])));
+  setFilter(Object.fromEntries(Object.keys(DEFAULT_FILTER).map((name) => [name, fields[name].value.trim()])));
 }
 
 function fillFilters() {
   const fields = $("filters").elements;
   const fill = (name, options) => fields[name].replaceChildren(...options.map(([value, text]) => new Option(text, value)));
   const grades = audit.grades.map((_, grade) => [String(grade), audit.name(grade)]);
-  fill("scope", [["doubtful", `likely wrong (${count(audit.queue)})`], ["all", `all (${count(audit.size)})`]]);
-  fill("show", Object.entries(SHOWN));
+  fill("scope", [["doubtful", `${count(audit.queue)} most doubtful`], ["all", `all ${count(audit.size)}`]]);
+  fill("show", Object.entries(STATES));
   fill("grade", [["", "any"], ...grades]);
   fill("suggested", [["", "any"], ...grades]);
   const byName = (a, b) => a.localeCompare(b, "en", { numeric: true });
@@ -459,20 +464,20 @@ function fillFilters() {
   $("reader-field").hidden = !audit.readers;
   $("patient-field").hidden = !audit.patients;
   if (audit.patients) {
-    const names = [...audit.patients.names].sort(byName).slice(0, 2000); // a longer list helps nobody to choose
+    const names = [...audit.patients.names].sort(byName).slice(0, 2000); // a longer list is slow, and of no help
     $("patients").replaceChildren(...names.map((name) => new Option(name, name)));
   }
 }
 
 let addressTimer;
-function rememberInAddress() {
+function updateAddressSoon() {
   clearTimeout(addressTimer);
-  addressTimer = setTimeout(writeAddress, 200); // browsers limit how often it may change
+  addressTimer = setTimeout(updateAddress, 200); // browsers limit how often the address may change
 }
-function writeAddress() {
+function updateAddress() {
   clearTimeout(addressTimer);
   const line = current();
-  history.replaceState(null, "", location.pathname + searchOf(filter, line === null ? null : audit.ids[line]));
+  history.replaceState(null, "", location.pathname + queryFor(filter, line === null ? null : audit.ids[line]));
 }
 
 function openFilters(open) {
@@ -485,24 +490,29 @@ function openFilters(open) {
 // ── Keys and buttons ─────────────────────────────────────────────────────────────────────────────────────────────
 
 const KEYS = [
-  ["Enter", "accept the suggestion", () => decide("accept")],
+  ["Enter", "accept the suggestion", accept],
   ["K", "keep the label", () => decide("keep")],
   ["S", "skip: decide later", () => decide("skip")],
-  ["Z", "undo, several times if need be", undo],
-  ["←", "previous image", () => place !== 0 && lines.length && show((place < 0 ? lines.length : place) - 1)],
-  ["→", "next image", () => place >= 0 && place < lines.length - 1 && show(place + 1)],
+  ["Z", "undo; again for earlier decisions", undo],
+  ["←", "previous image", () => position !== 0 && lines.length && show((position < 0 ? lines.length : position) - 1)],
+  ["→", "next image", () => position >= 0 && position < lines.length - 1 && show(position + 1)],
   ["N", "similar images of each grade", () => compare()],
-  ["+", "larger; also the wheel, two fingers, a double click", () => zoom.by(1.4)],
-  ["−", "smaller; drag to move", () => zoom.by(1 / 1.4)],
+  ["+", "zoom in; also by wheel, pinch or double click", () => zoom.by(1.4)],
+  ["−", "zoom out; drag to move", () => zoom.by(1 / 1.4)],
   ["F", "fit the image to the window", () => zoom.fit()],
   ["/", "filter, find an id", () => openFilters(true)],
-  ["?", "these keys", () => $("help").showModal()],
-  ["Esc", "close what is open", closeSomething],
+  ["?", "this list", () => $("help").showModal()],
+  ["Esc", "close", closeTopmost],
 ];
 const ALIASES = { ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", "-": "−", "=": "+" };
-const MAY_REPEAT = new Set(["←", "→", "+", "−"]); // a key that is held down must not grade the next image too
+const MAY_REPEAT = new Set(["←", "→", "+", "−"]); // holding down any other key must not grade the next image too
 
-function closeSomething() {
+function accept() {
+  const line = current();
+  if (line !== null) decide(audit.agrees(line) ? "keep" : "accept");
+}
+
+function closeTopmost() {
   const enlarged = document.querySelector(".enlarged");
   if (enlarged) enlarged.click();
   else if (!$("filters").hidden) openFilters(false);
@@ -510,8 +520,8 @@ function closeSomething() {
 }
 
 function onKey(event) {
-  const undoByHabit = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.shiftKey;
-  if ((event.ctrlKey || event.metaKey || event.altKey) && !undoByHabit) return;
+  const ctrlZ = (event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "z" && !event.shiftKey;
+  if ((event.ctrlKey || event.metaKey || event.altKey) && !ctrlZ) return;
   const key = ALIASES[event.key] ?? (event.key.length === 1 ? event.key.toUpperCase() : event.key);
   if ($("conflict").open) {
     if (key === "M" && !event.repeat) $("conflict").close("mine");
@@ -520,29 +530,29 @@ function onKey(event) {
   if ($("help").open) return;
   const typing = event.target.closest?.("input, select");
   if (typing && key !== "Esc") return;
-  if (key === "Enter" && event.target.closest?.("button")) return; // the button that has the focus is meant
+  if (key === "Enter" && event.target.closest?.("button")) return; // Enter presses the focused button
   const grade = key === "" ? -1 : audit.keys.indexOf(key);
-  const known = KEYS.find(([name]) => name === key);
-  if (grade < 0 && !known) return;
+  const command = KEYS.find(([name]) => name === key)?.[2];
+  if (grade < 0 && !command) return;
   event.preventDefault();
   if (event.repeat && !MAY_REPEAT.has(key)) return;
   if (grade >= 0) decide("set", grade);
-  else known[2]();
+  else command();
 }
 
 function listen() {
   document.addEventListener("keydown", onKey);
-  // After a click the focus must not stay on the button, or Enter would press it again.
+  // The focus must not stay on a clicked button, or Enter would press it again.
   document.addEventListener("click", (e) => e.detail && e.target.closest("button")?.blur());
   const clicks = {
-    accept: () => decide("accept"), keep: () => decide("keep"), skip: () => decide("skip"), undo, compare: () => compare(),
-    previous: () => show(place - 1), next: () => show(place + 1),
+    accept, keep: () => decide("keep"), skip: () => decide("skip"), undo, compare: () => compare(),
+    previous: () => show(position - 1), next: () => show(position + 1),
     "zoom-in": () => zoom.by(1.4), "zoom-out": () => zoom.by(1 / 1.4), "zoom-fit": () => zoom.fit(),
     "filter-button": () => openFilters($("filters").hidden), "help-button": () => $("help").showModal(),
-    reset: () => setFilter(UNFILTERED),
-    leave: () => $("conflict").close(""), overrule: () => $("conflict").close("mine"),
+    reset: () => setFilter(DEFAULT_FILTER),
+    "keep-theirs": () => $("conflict").close(""), "use-mine": () => $("conflict").close("mine"),
   };
-  for (const [id, work] of Object.entries(clicks)) $(id).addEventListener("click", work);
+  for (const [id, command] of Object.entries(clicks)) $(id).addEventListener("click", command);
   let typingTimer;
   $("filters").addEventListener("input", () => {
     clearTimeout(typingTimer);
@@ -552,14 +562,16 @@ function listen() {
     event.preventDefault();
     openFilters(false);
   });
-  addEventListener("pagehide", writeAddress);
-  document.addEventListener("visibilitychange", lookAgain);
-  setInterval(lookAgain, LOOK_AGAIN);
+  addEventListener("pagehide", updateAddress);
+  document.addEventListener("visibilitychange", poll);
+  setInterval(poll, POLL_INTERVAL);
 }
 
 function listKeys() {
   const digits = audit.keys.filter(Boolean);
-  const rows = [[`${digits[0]} – ${digits.at(-1)}`, "set the grade: " + audit.grades.map((_, g) => `${audit.keys[g]}\u00a0${audit.name(g).replaceAll(" ", "\u00a0")}`).join(", ")], ...KEYS];
+  const named = audit.grades.every((grade, code) => audit.keys[code] && grade.includes(audit.keys[code]));
+  const grades = audit.grades.map((_, code) => `${audit.keys[code]}\u00a0${audit.name(code).replaceAll(" ", "\u00a0")}`).join(", ");
+  const rows = [[`${digits[0]} – ${digits.at(-1)}`, named ? "set the grade with this number" : `set the grade: ${grades}`], ...KEYS];
   $("keys").replaceChildren(...rows.map(([key, meaning]) => {
     const row = make("div");
     const term = make("dt");
@@ -571,17 +583,17 @@ function listKeys() {
 
 async function start() {
   try {
-    const [columns, news] = await Promise.all([get("/api/audit"), get("/api/news?since=0")]);
+    const [columns, updates] = await Promise.all([get("/api/samples"), get("/api/updates?since=0")]);
     audit = new Audit(columns);
-    audit.absorb(news);
-    undoable = news.undoable;
-  } catch (problem) {
-    return troubled(problem);
+    audit.update(updates);
+    undoable = updates.undoable;
+  } catch (error) {
+    return showRequestError(error);
   }
   fillFilters();
   listKeys();
   showProgress();
-  setFilter(filterFrom(location.search), new URLSearchParams(location.search).get("at"));
+  setFilter(filterFromQuery(location.search), new URLSearchParams(location.search).get("at"));
   listen();
   document.body.classList.add("ready");
 }

@@ -1,19 +1,19 @@
-// Wheel, pinch, double click and drag on one image inside a frame.
+// Zoom and move one image inside a frame, by wheel, pinch, double click and drag.
 
-const MOST = 16; // screen pixels per image pixel, or sixteen times the fit, whichever is larger
+const MAX_ZOOM = 16; // screen pixels per image pixel, or sixteen times the fit, whichever is larger
 
 export class Zoom {
   constructor(frame, changed) {
     this.frame = frame;
     this.changed = changed;
     this.image = null;
-    this.fingers = new Map();
+    this.pointers = new Map();
     new ResizeObserver(() => this.fitted && this.fit()).observe(frame);
     frame.addEventListener("wheel", (e) => this.wheel(e), { passive: false });
     frame.addEventListener("dblclick", (e) => this.toggle(e));
     frame.addEventListener("pointerdown", (e) => this.down(e));
     frame.addEventListener("pointermove", (e) => this.move(e));
-    for (const end of ["pointerup", "pointercancel"]) frame.addEventListener(end, (e) => this.fingers.delete(e.pointerId));
+    for (const end of ["pointerup", "pointercancel"]) frame.addEventListener(end, (e) => this.pointers.delete(e.pointerId));
   }
 
   show(image) {
@@ -29,37 +29,37 @@ export class Zoom {
     const { clientWidth: width, clientHeight: height } = this.frame;
     if (!this.image || !width || !this.image.naturalWidth) return;
     const { naturalWidth, naturalHeight } = this.image;
-    this.least = this.scale = Math.min(width / naturalWidth, height / naturalHeight);
+    this.fitScale = this.scale = Math.min(width / naturalWidth, height / naturalHeight);
     this.x = (width - naturalWidth * this.scale) / 2;
     this.y = (height - naturalHeight * this.scale) / 2;
     this.apply();
   }
 
-  /** Larger or smaller by a factor, with the point (x, y) of the frame staying where it is. */
+  /** Zoom by a factor around the point (x, y) of the frame. */
   by(factor, x = this.frame.clientWidth / 2, y = this.frame.clientHeight / 2) {
     if (!this.image) return;
-    const wanted = Math.min(this.scale * factor, Math.max(MOST, this.least * MOST));
-    if (wanted <= this.least * 1.001) return this.fit();
-    this.x = x - ((x - this.x) * wanted) / this.scale;
-    this.y = y - ((y - this.y) * wanted) / this.scale;
-    this.scale = wanted;
+    const scale = Math.min(this.scale * factor, Math.max(MAX_ZOOM, this.fitScale * MAX_ZOOM));
+    if (scale <= this.fitScale * 1.001) return this.fit();
+    this.x = x - ((x - this.x) * scale) / this.scale;
+    this.y = y - ((y - this.y) * scale) / this.scale;
+    this.scale = scale;
     this.fitted = false;
     this.apply();
   }
 
   apply() {
     const { clientWidth: width, clientHeight: height } = this.frame;
-    const wide = this.image.naturalWidth * this.scale;
-    const high = this.image.naturalHeight * this.scale;
-    // An image larger than the frame covers it; a smaller one is in its middle.
-    this.x = wide <= width ? (width - wide) / 2 : Math.min(0, Math.max(width - wide, this.x));
-    this.y = high <= height ? (height - high) / 2 : Math.min(0, Math.max(height - high, this.y));
+    const imageWidth = this.image.naturalWidth * this.scale;
+    const imageHeight = this.image.naturalHeight * this.scale;
+    // An image larger than the frame covers it; a smaller one is centred.
+    this.x = imageWidth <= width ? (width - imageWidth) / 2 : Math.min(0, Math.max(width - imageWidth, this.x));
+    this.y = imageHeight <= height ? (height - imageHeight) / 2 : Math.min(0, Math.max(height - imageHeight, this.y));
     this.image.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.scale})`;
     this.frame.classList.toggle("movable", !this.fitted);
-    this.changed(this.fitted ? null : this.scale / this.least);
+    this.changed(this.fitted ? null : this.scale / this.fitScale);
   }
 
-  at(event) {
+  position(event) {
     const box = this.frame.getBoundingClientRect();
     return [event.clientX - box.left, event.clientY - box.top];
   }
@@ -68,30 +68,30 @@ export class Zoom {
     if (!this.image) return;
     event.preventDefault();
     const pixels = event.deltaY * (event.deltaMode === 1 ? 16 : 1);
-    this.by(Math.exp(-Math.max(-120, Math.min(120, pixels)) / 300), ...this.at(event));
+    this.by(Math.exp(-Math.max(-120, Math.min(120, pixels)) / 300), ...this.position(event));
   }
 
   toggle(event) {
     if (event.target.closest("button")) return;
-    if (this.fitted) this.by(3, ...this.at(event));
+    if (this.fitted) this.by(3, ...this.position(event));
     else this.fit();
   }
 
   down(event) {
     if (event.target.closest("button") || event.button) return;
-    this.fingers.set(event.pointerId, this.at(event));
+    this.pointers.set(event.pointerId, this.position(event));
     this.frame.setPointerCapture(event.pointerId);
   }
 
   move(event) {
-    const before = this.fingers.get(event.pointerId);
+    const before = this.pointers.get(event.pointerId);
     if (!before || !this.image) return;
-    const now = this.at(event);
-    const other = [...this.fingers].find(([id]) => id !== event.pointerId)?.[1];
-    this.fingers.set(event.pointerId, now);
+    const now = this.position(event);
+    const other = [...this.pointers].find(([id]) => id !== event.pointerId)?.[1];
+    this.pointers.set(event.pointerId, now);
     if (other) {
-      const apart = (p) => Math.hypot(p[0] - other[0], p[1] - other[1]) || 1;
-      this.by(apart(now) / apart(before), (now[0] + other[0]) / 2, (now[1] + other[1]) / 2);
+      const distance = (p) => Math.hypot(p[0] - other[0], p[1] - other[1]) || 1;
+      this.by(distance(now) / distance(before), (now[0] + other[0]) / 2, (now[1] + other[1]) / 2);
     } else if (!this.fitted) {
       this.x += now[0] - before[0];
       this.y += now[1] - before[1];

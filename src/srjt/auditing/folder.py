@@ -1,0 +1,291 @@
+"""The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
+
+audit.json       what was audited and how, and the noise estimate
+audit.csv        every label, the most doubtful first
+summary.json     noise rate and matrix; error rates by grade, patient and reader
+neighbours.npz   for each line of audit.csv the lines of the most similar samples of each grade
+images/          the images, if the source has them in memory only
+audit.html       the report, written by the command ``srjt audit``; ``srjt.report(folder)`` writes report.html
+fits/            the cross-fitted runs
+warmup/          the noise estimate that the method was trained with, if it needs one
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from srjt.data.manifest import Manifest
+from srjt.errors import SrjtError
+from srjt.files import write_atomically, write_json
+
+__all__ = [
+    "FORMAT",
+    "AuditFolder",
+    "image_names",
+    "prepare_folder",
+    "read_audit",
+    "read_facts",
+    "read_scores",
+    "read_summary",
+    "write_audit",
+]
+
+FORMAT = 1
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+# --- Writing ----------------------------------------------------------------------------------------------------
+
+
+def prepare_folder(folder: Path) -> None:
+    """Create the folder of an audit. A folder with other files is refused; one of an audit is resumed."""
+    known = ("fits", "warmup", "audit.json")
+    if folder.is_dir() and not any((folder / name).exists() for name in known):
+        other_files = [path for path in folder.iterdir() if not path.name.startswith(".")]
+        if other_files:
+            raise SrjtError(f"{folder} contains other files: choose another --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SrjtError(f"The audit cannot be written to {folder}: {problem.strerror}.") from None
+
+
+def image_names(samples: Manifest, folder: Path | None) -> list[str]:
+    """The ``image`` column: a file of the user's, or the one that ``write_audit`` writes; "" if there is none."""
+    if samples.arrays is None:
+        return [str(path.absolute()) for path in samples.paths]
+    if samples.are_features:
+        return [str(path.absolute()) if path.is_file() else "" for path in samples.paths]
+    return ["" if folder is None else f"images/{row:06d}.png" for row in range(len(samples))]
+
+
+def write_audit(
+    folder: Path,
+    *,
+    facts: dict[str, Any],
+    scores: pd.DataFrame,
+    summary: dict[str, Any],
+    neighbours: npt.NDArray[np.int32],
+    samples: Manifest,
+) -> None:
+    """Write all files but the report; ``audit.json`` last, so that its presence means that the audit is complete.
+
+    scores: the index is the sample's row in ``samples``. neighbours: (N, C, count) rows of ``samples``, -1: none.
+    """
+    order = scores.index.to_numpy()
+    line_of_row = np.empty(len(order) + 1, dtype=np.int32)
+    line_of_row[order] = np.arange(len(order), dtype=np.int32)
+    line_of_row[-1] = -1  # row -1, "none", becomes line -1
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, rows=line_of_row[neighbours[order]])
+    try:
+        if samples.arrays is not None and not samples.are_features:
+            _write_images(folder / "images", samples.arrays)
+        table = scores.to_csv(index=False)
+        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"))
+        write_atomically(folder / "neighbours.npz", buffer.getvalue())
+        write_json(folder / "summary.json", summary)
+        write_json(folder / "audit.json", {"format": FORMAT, **facts})
+    except OSError as problem:
+        raise SrjtError(
+            f"The audit could not be written to {folder} ({problem.strerror}): free some space and run the same "
+            "command again; the trainings are kept."
+        ) from problem
+
+
+def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
+    """Write (N, H, W, 3) uint8 as PNG files, once: the file ``written`` holds the digest of the arrays."""
+    from PIL import Image
+
+    digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(arrays).data)
+    written = folder / "written"
+    if written.exists() and written.read_text() == digest.hexdigest():
+        return
+    folder.mkdir(exist_ok=True)
+
+    def save(row: int) -> None:
+        image = Image.fromarray(np.asarray(arrays[row], dtype=np.uint8))
+        image.save(folder / f"{row:06d}.png", compress_level=1)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(save, range(len(arrays))))
+    write_atomically(written, digest.hexdigest().encode())
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditFolder:
+    """N samples, the most doubtful label first. A sample's *line* is its position here, from 0."""
+
+    folder: Path
+    grades: tuple[str, ...]  # names, mildest first
+    ids: list[str]
+    images: list[str]  # (N,) absolute, or relative to the folder; "" if there is none
+    labels: Ints  # (N,) the given grades
+    suggested: Ints  # (N,)
+    quality: Floats  # (N,) p(label correct | image, label)
+    probabilities: Floats  # (N, C) p(true grade | image, label)
+    network_grades: tuple[Ints, ...]  # one or two of (N,): each network's own grade
+    selected: Floats  # (N,) how often training selected the sample, 0 to 1; NaN: unknown
+    patients: list[str] | None
+    readers: list[str] | None
+    neighbours: npt.NDArray[np.int32] | None  # (N, C, 4) lines of similar samples of each grade, -1: none
+    table: Path | None  # the audited table of labels
+    label_column: str
+    source: str = ""  # what was audited
+    read_options: tuple[str, ...] = ()  # the command-line options with which the source was read
+    features: bool = False  # features were audited, not images
+    line_of: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "line_of", {name: line for line, name in enumerate(self.ids)})
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def expected_wrong(self) -> int:
+        """How many labels are expected to be wrong: Σ (1 − quality), at least one."""
+        return min(len(self), max(1, round(float((1 - self.quality).sum()))))
+
+
+def read_audit(folder: Path) -> AuditFolder:
+    """Read and check the folder that ``srjt audit … --out folder`` has written."""
+    path = folder / "audit.csv"
+    facts = read_facts(folder)
+    scores = read_scores(folder)
+    expected = facts.get("samples")
+    if not len(scores) or (expected is not None and len(scores) != expected):
+        raise SrjtError(
+            f"{path} has {len(scores):,} lines, but the audit has {expected or 'some':,} samples: the file is "
+            "incomplete; run srjt audit again."
+        )
+    grades = tuple(str(name) for name in facts["grades"])
+    probabilities = [f"p_{grade}" for grade in range(len(grades))]
+    for column in ("id", "image", "grade", "suggested", "quality", *probabilities):
+        if column not in scores:
+            raise SrjtError(f"{path} has no column {column!r}: run srjt audit again.")
+    if not scores["id"].is_unique:
+        duplicate = scores.loc[scores["id"].duplicated(), "id"].iloc[0]
+        raise SrjtError(f"{path} has the id {duplicate!r} twice: run srjt audit again.")
+
+    def codes(column: str) -> Ints:
+        return _grade_codes(scores[column], grades, where=f"{path}, column {column}")
+
+    def numbers(columns: str | list[str]) -> Floats:
+        try:
+            return scores[columns].replace("", "nan").to_numpy(dtype=np.float64)
+        except ValueError as problem:
+            raise SrjtError(f"{path} contains a value that is not a number: {problem}.") from None
+
+    quality = numbers("quality")
+    if not ((quality >= 0) & (quality <= 1)).all():
+        raise SrjtError(f"The column quality of {path} must be between 0 and 1.")
+    table = facts.get("table")
+    return AuditFolder(
+        folder=folder,
+        grades=grades,
+        ids=scores["id"].tolist(),
+        images=scores["image"].tolist(),
+        labels=codes("grade"),
+        suggested=codes("suggested"),
+        quality=quality,
+        probabilities=numbers(probabilities),
+        network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
+        selected=numbers("selected") if "selected" in scores else np.full(len(scores), np.nan),
+        patients=scores["patient"].tolist() if "patient" in scores else None,
+        readers=scores["reader"].tolist() if "reader" in scores else None,
+        neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
+        table=None if table is None else Path(table),
+        label_column=str(facts.get("label_column") or "grade"),
+        source=str(facts.get("source") or ""),
+        features=bool(facts.get("features")),
+        read_options=tuple(str(option) for option in facts.get("read_with") or ()),
+    )
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The contents of ``audit.json``."""
+    path = folder / "audit.json"
+    facts = _read_json(path, folder)
+    if not isinstance(facts.get("grades"), list) or len(facts["grades"]) < 2:
+        raise SrjtError(f"{path} does not list the grades of an audit: run srjt audit again.")
+    if facts.get("format") != FORMAT:
+        raise SrjtError(
+            f"{path} has format {facts.get('format')!r}, but this version of srjt reads format {FORMAT}: run "
+            "srjt audit again."
+        )
+    return facts
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The contents of ``summary.json``."""
+    return _read_json(folder / "summary.json", folder)
+
+
+def read_scores(folder: Path, *, encoding_errors: str = "strict") -> pd.DataFrame:
+    """The rows of ``audit.csv``, all cells as text: a grade may be named "NA"."""
+    path = folder / "audit.csv"
+    try:
+        return pd.read_csv(
+            path, dtype=str, keep_default_na=False, encoding="utf-8", encoding_errors=encoding_errors
+        )
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} cannot be read: {problem}.") from None
+
+
+def _read_json(path: Path, folder: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise SrjtError(
+            f"{folder} is not the folder of an audit (it contains no {path.name}): create one with "
+            "srjt audit labels.csv --out audit."
+        ) from None
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} cannot be read: {problem}.") from None
+    if not isinstance(content, dict):
+        raise SrjtError(f"{path} does not belong to an audit: run srjt audit again.")
+    return content
+
+
+def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str) -> Ints:
+    codes = names.map({name: code for code, name in enumerate(grades)})
+    if codes.isna().any():
+        unknown = names[codes.isna()].iloc[0]
+        raise SrjtError(f"{where}: {unknown!r} is not one of the grades {', '.join(grades)}.")
+    return np.asarray(codes, dtype=np.int64)
+
+
+def _read_neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32] | None:
+    """None if there is no file: the review then only lacks the similar images. A wrong file is an error."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            lines = np.asarray(file["rows"])
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        raise SrjtError(
+            f"{path} is damaged: run srjt audit again, or delete the file to review without similar images."
+        ) from None
+    if lines.shape[:2] != shape or lines.ndim != 3 or lines.dtype.kind != "i":
+        raise SrjtError(f"{path} does not belong to audit.csv: run srjt audit again.")
+    if lines.size and not (lines.min() >= -1 and lines.max() < shape[0]):
+        raise SrjtError(f"{path} refers to lines that audit.csv does not have: run srjt audit again.")
+    return lines.astype(np.int32)

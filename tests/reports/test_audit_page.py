@@ -1,0 +1,128 @@
+"""The text of the audit page is true for all data: with and without patients, images and known true grades."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from fixtures.noisy_features import counted
+from srjt.auditing.folder import read_audit
+from srjt.auditing.scores import summarise
+from srjt.errors import SrjtError
+from srjt.reports.pages.audit_page import audit_page
+from srjt.reports.pages.html import render
+
+
+def write_folder(
+    folder: Path,
+    make_audit_folder: Callable[..., Path],
+    *,
+    images: int = 12,
+    patients: bool = True,
+    features: bool = False,
+    truth: bool = False,
+    **estimate: Any,
+) -> Path:
+    make_audit_folder(folder, images=images, size=32, table=False)
+    scores = pd.read_csv(folder / "audit.csv")
+    if not patients:
+        scores = scores.drop(columns="patient")
+    if features:
+        scores["image"] = ""
+    if truth:
+        scores["true_grade"] = scores["suggested"]
+    scores.to_csv(folder / "audit.csv", index=False)
+    found = read_audit(folder)
+    facts = json.loads((folder / "audit.json").read_text())
+    facts["columns"] = {"patient": patients, "reader": True, "true_grade": truth}
+    facts["features"] = features
+    (folder / "audit.json").write_text(json.dumps(facts))
+    noise = counted(found.labels, found.probabilities, **estimate)
+    summary = summarise(scores.astype({"grade": str}), noise, grades=found.grades)
+    (folder / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def text_of(folder: Path) -> str:
+    body = render(audit_page(folder)).split("<body>", 1)[1]
+    return " ".join(re.sub(r"<(script|style|svg).*?</\1>|<[^>]+>", " ", body, flags=re.DOTALL).split())
+
+
+@pytest.mark.parametrize(
+    ("patients", "features", "identifiable", "truth"), list(product([False, True], repeat=4))
+)
+def test_the_text_is_true_of_the_data(
+    patients: bool,
+    features: bool,
+    identifiable: bool,
+    truth: bool,
+    make_audit_folder: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    folder = write_folder(
+        tmp_path / "audit",
+        make_audit_folder,
+        patients=patients,
+        features=features,
+        truth=truth,
+        identifiable=identifiable,
+    )
+    text = text_of(folder)
+    assert ("of the same patient" in text) == patients
+    assert ("There are no patient ids" in text) == (not patients)
+    assert ("By patient" in text) == patients
+    thing = "sample" if features else "image"
+    if patients:
+        assert f"trained on neither its {thing} nor any other {thing} of the same patient." in text
+    else:
+        assert f"not trained on its {thing}." in text
+    assert ("“A → B”" in text) == (not features)
+    assert ("The data do not determine how many" in text) == (not identifiable)
+    assert ("labels are wrong (95 % interval" in text) == identifiable
+    assert ("known wrong labels" in text) == truth
+    assert "All labels, the most doubtful first" in text  # twelve, of at most sixty
+    assert "unsure" not in text
+
+
+def test_a_subset_is_called_a_subset(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
+    text = text_of(write_folder(tmp_path / "audit", make_audit_folder, images=64, features=True))
+    assert "The 60 most doubtful labels, the most doubtful first" in text
+
+
+def test_a_label_that_is_the_most_probable_grade_has_no_arrow(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path / "audit", make_audit_folder)
+    found = read_audit(folder)
+    [section] = [part for part in audit_page(folder).sections if part.slug == "doubtful"]
+    arrows = ["→" in tile.title for tile in section.tiles]
+    assert arrows == (found.suggested != found.labels).tolist()
+    assert [tile.right for tile in section.tiles] == (found.suggested == found.labels).tolist()
+    assert [tile.text for tile in section.tiles] == found.ids
+
+
+def test_the_command_works_from_any_folder_name(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path / "my audit", make_audit_folder)
+    assert audit_page(folder).sections[-1].code == f"srjt review '{folder}'"
+
+
+def test_a_folder_that_is_damaged_is_refused_in_one_sentence(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = write_folder(tmp_path / "audit", make_audit_folder)
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps({**summary, "matrix": "lost"}))
+    with pytest.raises(SrjtError, match="is damaged or not from srjt"):
+        audit_page(folder)
+    (folder / "summary.json").unlink()
+    with pytest.raises(SrjtError, match=r"is not the folder of an audit \(it contains no summary\.json\)"):
+        audit_page(folder)
