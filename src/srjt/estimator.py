@@ -150,7 +150,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                     raise KeyboardInterrupt from None
                 raise
         # what only a training on a GPU needs, and no pickle can hold
-        trained.networks.streams, trained.networks.runners = [], []
+        trained.networks.streams, trained.networks.compiled = [], []
 
         self.classes_ = classes
         used = trained.config

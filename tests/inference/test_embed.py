@@ -81,7 +81,7 @@ def test_bad_images_as_everywhere(labels: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"backbone": "mlp"}, "'mlp' reads features, so it cannot make them"),
+        ({"backbone": "mlp"}, "'mlp' reads features, so it cannot compute them"),
         ({"backbone": "resnet"}, "Unknown network 'resnet'"),
         ({"backbone": "tiny", "pretrained": True}, "no published ImageNet weights for the network 'tiny'"),
         ({"crop": 64}, "crop .64. must lie between 1 and image_size"),
@@ -96,5 +96,5 @@ def test_mistakes(data: Any, settings: dict[str, Any], message: str) -> None:
 
 def test_features_of_features(data: Any) -> None:
     made, _ = embed(data.manifest.select(range(4)), **SMALL)
-    with pytest.raises(SrjtError, match="features already"):
+    with pytest.raises(SrjtError, match="already features"):
         embed(made, **SMALL)

@@ -159,7 +159,7 @@ def test_a_network_of_ones_own(data: Any, settings: dict[str, Any], tmp_path: Pa
 
 def test_ones_own_transform_is_refused(run: Trained, tmp_path: Path) -> None:
     own = dataclasses.replace(run, preprocess=dataclasses.replace(run.preprocess, eval_transform=torch.relu))
-    with pytest.raises(SrjtError, match="eval_transform of one's own cannot be put into a file"):
+    with pytest.raises(SrjtError, match="eval_transform cannot be exported"):
         srjt.export(own, tmp_path / "model.onnx")
 
 

@@ -80,7 +80,7 @@ def test_a_single_network_has_no_second_and_disagrees_with_nobody(
     single = srjt.train(data.manifest, **{**settings, "method": "standard", "epochs": 1})
     assert "disagreement" not in predict(single, data.manifest)
     assert predict(single, data.manifest, network="1").equals(predict(single, data.manifest))
-    with pytest.raises(SrjtError, match=r"trained 1 network\(s\): there is no network 2"):
+    with pytest.raises(SrjtError, match=r"has 1 network\(s\): there is no network 2"):
         predict(single, data.manifest, network="2")
 
 

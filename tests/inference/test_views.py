@@ -191,7 +191,7 @@ def test_where_there_are_no_views(trained: Trained, data: Any) -> None:
     own = Preprocess(crop=CROP, eval_transform=lambda images: images[:, :, :CROP, :CROP].float() / 255)
     transformed = replace(trained, preprocess=own)
     assert transformed.probabilities(data.manifest.arrays)[0].shape == (2, len(data.manifest), 4)
-    with pytest.raises(SrjtError, match=r"eval_transform of one's own shows one view .*: use 1, not 2\."):
+    with pytest.raises(SrjtError, match=r"eval_transform gives one view .*: use 1, not 2\."):
         transformed.probabilities(data.manifest.arrays, views=2)
 
 

@@ -189,7 +189,7 @@ def test_other_settings_do_not_go_into_the_same_folder(
         cross_fit(other, config=fits, folds=3, out=out, device="cpu")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    with pytest.raises(SrjtError, match="holds something else already"):
+    with pytest.raises(SrjtError, match="already contains other files"):
         cross_fit(noisy, config=fits, folds=3, out=tmp_path / "mine", device="cpu")
 
 

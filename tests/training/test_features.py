@@ -196,7 +196,7 @@ def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
         launcher.wait(pid)
         assert not (out / "weights.safetensors").exists()
     assert launcher.wait(start(out)) == 0, (tmp_path / "says").read_text()
-    assert "Going on from epoch" in (tmp_path / "says").read_text()
+    assert "Resuming at epoch" in (tmp_path / "says").read_text()
     for name in ("weights.safetensors", "history.csv", "summary.json"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 

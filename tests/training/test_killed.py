@@ -108,7 +108,7 @@ def test_asked_to_stop(
     assert said.endswith("The same command goes on from there.\n")
     pid = launcher.start(*command(labels, out), says=tmp_path / "says")
     assert launcher.wait(pid) == 0
-    assert "Going on from epoch" in (tmp_path / "says").read_text()
+    assert "Resuming at epoch" in (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)
 
 
@@ -148,5 +148,5 @@ def test_a_full_disk_leaves_a_run_that_can_be_gone_on_with(
     assert len(list((out / "checkpoints").glob("step-*"))) == 2
     pid = launcher.start(*command(labels, out), says=tmp_path / "says")
     assert launcher.wait(pid) == 0
-    assert "Going on from epoch 4" in (tmp_path / "says").read_text()
+    assert "Resuming at epoch 4" in (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)

@@ -78,7 +78,7 @@ def test_the_estimate_is_used_again_when_the_run_is_gone_on_with(
     assert run.config.noise_rate == read_noise_estimate(tmp_path / "run").rate  # type: ignore[union-attr]
     assert srjt.train(noisy, **given).config == run.config  # and of a finished one, too
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
-    with pytest.raises(SrjtError, match=r"noise\.json is an estimate from other labels or settings"):
+    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other labels or settings"):
         srjt.train(other, **given)
 
 
@@ -174,7 +174,7 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
     with pytest.raises(SrjtError, match="soft_labels 'estimated' follow the noise"):
         asked.replace(noise_rate=0.2, soft_labels="estimated")
     own = asked.replace(soft_labels="estimated", method_options={"label_matrix": np.eye(4)})
-    with pytest.raises(SrjtError, match="do not give one as well"):
+    with pytest.raises(SrjtError, match="do not pass both"):
         resolve_noise_rate(noisy, config=own)
     with pytest.raises(SrjtError, match="Unknown soft_labels 'estimate': did you mean 'estimated'"):
         asked.replace(soft_labels="estimate")
@@ -182,7 +182,7 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
         asked.replace(noise_rate="automatic")
 
 
-def test_the_training_itself_refuses_what_is_not_settled(noisy: Manifest, asked: TrainConfig) -> None:
+def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, asked: TrainConfig) -> None:
     with pytest.raises(SrjtError, match="noise_rate 'auto' has not been resolved"):
         single_run(noisy, config=asked, device="cpu")
 
@@ -213,7 +213,7 @@ def test_several_processes_at_once_are_refused_unless_it_is_known(
     noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SrjtError, match="settled by one process"):
+    with pytest.raises(SrjtError, match="does not work with several processes"):
         resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")
     monkeypatch.delenv("WORLD_SIZE")
     config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")

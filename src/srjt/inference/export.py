@@ -30,7 +30,7 @@ from srjt.networks.small import Standardise
 from srjt.training.config import COMPUTE_ONLY, TrainConfig
 from srjt.training.trained import Trained
 
-__all__ = ["Exported", "Format", "config_hash", "export", "settle_format"]
+__all__ = ["Exported", "Format", "config_hash", "export", "resolve_format"]
 
 Format = Literal["onnx", "torch.export", "torchscript"]
 SUFFIXES: dict[str, Format] = {
@@ -73,7 +73,7 @@ def export(
     1e-4 is not written.
     """
     target = Path(path)
-    chosen = settle_format(target, format)
+    chosen = resolve_format(target, format)
     config, run = run.config, on_cpu(run)
     given = _examples(run) if samples is None else _checked(run, samples)
     metadata = {**_metadata(run, given), "config_hash": config_hash(config)}
@@ -105,7 +105,7 @@ def export(
     )
 
 
-def settle_format(path: Path, format: str | None) -> Format:
+def resolve_format(path: Path, format: str | None) -> Format:
     """The format that was asked for, or the one that the file's name says."""
     if format is None:
         if path.suffix.lower() not in SUFFIXES:

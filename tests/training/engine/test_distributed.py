@@ -101,15 +101,15 @@ def test_a_batch_that_cannot_be_shared_evenly(launcher: Any, labels: Path, tmp_p
     arguments = command(labels, tmp_path / "run", "--set", "batch_size=15")
     codes = [launcher.wait(pid) for pid in start_two(launcher, arguments, tmp_path)]
     assert codes == [2, 2]
-    assert "A batch of 15 cannot be shared evenly by 2 processes." in (tmp_path / "says0").read_text()
+    assert "A batch of 15 cannot be shared evenly by 2 processes:" in (tmp_path / "says0").read_text()
 
 
 def test_parts_cover_a_batch_once() -> None:
     columns = torch.arange(12)
-    parts = [columns[Process(rank=rank, world=4).part(12)] for rank in range(4)]
+    parts = [columns[Process(rank=rank, world_size=4).part(12)] for rank in range(4)]
     assert torch.equal(torch.cat(parts), columns)
     with pytest.raises(SrjtError, match="A batch of 13 cannot be shared evenly by 4"):
-        Process(rank=0, world=4).part(13)
+        Process(rank=0, world_size=4).part(13)
     assert Process().part(13) == slice(0, 13)
-    assert Process().leads
-    assert not Process(rank=1, world=2).leads
+    assert Process().is_main
+    assert not Process(rank=1, world_size=2).is_main
