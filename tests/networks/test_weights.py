@@ -118,7 +118,7 @@ def test_nothing_in_the_file_is_executed(zipped, state, tmp_path):
         tmp_path / "w.pth",
         _use_new_zipfile_serialization=zipped,
     )
-    with pytest.raises(SrjtError, match="holds Python objects besides tensors") as caught:
+    with pytest.raises(SrjtError, match="contains Python objects besides tensors") as caught:
         weights.read(tmp_path / "w.pth")
     assert "\n" not in str(caught.value)
     assert not proof.exists()
@@ -150,5 +150,5 @@ def test_damaged_files_are_one_sentence(ending, damage, state, tmp_path):
 @pytest.mark.parametrize("content", [torch.ones(3), {"epoch": 3}, [1, 2], {"state_dict": {}}])
 def test_a_file_without_named_tensors_is_told(content, tmp_path):
     torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(SrjtError, match="holds no named weights"):
+    with pytest.raises(SrjtError, match="contains no named weights"):
         weights.read(tmp_path / "w.pth")

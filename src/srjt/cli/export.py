@@ -21,7 +21,7 @@ def export(
     force: options.Force = False,
     format: Annotated[
         str | None,
-        typer.Option(metavar="onnx|torch.export|torchscript", help="Else by the file's suffix."),
+        typer.Option(metavar="onnx|torch.export", help="Else by the file's suffix."),
     ] = None,
     check: Annotated[
         list[Path] | None,

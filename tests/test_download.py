@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from srjt.data import download as module
-from srjt.data.download import download, extract
+import srjt.download as module
+from srjt.download import download, extract
 from srjt.errors import SrjtError
 
 BODY = bytes(range(256)) * 1000
@@ -112,7 +112,7 @@ def test_a_server_that_ignores_ranges_starts_over(server: Server, tmp_path: Path
 
 def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(server: Server, tmp_path: Path) -> None:
     server.limit, server.ranges = 70_000, False
-    with pytest.raises(SrjtError, match=r"broke off after 70,000 bytes .*run the same command again"):
+    with pytest.raises(SrjtError, match=r"stopped after 70,000 bytes .*run the same command again"):
         download(server.url, tmp_path / "archive.zip", pause=0, attempts=3)
     assert len(server.asked) == 4  # one that got on, three that did not
     assert (tmp_path / "archive.zip.part").read_bytes() == BODY[:70_000]
@@ -141,7 +141,7 @@ def test_an_unknown_length_is_taken_as_it_comes(server: Server, tmp_path: Path) 
 def test_nobody_there_is_one_sentence(server: Server, tmp_path: Path) -> None:
     url = server.url
     server.server_close()
-    with pytest.raises(SrjtError, match="broke off after 0 bytes"):
+    with pytest.raises(SrjtError, match="stopped after 0 bytes"):
         download(url, tmp_path / "archive.zip", pause=0, attempts=2)
     with pytest.raises(SrjtError, match="Only http and https"):
         download("file:///etc/passwd", tmp_path / "archive.zip")
