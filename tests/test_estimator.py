@@ -206,7 +206,7 @@ def test_numbers_order_the_grades(labels: list[object], expected: list[object]) 
 
 def test_words_are_sorted_with_a_warning_unless_they_are_listed() -> None:
     words = np.array(["severe", "mild", "none"])
-    with pytest.warns(UserWarning, match=r"the alphabet's: mild, none, severe.*grades="):
+    with pytest.warns(UserWarning, match=r"alphabetically: mild, none, severe.*grades="):
         assert grade_codes(words)[0].tolist() == ["mild", "none", "severe"]
     classes, codes = grade_codes(words, grades=["none", "mild", "moderate", "severe"])
     assert classes.tolist() == ["none", "mild", "moderate", "severe"]
@@ -250,12 +250,12 @@ def test_severity_is_on_the_scale_of_numeric_labels(first: int, low: float, high
     ("parameters", "y", "sentence"),
     [
         ({"grades": [0, 1, 2]}, [0, 1, 3], r"The label 3 is not among the grades \[0, 1, 2\]"),
-        ({"grades": ["a", "b"]}, [0, 1, 0], "cross_val_predict replaces texts by numbers"),
+        ({"grades": ["a", "b"]}, [0, 1, 0], "cross_val_predict replaces strings by numbers"),
         ({"grades": ["a", "a"]}, ["a", "b", "a"], "at least two grades, each once"),
         ({"method": "co-teeching"}, [0, 1, 0], "did you mean 'co-teaching'"),
         ({"settings": {"wait_decay": 1}}, [0, 1, 0], "did you mean 'weight_decay'"),
-        ({"settings": {"seed": 1}}, [0, 1, 0], "the estimator's own parameter random_state"),
-        ({"settings": {"epochs": 1}}, [0, 1, 0], "the estimator's own parameter epochs"),
+        ({"settings": {"seed": 1}}, [0, 1, 0], "the estimator's parameter random_state"),
+        ({"settings": {"epochs": 1}}, [0, 1, 0], "the estimator's parameter epochs"),
         ({"epochs": "many"}, [0, 1, 0], "epochs takes a whole number; got 'many'"),
         ({"noise_rate": 1.5}, [0, 1, 0], r"noise_rate lies in \[0, 1\)"),
         ({"network": "tiny"}, [0, 1, 0], "reads images"),
