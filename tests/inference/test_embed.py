@@ -51,7 +51,7 @@ def test_flip_averages_with_the_mirror_image(data: Any) -> None:
     np.testing.assert_allclose(embed(mirrored, flip=True, **SMALL)[0].arrays, made.arrays, atol=1e-5)
 
 
-def test_it_is_said_how_they_were_made(data: Any, tmp_path: Path) -> None:
+def test_the_settings_are_recorded(data: Any, tmp_path: Path) -> None:
     few = data.manifest.select(range(8))
     first = json.loads(embed(few, **SMALL)[0].made)
     assert (first["backbone"], first["crop"], first["flip"]) == ("tiny", 24, False)

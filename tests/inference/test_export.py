@@ -67,7 +67,7 @@ def test_the_batch_is_free_and_the_file_is_whole(exported: Path, data: Any) -> N
         assert alone[0] == pytest.approx(together[row], abs=1e-6)
 
 
-def test_the_file_says_what_it_is(run: Trained, exported: Path) -> None:
+def test_the_file_has_metadata(run: Trained, exported: Path) -> None:
     session = onnxruntime.InferenceSession(exported)
     (images,) = session.get_inputs()
     assert (images.name, images.type, images.shape[1:]) == ("images", "tensor(uint8)", [32, 32, 3])
@@ -96,7 +96,7 @@ def test_torch_export(run: Trained, data: Any, tmp_path: Path) -> None:
     assert grade.tolist() == own.mean(axis=0).argmax(axis=1).tolist()
 
 
-def test_a_wrong_file_is_not_left(
+def test_a_wrong_file_is_not_written(
     run: Trained, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A centre crop that is one pixel off: the answers differ, and an older good file stays."""
@@ -146,7 +146,7 @@ class Own(nn.Module):
         return self.body(x)
 
 
-def test_a_network_of_ones_own(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_network_of_your_own(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     settings |= {"network": Own, "epochs": 1, "out": tmp_path / "run"}
     train(data.manifest, **settings)
     run = srjt.load_run(tmp_path / "run", network=Own)
@@ -154,7 +154,7 @@ def test_a_network_of_ones_own(data: Any, settings: dict[str, Any], tmp_path: Pa
     assert (tmp_path / "own.pt2").exists()
 
 
-def test_ones_own_transform_is_refused(run: Trained, tmp_path: Path) -> None:
+def test_your_own_transform_is_refused(run: Trained, tmp_path: Path) -> None:
     own = dataclasses.replace(run, preprocess=dataclasses.replace(run.preprocess, eval_transform=torch.relu))
     with pytest.raises(SrjtError, match="eval_transform cannot be exported"):
         srjt.export(own, tmp_path / "model.onnx")
@@ -194,7 +194,7 @@ def test_features_and_a_method_with_its_own_probabilities(tmp_path: Path) -> Non
         ("model.onnx", "onx", "Unknown format 'onx': did you mean 'onnx'?"),
     ],
 )
-def test_formats_that_are_not_known(name: str, format: Any, said: str, run: Trained, tmp_path: Path) -> None:
+def test_unknown_formats(name: str, format: Any, said: str, run: Trained, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=said.replace("?", r"\?")):
         srjt.export(run, tmp_path / name, format=format)
 

@@ -156,7 +156,7 @@ def test_a_whole_network_of_ours_serves_as_weights_file(tmp_path: Path):
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(network, options, says):
+def test_mistakes_are_one_sentence(network, options, says):
     with pytest.raises(SrjtError, match=says) as caught:
         build(network, **options)
     assert "\n" not in str(caught.value)

@@ -102,7 +102,7 @@ def test_a_file_put_there_by_hand_is_used_without_network(cache: Path):
     assert imagenet.fetch(f"http://127.0.0.1:9/net-{HASH}.pth").read_bytes() == CONTENT
 
 
-def test_a_damaged_cached_file_is_reported_and_left_to_its_owner(cache: Path):
+def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):
     cache.mkdir(parents=True)
     (cache / f"net-{HASH}.pth").write_bytes(CONTENT[:-1])
     said = refused(f"http://127.0.0.1:9/net-{HASH}.pth")

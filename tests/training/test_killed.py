@@ -1,4 +1,4 @@
-"""Real processes, really killed: what they leave is gone on from as if nothing had happened."""
+"""Real processes, really killed: a resumed run ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_p
     assert launcher.wait(pid) == -signal.SIGTERM
 
 
-def test_a_full_disk_leaves_a_run_that_can_be_gone_on_with(
+def test_a_full_disk_leaves_a_run_that_can_be_resumed(
     launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
     """A limit on the size of files, set after a few checkpoints, refuses the next one as a full disk would."""

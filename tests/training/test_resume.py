@@ -44,7 +44,7 @@ def with_dropout() -> nn.Module:
 
 
 def jitter(images: Tensor) -> Tensor:
-    """A transform of one's own that draws from torch's global generator."""
+    """A custom transform that draws from torch's global generator."""
     return images[..., :28, :28].float() / 255 + 0.1 * torch.randn(len(images), 1, 1, 1)
 
 
@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         checkpoint.read(path)
 
 
-def test_two_damaged_checkpoints_start_anew_and_do_not_crowd_out_new_ones(
+def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
     data: Any, settings: dict[str, Any], stopped: Path
 ) -> None:
     for path in (stopped / "checkpoints").iterdir():
@@ -202,7 +202,7 @@ def test_results_that_were_lost_are_written_again(
     assert (tmp_path / "run" / "weights.safetensors").read_bytes() == weights
 
 
-def test_a_folder_of_something_else_is_left_alone(
+def test_a_folder_with_other_files_is_refused_and_not_changed(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
@@ -213,7 +213,7 @@ def test_a_folder_of_something_else_is_left_alone(
         srjt.train(data.manifest, out=tmp_path / "thesis.tex", **settings)
 
 
-def test_what_a_killed_process_left_while_making_the_folder_is_swept(
+def test_drafts_of_a_killed_process_are_removed(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
@@ -328,7 +328,7 @@ def test_no_room_for_a_checkpoint(
 def test_no_room_for_a_file(
     data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """One sentence whichever file it is; afterwards the same call goes on to the same result."""
+    """One sentence whichever file it is; afterwards the same call resumes and gives the same result."""
     real = os.replace
 
     def full(source: Any, target: Any) -> None:

@@ -152,7 +152,8 @@ def predictions(
     columns: dict[str, object] = {"grade": [run.grades[g] for g in predicted]}
     columns |= {f"p_{name}": chosen[:, c] for c, name in enumerate(run.grades)}
     columns["expected_grade"] = expected_grade(p).numpy()
-    columns["entropy"] = -(p * p.clamp(min=1e-30).log()).sum(dim=-1).numpy()
+    columns["entropy"] = torch.special.entr(p).sum(dim=-1).clamp(min=0.0).numpy()  # rounding: p may exceed 1
     if len(probabilities) == 2:
-        columns["disagreement"] = 0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)
+        distance = 0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)
+        columns["disagreement"] = distance.clip(max=1.0)  # rounding can exceed 1
     return pd.DataFrame(columns)

@@ -310,7 +310,7 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
         write_json(file, requested)
         return
     try:
-        found = json.loads(file.read_text())
+        found = json.loads(file.read_text(encoding="utf-8"))
         was, before = TrainConfig.from_dict(found["config"]), found["fingerprint"]
         differences = [
             f"{name} was {found[name]} and is now {requested[name]}"

@@ -58,7 +58,7 @@ def resolve_noise_rate(
     """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they come from.
 
     Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
-    none. out: a ``noise.json`` in this folder is reused; of several processes one makes it, the others wait.
+    none. out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
     if config.requested_noise_rate != "auto":
         return config, None
@@ -128,7 +128,7 @@ def resolve_noise_rate(
     elif used != estimate.rate:
         reporter.note(
             f"{config.method} uses {used:.2f} instead: no image shows some of the grades clearly, so the estimate may "
-            "be too low. A rate that you pass is used as it is."
+            "be too low. A rate that you pass is not changed."
         )
     return resolved, estimate
 

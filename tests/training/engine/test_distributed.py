@@ -81,10 +81,10 @@ def epochs_written(out: Path) -> int:
     return int(read_metrics(path)["epoch"].max()) if path.exists() and path.read_text().count("\n") > 1 else 0
 
 
-def test_stopped_together_and_gone_on_with_alone(
+def test_two_processes_stop_together_and_one_resumes(
     launcher: Any, labels: Path, alone: Path, tmp_path: Path
 ) -> None:
-    """One process is told; both stop after the epoch. What they saved is a run like any other."""
+    """One process gets the signal; both stop after the epoch. The checkpoint is like any other."""
     out = tmp_path / "run"
     pids = start_two(launcher, command(labels, out), tmp_path)
     # Not before an epoch is written: until the loop has begun, a signal ends a process at once.

@@ -103,7 +103,7 @@ def counts(*selected: list[int], total: tuple[int, ...] = (100, 100, 10)) -> Any
 FED, STARVED = [60, 60, 5], [80, 70, 0]
 
 
-def test_it_speaks_once_after_several_epochs_in_plain_words() -> None:
+def test_one_warning_after_several_epochs() -> None:
     monitor = StarvationMonitor(["none", "mild", "severe"])
     said = [monitor.update(counts(FED, STARVED)) for _ in range(PATIENCE + 5)]
     assert said[: PATIENCE - 1] == [None] * (PATIENCE - 1)
@@ -128,7 +128,7 @@ def test_a_grade_that_is_not_in_the_data_is_not_starved() -> None:
     assert [monitor.update(absent) for _ in range(6)] == [None] * 6
 
 
-def test_a_training_that_starves_a_grade_says_so(data: Any, settings: dict[str, Any]) -> None:
+def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, Any]) -> None:
     """A network that answers the mildest grade to everything, with nine tenths dropped."""
     from srjt.training.record.reporters import SilentReporter
 

@@ -75,7 +75,7 @@ def fastest_setting(network: nn.Module, example: Tensor, *, cache: Path | None =
     name = hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
     file = (cache or cache_folder()) / "cpu" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return CpuSetting(**json.loads(file.read_text()))
+        return CpuSetting(**json.loads(file.read_text(encoding="utf-8")))
     with torch.random.fork_rng(devices=[]):
         best = min(CANDIDATES, key=lambda setting: seconds_per_step(network, example, setting))
     with contextlib.suppress(OSError):  # training does not depend on a writable cache

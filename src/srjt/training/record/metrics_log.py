@@ -65,13 +65,16 @@ class MetricsLog:
         fresh = list(rows)
         self.rows.extend(fresh)
         if self.path is not None:
-            with _explain_write_error(self.path), open(self.path, "a", newline="") as file:
+            with _explain_write_error(self.path), open(self.path, "a", newline="", encoding="utf-8") as file:
                 file.write(_format(fresh))
 
     def sync(self) -> None:
         """Flush to disk, so that no checkpoint exists without the rows before it."""
         if self.path is not None:
-            with _explain_write_error(self.path), open(self.path, "rb") as file:
+            with (
+                _explain_write_error(self.path),
+                open(self.path, "r+b") as file,
+            ):  # Windows syncs writable files only
                 os.fsync(file.fileno())
 
     def table(self) -> pd.DataFrame:
@@ -124,7 +127,7 @@ def _format(rows: Iterable[Iterable[object]]) -> str:
 
 def _parse(path: Path) -> list[MetricRow]:
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
         whole = text[: text.rfind("\n") + 1]  # a line without its end is half-written
         return [
             MetricRow(int(epoch), split, network, metric, float(value))

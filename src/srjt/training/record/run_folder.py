@@ -73,7 +73,7 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
 def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
     try:
-        raw = json.loads(path.read_text())
+        raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] > FORMAT:
             raise SrjtError(f"{folder} was written by a newer srjt ({raw['srjt']}): update srjt to read it.")
         return RunFacts(
@@ -138,7 +138,7 @@ def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
 def read_noise_file(file: Path) -> dict[str, Any]:
     """The contents of a ``noise.json``, checked to contain a valid estimate."""
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(encoding="utf-8"))
         NoiseEstimate.from_dict(content["estimate"])
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(f"{file} is damaged or not from srjt ({problem}).") from None
