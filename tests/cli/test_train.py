@@ -160,7 +160,9 @@ def test_another_configuration_in_the_folder(command: Srjt, labelled: Path) -> N
     assert command("train", labelled, "--out", "run", "-q", *TRAIN)[0] == 0
     code, _, err = command("train", labelled, "--out", "run", *TRAIN, "--seed", 5)
     assert code == 2
-    assert "run contains a run of another configuration (seed was 0 and is now 5): choose another --out" in err
+    assert (
+        "run contains a run of another configuration (seed was 0 and is now 5): choose another --out" in err
+    )
 
 
 def test_a_damaged_checkpoint_is_spoken_of_at_once(

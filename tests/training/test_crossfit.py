@@ -73,7 +73,9 @@ def test_what_is_gathered_has_the_shapes_that_are_promised(
         assert (close != np.arange(240)[:, None]).all()
 
 
-def test_a_second_call_only_reads_and_returns_the_same(noisy: Manifest, fitted: tuple[CrossFit, Path]) -> None:
+def test_a_second_call_only_reads_and_returns_the_same(
+    noisy: Manifest, fitted: tuple[CrossFit, Path]
+) -> None:
     found, out = fitted
     written = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     config = TrainConfig(method="sord", network="linear", batch_size=32, learning_rate=0.02, epochs=3)
@@ -100,9 +102,7 @@ def test_memory_alone_gives_the_same_and_folds_are_one_row_of_epochs(
     assert found.neighbours is None
 
 
-def test_true_grades_are_not_used(
-    noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]
-) -> None:
+def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]) -> None:
     table = noisy.table.assign(true_grade=3 - noisy.table["true_grade"])
     found = cross_fit(replace(noisy, table=table), config=fits, folds=3, device="cpu")
     np.testing.assert_array_equal(found.fold, fitted[0].fold)

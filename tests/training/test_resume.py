@@ -213,9 +213,7 @@ def test_a_folder_with_other_files_is_refused_and_not_changed(
         srjt.train(data.manifest, out=tmp_path / "thesis.tex", **settings)
 
 
-def test_drafts_of_a_killed_process_are_removed(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_drafts_of_a_killed_process_are_removed(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".run.json.123.tmp").write_text('{"format": 1')
     srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "epochs": 1})
