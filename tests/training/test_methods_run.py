@@ -1,4 +1,4 @@
-"""Every method trains from images to predictions through the same loop; so does one's own network."""
+"""Every method trains from images to predictions through the same loop; so does your own network."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_one_module_for_two_networks_is_refused(data: Any, settings: dict[str, A
 
 
 def test_an_option_of_the_wrong_kind(data: Any, settings: dict[str, Any]) -> None:
-    with pytest.raises(SrjtError, match=r"option of co-teaching.ours does not fit .*temperature"):
+    with pytest.raises(SrjtError, match=r"option of co-teaching.ours has the wrong type .*temperature"):
         srjt.train(data.manifest, **settings, method_options={"temperature": "hot"})
     with pytest.raises(SrjtError, match="did you mean 'temperature'"):
         srjt.train(data.manifest, **settings, method_options={"temprature": 1.0})
@@ -93,9 +93,7 @@ def test_a_batch_larger_than_the_data_is_all_of_it(data: Any, settings: dict[str
     assert run.history["seen"].tolist() == [1] * len(data.split.train)
 
 
-def test_validation_is_judged_by_given_labels_and_test_by_true_ones(
-    data: Any, settings: dict[str, Any]
-) -> None:
+def test_validation_uses_given_labels_and_test_uses_true_ones(data: Any, settings: dict[str, Any]) -> None:
     run = srjt.train(data.manifest, **{**settings, "method": "standard", "epochs": 1})
     grades = run.probabilities(data.manifest.arrays)[1][0]
     rows = data.split

@@ -78,7 +78,7 @@ def evaluate(
             raise SrjtError(f"There is nobody on the {side} side.")
     with options.decoding_bar() as decoded:
         found = evaluate(
-            trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,
+            trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
             progress=decoded,
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ def export(
     force: options.Force = False,
     format: Annotated[
         str | None,
-        typer.Option(metavar="onnx|torch.export|torchscript", help="Else by the file's suffix."),
+        typer.Option(metavar="onnx|torch.export", help="Else by the file's suffix."),
     ] = None,
     check: Annotated[
         list[Path] | None,
@@ -38,11 +38,11 @@ def export(
     only if it answers as the run does.
     """
     from srjt.inference.export import export as export_run
-    from srjt.inference.export import settle_format
+    from srjt.inference.export import resolve_format
     from srjt.training.record.run_folder import read_facts
     from srjt.training.trained import load_run
 
-    chosen = settle_format(out, format)
+    chosen = resolve_format(out, format)
     options.refuse_overwrite(out, force=force)
     if read_facts(run).own_network:
         raise SrjtError(
