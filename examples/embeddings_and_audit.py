@@ -41,9 +41,7 @@ model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 folds = StratifiedGroupKFold(5, shuffle=True, random_state=0)  # patients stay together
 out_of_fold = cross_val_predict(model, embeddings, labels, groups=patients, cv=folds, method="predict_proba")
 estimate = srjt.noise.estimate_noise(labels, out_of_fold, groups=patients)
-quality = srjt.noise.label_quality(
-    labels, out_of_fold, transition=estimate.transition, prior=estimate.prior
-)
+quality = srjt.noise.label_quality(labels, out_of_fold, transition=estimate.transition, prior=estimate.prior)
 worst = np.argsort(quality)[:80]
 print(f"noise: estimated {estimate.rate:.2f}, true {wrong.mean():.2f}")
 print(f"precision: {wrong[worst].mean():.2f} of the 80 most doubtful labels are wrong")

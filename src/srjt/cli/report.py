@@ -30,8 +30,8 @@ def report(
 
     It needs no network and opens from disk. Unfinished runs and failures are named at its top.
     """
-    from srjt.reports.tables.results import PAPER_METRICS
     from srjt.reports.report import report as write_report
+    from srjt.reports.tables.results import PAPER_METRICS
 
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
     page, *others = write_report(folder, out=out, figures=figures, tables=tables, metrics=chosen)

@@ -186,14 +186,14 @@ def _figures(results: StudyResults) -> Section | None:
 
 
 def _noise(results: StudyResults) -> Section:
-    shown = {"rho": "ρ", "told_rate": "told to methods", "estimated_rate": "estimated", "nominal_rate": "nominal",
+    shown = {"rho": "ρ", "given_rate": "given to methods", "estimated_rate": "estimated", "nominal_rate": "nominal",
              "realised_rate": "realised", "condition_number": "condition number"}  # fmt: skip
     shown = {name: label for name, label in shown.items() if name in results.noise}
     estimated = "estimated_rate" in shown and bool(results.noise["estimated_rate"].notna().any())
     if not estimated:
         shown.pop("estimated_rate", None)
-    elif "told_rate" in shown and results.noise["told_rate"].isna().all():
-        shown.pop("told_rate")  # what was estimated is what methods were told
+    elif "given_rate" in shown and results.noise["given_rate"].isna().all():
+        shown.pop("given_rate")  # what was estimated is what methods were told
     rows = []
     for noise in noises(results):
         mine = results.noise[results.noise["noise"] == noise]
@@ -222,7 +222,7 @@ def _noise(results: StudyResults) -> Section:
     if estimated:
         who = (
             "Those that need to know the noise"
-            if "told_rate" not in shown
+            if "given_rate" not in shown
             else "Those that are not told a rate"
         )
         text.append(f"{who} were told what was estimated from the training labels.")
