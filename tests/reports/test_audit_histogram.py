@@ -1,4 +1,4 @@
-"""The audit's only drawing of its own."""
+"""The histogram of the audit page."""
 
 from __future__ import annotations
 

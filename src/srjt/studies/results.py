@@ -32,6 +32,7 @@ NOISE_COLUMNS = [
     "condition_number",
     "realised_matrix",
     "matrix",
+    "matrix_estimated",
 ]
 
 
@@ -60,7 +61,8 @@ class StudyResults:
         Key of a finished run → (C, C) counts on the test side, networks pooled, rows are true grades.
     noise : DataFrame
         One row per noise, fold and seed: ``rho``, ``given_rate`` (to methods that need a rate), ``estimated_rate``,
-        ``nominal_rate``, ``realised_rate``, ``condition_number``, ``matrix`` and ``realised_matrix``.
+        ``nominal_rate``, ``realised_rate``, ``condition_number``, ``matrix`` (``matrix_estimated``: whether it is an
+        estimate) and ``realised_matrix``.
     """
 
     folder: Path
@@ -127,6 +129,7 @@ def _noise_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
                 "given_rate": row["told_rate"],
                 "estimated_rate": rate,
                 "matrix": row["told_matrix"] or matrix,
+                "matrix_estimated": row["told_matrix"] is None and matrix is not None,
             }
         )
     rows.sort(key=lambda row: (noises.index(row["noise"]), row["seed"], row["fold"]))
