@@ -1,4 +1,4 @@
-"""``srjt report``: a study, a run or an audit as one HTML page."""
+"""``srjt report``: a study or a single run as one page to read, send and print."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The HTML file. [dim]default: report.html in the folder[/]")
     ] = None,
-    figures: Annotated[Path | None, typer.Option(help="Folder for every figure as SVG and PNG.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Write every figure there too, as SVG and PNG.")
+    ] = None,
     tables: Annotated[
-        Path | None, typer.Option(help="Folder for the tables of a study as Markdown, CSV and LaTeX.")
+        Path | None, typer.Option(help="Write a study's tables there too, as Markdown, CSV and LaTeX.")
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="LIST", help="Metrics of the tables. Default: accuracy,mae,macro_f1 (the paper's)."
-        ),
+        typer.Option(metavar="LIST", help="Of the tables: accuracy,mae,macro_f1 (the paper's), qwk, …"),
     ] = None,
 ) -> None:
     """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce.
 
-    It needs no network and opens from disk. Failed and unfinished runs are listed at its top.
+    It needs no network and opens from disk. Unfinished runs and failures are named at its top.
     """
     from srjt.reports.report import report as write_report
     from srjt.reports.tables.results import PAPER_METRICS
@@ -36,8 +36,8 @@ def report(
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
     page, *others = write_report(folder, out=out, figures=figures, tables=tables, metrics=chosen)
     typer.echo(f"The report is in {page}.")
-    images = [file for file in others if file.suffix in (".svg", ".png")]
+    drawn = [file for file in others if file.suffix in (".svg", ".png")]
     if figures is not None:
-        typer.echo(f"{len(images)} figure files are in {figures}.")
+        typer.echo(f"{len(drawn)} figure files are in {figures}.")
     if tables is not None:
-        typer.echo(f"{len(others) - len(images)} table files are in {tables}.")
+        typer.echo(f"{len(others) - len(drawn)} table files are in {tables}.")

@@ -1,4 +1,4 @@
-"""``srjt study``: compare methods as the paper does; ``srjt study status`` and ``srjt study export``."""
+"""``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ app = typer.Typer(
 @options.reads_a_source(without=("split_column",))
 def run(
     source: Annotated[
-        str | None, typer.Argument(help="As for srjt train, or 'synthetic': the synthetic dataset.")
+        str | None, typer.Argument(help="As for srjt train, or 'synthetic': the embedded synthetic dataset.")
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of the study; finished runs in it are not repeated.")
+        Path, typer.Option(help="Folder of the study; what is done there is not repeated.")
     ] = Path("study"),
     methods: Annotated[
         list[str] | None,
@@ -50,22 +50,22 @@ def run(
         str | None,
         typer.Option(
             metavar="RATE|auto",
-            help="Noise rate ε of labels that are noisy already (--noise none); auto: estimated.",
+            help="ε of data that are noisy already (--noise none); auto: estimated from the labels.",
         ),
     ] = None,
     transition: Annotated[
-        Path | None, typer.Option(help="CSV of their transition matrix. Default: quasi, from the rate.")
+        Path | None, typer.Option(help="CSV of the matrix for them; else quasi, solved.")
     ] = None,
     folds: Annotated[
         int | None, typer.Option(help="Number of folds. [dim]default: 5[/]", show_default=False)
     ] = None,
     fold: Annotated[list[int] | None, typer.Option(help="Run only this fold. Repeatable.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Seed of noise and networks. Repeatable.")] = None,
-    splits: Annotated[Path | None, typer.Option(help="Use the folds of a file from srjt data split.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(help="Seeds of noise and networks. Repeatable.")] = None,
+    splits: Annotated[Path | None, typer.Option(help="Folds from a file of srjt data split.")] = None,
     preset: Annotated[str | None, typer.Option(help="limuc, dr or demo: the paper's settings.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file of settings; options override it.")] = None,
+    config: Annotated[Path | None, typer.Option(help="YAML file of the study; options win over it.")] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of every run. [dim]default: 150[/]", show_default=False)
+        int | None, typer.Option(help="Of every run. [dim]default: 150[/]", show_default=False)
     ] = None,
     network: Annotated[str | None, typer.Option(help="As for srjt train.")] = None,
     set_: Annotated[
@@ -76,16 +76,16 @@ def run(
         int | None,
         typer.Option(min=1, metavar="N", help="Runs at a time: per GPU (1), or on the CPU (one per core)."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda:1. Default: all GPUs, or the CPU.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda:1; else all GPUs, or the CPU.")] = None,
     executor: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Ray cluster, or auto. Default: $RAY_ADDRESS, else this machine.")
+        str | None, typer.Option(help="Of a Ray cluster, or auto; else $RAY_ADDRESS, else this machine.")
     ] = None,
     gpus_per_run: Annotated[
         float | None, typer.Option(help="Share of a GPU for each run on Ray: 0.5 puts two on one.")
     ] = None,
     cpus_per_run: Annotated[float | None, typer.Option(help="CPU cores for each run on Ray (1).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the planned runs, and stop.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
     *,
     how: dict[str, Any],
 ) -> None:

@@ -121,10 +121,10 @@ def compare_ours(
                 opponents: dict[str, str | None] = {}
                 if is_recipe(method):
                     ours = [name for name in ordered if host_of(name)]
-                    opponents["best + Ours"] = _best(wide, ours, beside=method, metric=metric)
+                    opponents["best + Ours"] = _best(wide, ours, other=method, metric=metric)
                 else:
                     opponents["host"] = next((name for name in baselines if name == host_of(method)), None)
-                opponents["best baseline"] = _best(wide, baselines, beside=method, metric=metric)
+                opponents["best baseline"] = _best(wide, baselines, other=method, metric=metric)
                 for role, against in opponents.items():
                     if against is None:
                         continue
@@ -170,9 +170,9 @@ def _differences(wide: pd.DataFrame, method: str, against: str) -> pd.Series[flo
     return (wide[method] - wide[against]).dropna().groupby(level="fold").mean()
 
 
-def _best(wide: pd.DataFrame, baselines: Sequence[str], *, beside: str, metric: str) -> str | None:
-    """The best mean over the runs shared with ``beside``, among the baselines that share the most."""
-    shared = wide.loc[wide[beside].notna(), list(baselines)]
+def _best(wide: pd.DataFrame, baselines: Sequence[str], *, other: str, metric: str) -> str | None:
+    """The best mean over the runs shared with ``other``, among the baselines that share the most."""
+    shared = wide.loc[wide[other].notna(), list(baselines)]
     counts = shared.notna().sum()
     fullest = [name for name in baselines if counts[name] == counts.max() > 0]
     if not fullest:

@@ -1,4 +1,4 @@
-"""The page of an audit: the estimated noise, the most doubtful labels, and error rates by grade, reader and patient."""
+"""What the report of an audit says: how noisy the labels are, whose they are, and pictures of the worst."""
 
 from __future__ import annotations
 
@@ -23,68 +23,65 @@ from srjt.reports.tables.table import Column, Row, Table, TableCell
 
 __all__ = ["audit_page", "thumbnail"]
 
-MAX_LABELS = 60
-THUMBNAIL_SIZE = 144  # pixels: sharp on screens with two pixels per point
-MAX_PATIENTS = 20  # in the table; summary.json has all
+WORST = 60  # labels shown
+SIDE = 144  # pixels of a thumbnail: sharp also where a screen has two to a point
+PATIENTS = 20  # in the table; the rest is in summary.json
 BINS = 20
 
 
 def audit_page(folder: Path) -> Page:
-    """The page of the audit in a folder."""
+    """The audit in a folder of ``srjt audit``."""
     facts, summary, scores = _read(folder)
     low, high = summary["rate_interval"]
     name = Path(facts["source"]).name or folder.resolve().name
-    summary_text = (
-        f"About {summary['rate']:.0%} of {len(scores):,} labels are wrong (95 %: {low:.0%} to {high:.0%})."
-    )
+    said = f"About {summary['rate']:.0%} of {len(scores):,} labels are wrong (95 %: {low:.0%} to {high:.0%})."
     if not summary["identifiable"]:
-        summary_text = (
-            f"The data do not determine how many of {len(scores):,} labels are wrong; a rough guess is "
-            f"{summary['rate']:.0%}."
+        said = (
+            f"How many of {len(scores):,} labels are wrong is not settled; a guess is {summary['rate']:.0%}."
         )
     notes = []
     if not summary["identifiable"]:
         notes.append(
             Note(
-                text="The data do not determine how many labels are wrong "
-                f"({str(summary['reason']).rstrip('.')}): the rate and the matrix are a rough guess. The order of the "
-                "labels below still shows which ones to check first."
+                text="The data do not settle how many labels are wrong "
+                f"({str(summary['reason']).rstrip('.')}): take the rate and the matrix as a guess. The order of the "
+                "labels below still says which ones to look at first."
             )
         )
-    elif summary.get("caution"):  # older audits do not have it
+    elif summary.get("caution"):  # audits made before it was looked for do not have it
         caution = str(summary["caution"])
         notes.append(Note(text=caution[0].upper() + caution[1:]))
     if not facts["columns"]["patient"]:
         notes.append(
             Note(
-                text="There are no patient ids: a label may have been checked by networks that were trained on other "
-                "samples of the same patient, which makes wrong labels look right."
+                text="There are no patient ids: images of one patient may have been learnt from and judged at once, "
+                "which makes wrong labels look right."
             )
         )
     sections = [
         _noise(facts, summary, scores),
         _doubtful(folder, summary, scores),
         _rates(summary),
-        _reproduce(folder, facts),
+        _made(folder, facts),
     ]
     return Page(
         kind="Label audit",
         title=name,
-        lead=f"{summary_text} For {summary['another_likelier']:,} labels another grade is likelier than the given one.",
+        lead=f"{said} For {summary['another_likelier']:,} labels another grade is likelier than the one given.",
         notes=notes,
         sections=sections,
     )
 
 
-def thumbnail(path: Path, *, size: int = THUMBNAIL_SIZE) -> str:
-    """An image as a data URI, its longer side ``size`` pixels; "" if it cannot be read."""
+def thumbnail(path: Path, *, side: int = SIDE) -> str:
+    """An image as a data URI, its longer side ``side`` pixels; "" where it cannot be read."""
     from PIL import Image
 
     try:
         picture = Image.fromarray(read_image(path))
     except SrjtError:
         return ""
-    picture.thumbnail((size, size), Image.Resampling.LANCZOS)
+    picture.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=82)
     return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
@@ -95,26 +92,26 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     grades = [str(grade) for grade in facts["grades"]]
     panels = {"Estimated": np.asarray(summary["matrix"], dtype=np.float64)}
     known = summary.get("known")
-    rows = [
+    said = [
         ("noise rate", f"{summary['rate']:.1%} (95 %: {low:.1%} to {high:.1%})"),
         ("form", _FORMS.get(str(summary["form"]), str(summary["form"]))),
         ("expected wrong labels", f"{summary['expected_errors']:,.0f} of {summary['samples']:,}"),
     ]
     if known is not None:
-        rows.append(("known to be wrong", f"{known['wrong']:,} of {summary['samples']:,}"))
+        said.append(("known to be wrong", f"{known['wrong']:,} of {summary['samples']:,}"))
         if "average_precision" in known:
-            rows.append(
+            said.append(
                 (
                     "found",
-                    f"average precision {known['average_precision']:.3f} (random order: {known['rate']:.3f}); of the "
-                    f"{known['wrong']:,} most doubtful labels {known['precision_at_wrong']:.1%} are wrong",
+                    f"average precision {known['average_precision']:.3f} (by chance {known['rate']:.3f}); of the "
+                    f"{known['wrong']:,} worst labels {known['precision_at_wrong']:.1%} are wrong",
                 )
             )
-        panels["Known"] = _known_matrix(scores, grades)
+        panels["Known"] = _realised(scores, grades)
     return Section(
         slug="noise",
         heading="Noise",
-        facts=rows,
+        facts=said,
         figures=[
             CaptionedFigure(
                 name="matrix",
@@ -125,7 +122,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
                     columns="label",
                     write=lambda value, share: f"{value:.2f}",
                 ),
-                caption="Probability of each label (column) for each true grade (row). The diagonal is correct.",
+                caption="How often a grade (row) gets which label (column). The diagonal is right.",
                 alt="Estimated probability of each label for each true grade: "
                 + "; ".join(
                     f"{grade}: {', '.join(f'{p:.2f}' for p in row)}"
@@ -135,7 +132,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
             CaptionedFigure(
                 name="quality",
                 figure=_histogram(scores["quality"].to_numpy(np.float64)),
-                caption="Probability that each label is correct. Check the labels at the left.",
+                caption="How likely each label is to be right. What stands at the left is worth a look.",
                 alt=f"Histogram of label quality; {int((scores['quality'] < 0.5).sum()):,} labels are below 0.5.",
             ),
         ],
@@ -143,14 +140,14 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
 
 
 _FORMS = {
-    "quasi": "quasi: an error by two grades is half as likely as an error by one grade, by three a third as likely",
+    "quasi": "quasi: an error by two grades is half as likely as one by one grade, and so on",
     "truncated": "truncated: errors by one grade only",
-    "banded": "banded: a separate error rate for each grade; fewer errors by more grades",
+    "banded": "banded: each grade with errors of its own, fewer the further away",
 }
 
 
-def _known_matrix(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.float64]:
-    """(C, C) labels of each true grade, as shares of the rows."""
+def _realised(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.float64]:
+    """(C, C) shares of each true grade's labels, where the truth is known."""
     counts = pd.crosstab(scores["true_grade"], scores["grade"]).reindex(
         index=list(grades), columns=list(grades), fill_value=0
     )
@@ -170,16 +167,16 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     colours = [PALETTE["vermillion"] if edge < 0.5 - 1e-9 else PALETTE["blue"] for edge in edges[:-1]]
     axes.bar(edges[:-1], counts, width=0.9 / BINS, align="edge", color=colours, alpha=0.8)
     axes.axvline(0.5, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
-    axes.set(xlim=(0, 1), xlabel="quality: probability that the label is correct", ylabel="labels")
+    axes.set(xlim=(0, 1), xlabel="quality: probability that the label is right", ylabel="labels")
     return figure
 
 
 def _doubtful(folder: Path, summary: Mapping[str, Any], scores: pd.DataFrame) -> Section:
-    worst = scores.head(MAX_LABELS)
+    worst = scores.head(WORST)
     pictures = [thumbnail(folder / image) if image else "" for image in worst["image"].fillna("")]
     text = [
-        f"The {len(worst)} labels that are least likely to be correct, most doubtful first: given grade → most likely "
-        "grade, and the probability that the given grade is correct."
+        f"The {len(worst)} labels that are least likely to be right, worst first: the grade as given → the likeliest "
+        "one, and the probability that the given one is right."
     ]
     if not any(pictures):
         return Section(
@@ -217,8 +214,8 @@ def _worst_table(worst: pd.DataFrame) -> Table:
     ]
     return Table(
         slug="worst",
-        title="Most doubtful first",
-        caption="audit.csv has all labels.",
+        title="Worst first",
+        caption="All labels are in audit.csv.",
         columns=(
             Column(name="id", label="sample"),
             Column(name="grade", label="grade"),
@@ -234,14 +231,14 @@ def _rates(summary: Mapping[str, Any]) -> Section:
     if summary["readers"] is not None:
         tables.append(_rate_table("reader", "By reader, most errors first", summary["readers"], ""))
     if summary["patients"] is not None:
-        few = summary["patients"][:MAX_PATIENTS]
+        few = summary["patients"][:PATIENTS]
         title = "By patient, most errors first"
         if len(few) < len(summary["patients"]):
             title += f": {len(few)} of {len(summary['patients']):,}"
-        tables.append(_rate_table("patient", title, few, "summary.json has all patients."))
+        tables.append(_rate_table("patient", title, few, "All patients are in summary.json."))
     text = [
-        "Expected errors are the sum of 1 − quality. The intervals are Wilson's for a share; they assume independent "
-        "labels and do not include the uncertainty of the noise estimate."
+        "Expected errors are the sum of 1 − quality. The intervals are Wilson's for a share, as if labels were "
+        "independent of each other; how sure the estimate of the noise is does not enter them."
     ]
     return Section(slug="rates", heading="Error rates", text=text, tables=tables)
 
@@ -277,14 +274,13 @@ def _rate_table(who: str, title: str, found: Sequence[Mapping[str, Any]], captio
     )
 
 
-def _reproduce(folder: Path, facts: Mapping[str, Any]) -> Section:
-    unseen = "its sample or any other of its patient" if facts["columns"]["patient"] else "its sample"
+def _made(folder: Path, facts: Mapping[str, Any]) -> Section:
     return Section(
-        slug="reproduce",
-        heading="How the labels were checked",
+        slug="made",
+        heading="How it was made",
         text=[
-            f"Each label was checked by networks that were not trained on {unseen}. To review the doubtful labels and "
-            "correct them:"
+            "Every label was judged by networks that had seen neither its image nor any other of its patient. To go "
+            "through the doubtful ones and correct them:"
         ],
         code=f"srjt review {folder}",
         facts=[
@@ -295,7 +291,7 @@ def _reproduce(folder: Path, facts: Mapping[str, Any]) -> Section:
             ("folds", str(facts["folds"])),
             ("seed", str(facts["seed"])),
             ("srjt", str(facts["version"])),
-            ("created", str(facts["created"])),
+            ("made", str(facts["created"])),
         ],
     )
 
