@@ -159,7 +159,7 @@ def test_noisy_already(study: Srjt) -> None:
         (["--config", "kind.yaml"], "folds takes a whole number; got 'many'."),
         (["--transition", "none.csv"], "none.csv cannot be read as a matrix"),
         (["--splits", "none.csv"], "The split file none.csv does not exist."),
-        (["--device", "cuda"], "torch finds no GPU"),
+        (["--device", "cuda"], "torch finds no GPU on this machine"),
         (["--out", "study.yaml"], "The study cannot be written to study.yaml"),
         (["--out", "taken"], "taken holds something else already"),
     ],
