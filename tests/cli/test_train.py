@@ -119,7 +119,7 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--set", "epochs"], "--set takes name=value"),
         (["--set", "epochs=[1"], "not valid YAML"),
         (["--set", "milestones=5"], "milestones takes a list"),
-        (["--set", "method_options.temperature=hot"], "does not fit"),
+        (["--set", "method_options.temperature=hot"], "temperature takes a number; got 'hot'."),
         (["--set", "weight_decay=-1"], "weight_decay cannot be negative"),
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
         (["--crop", "64"], "crop (64) cannot be larger than image_size (32)"),

@@ -25,9 +25,36 @@ def soft_label_matrix(
     return torch.softmax(-(grade[:, None] - grade[None, :]).abs(), dim=1)
 
 
-def soft_labels(labels: Any, num_classes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Grades (...,) to soft labels (..., C), relaxed along the order (Eq. 3)."""
+def soft_labels(
+    labels: Any, num_classes: int, *, matrix: Tensor | None = None, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Soft labels of grades: exp(−|c − ỹ|) / Σ_c' exp(−|c' − ỹ|) for each grade c (Eq. 3).
+
+    Parameters
+    ----------
+    labels : Tensor or array-like of int, any shape
+        Grades 0 … C − 1.
+    num_classes : int
+        C, the number of grades.
+    matrix : Tensor, shape (C, C), optional
+        Soft labels of your own instead of Eq. 3: row ỹ is the soft label of grade ỹ.
+    dtype : torch.dtype
+        Of the result, where ``matrix`` is not given.
+
+    Returns
+    -------
+    Tensor, shape (..., C)
+        Each row sums to 1.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> srjt.soft_labels([0], 3).round(decimals=3)
+    tensor([[0.6650, 0.2450, 0.0900]])
+    """
     grades = _grades(labels, num_classes)
+    if matrix is not None:
+        return matrix.to(grades.device)[grades]
     return soft_label_matrix(num_classes, dtype=dtype, device=grades.device)[grades]
 
 

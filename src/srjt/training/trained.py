@@ -121,6 +121,7 @@ def _way(made: str) -> object:
 
 
 def build_method(config: TrainConfig, *, num_classes: int) -> Method:
+    methods.lookup(config.method, registered_by=config.imports)
     try:
         return methods.create(
             config.method,
