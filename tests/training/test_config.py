@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srjt.cli.train import layered
+from srjt.cli.settings import layered_settings
 from srjt.errors import SrjtError, UnknownNameError
 from srjt.training.config import TrainConfig, load_config, parse_overrides
 
@@ -183,7 +183,7 @@ def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
     file.write_text(
         "epochs: 10\nseed: 10\nbatch_size: 10\nmethod_options: {ramp_epochs: 10, co_lambda: 10}\n"
     )
-    config = layered(
+    config = layered_settings(
         file,
         ["seed=30", "method_options.temperature=30"],
         given={"batch_size": 20, "seed": 20, "crop": None},
@@ -197,7 +197,7 @@ def test_method_options_of_a_file_that_are_no_settings(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("method_options: 5\n")
     with pytest.raises(SrjtError, match="method_options takes settings by name"):
-        layered(file, [], given={}, method_options={})
+        layered_settings(file, [], given={}, method_options={})
 
 
 @pytest.mark.parametrize(

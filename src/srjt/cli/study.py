@@ -21,104 +21,169 @@ if TYPE_CHECKING:
 
     Execute = Callable[[Path, Sequence[PlannedRun], "_Watcher"], dict[str, str]]
 
+RUNS = "Every run"
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")]
 
 app = typer.Typer(
     cls=RunByDefault,
     no_args_is_help=True,
-    help="Compare methods over noises and folds, as the paper does: "
-    "[bold]srjt study labels.csv --noise quasi:0.2 --out DIR[/]; its options: srjt study run --help.",
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Compare methods over noises and folds, as the paper does.\n\n"
+    "Example: [bold]srjt study labels.csv --noise quasi:0.2 --out DIR[/]. All options: srjt study run --help.",
 )
 
 
 @app.command()
 @options.reads_a_source(without=("split_column",))
+@options.takes_settings(only=("epochs", "network"), panel=RUNS)
 def run(
+    *,
     source: Annotated[
-        str | None, typer.Argument(help="As for srjt train, or 'synthetic': the embedded synthetic dataset.")
+        str | None,
+        typer.Argument(
+            metavar="SOURCE", help="As for srjt train, or 'synthetic': the built-in synthetic data set."
+        ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of the study; what is done there is not repeated.")
+        Path, typer.Option(metavar="DIR", help="Folder of the study; finished runs are not repeated.")
     ] = Path("study"),
     methods: Annotated[
         list[str] | None,
-        typer.Option(help="all, or names separated by spaces; a variant: codis:select=soft. Repeatable."),
+        typer.Option(
+            metavar="NAMES",
+            help="all, or names separated by spaces; with options: codis:select=soft. Repeatable. "
+            "[dim]default: all[/]",
+        ),
     ] = None,
+    import_: options.Import = None,
     noise: Annotated[
         list[str] | None,
-        typer.Option(help="quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4, none. Repeatable."),
+        typer.Option(
+            metavar="NOISE",
+            help="Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. "
+            "[dim]default: none[/]",
+        ),
     ] = None,
     noise_rate: Annotated[
         str | None,
         typer.Option(
             metavar="RATE|auto",
-            help="ε of data that are noisy already (--noise none); auto: estimated from the labels.",
+            help="ε, the share of wrong labels of data that are noisy already (--noise none); auto estimates it.",
         ),
     ] = None,
     transition: Annotated[
-        Path | None, typer.Option(help="CSV of the matrix for them; else quasi, solved.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file of P, the matrix Pr(label | true grade) of such data. [dim]default: quasi, for ε[/]",
+        ),
     ] = None,
     folds: Annotated[
         int | None, typer.Option(help="Number of folds. [dim]default: 5[/]", show_default=False)
     ] = None,
     fold: Annotated[list[int] | None, typer.Option(help="Run only this fold. Repeatable.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Seeds of noise and networks. Repeatable.")] = None,
-    splits: Annotated[Path | None, typer.Option(help="Folds from a file of srjt data split.")] = None,
-    preset: Annotated[str | None, typer.Option(help="limuc, dr or demo: the paper's settings.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file of the study; options win over it.")] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Of every run. [dim]default: 150[/]", show_default=False)
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Seed of the noise and the networks. Repeatable. [dim]default: 0[/]"),
     ] = None,
-    network: Annotated[str | None, typer.Option(help="As for srjt train.")] = None,
+    splits: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="limuc|dr|demo", help="Use the settings of the paper, or of a demo.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file of the study; options override it.")
+    ] = None,
+    settings: dict[str, Any],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the runs, e.g. crop=56."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other setting of the runs, e.g. crop=56. Repeatable.",
+            rich_help_panel=RUNS,
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Runs at a time: per GPU (1), or on the CPU (one per core)."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of runs at the same time. [dim]default: 1 per GPU, or 1 per CPU core[/]",
+            rich_help_panel=options.COMPUTING,
+        ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda:1; else all GPUs, or the CPU.")] = None,
-    executor: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cpu, cuda:1. [dim]default: all GPUs, or the CPU[/]", rich_help_panel=options.COMPUTING
+        ),
+    ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="local|ray",
+            help="Run on this machine, or on a Ray cluster.",
+            rich_help_panel=options.COMPUTING,
+        ),
+    ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, or auto; else $RAY_ADDRESS, else this machine.")
+        str | None,
+        typer.Option(
+            help="Address of the Ray cluster, or auto. [dim]default: $RAY_ADDRESS, else this machine[/]",
+            rich_help_panel=options.COMPUTING,
+        ),
     ] = None,
     gpus_per_run: Annotated[
-        float | None, typer.Option(help="Share of a GPU for each run on Ray: 0.5 puts two on one.")
+        float | None,
+        typer.Option(
+            help="Ray: share of a GPU for each run; 0.5 runs two on one.", rich_help_panel=options.COMPUTING
+        ),
     ] = None,
-    cpus_per_run: Annotated[float | None, typer.Option(help="CPU cores for each run on Ray (1).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
-    *,
+    cpus_per_run: Annotated[
+        float | None,
+        typer.Option(
+            help="Ray: CPU cores for each run. [dim]default: 1[/]", rich_help_panel=options.COMPUTING
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and stop.")] = False,
     how: dict[str, Any],
 ) -> None:
-    """Run methods × noises × folds. Give the same command again to go on; add a method, and only it runs."""
+    """Run methods × noises × folds × seeds.
+
+    Give the same command again to resume. Add a method, and only its runs are new.
+    """
+    from srjt.cli.settings import read_matrix
+
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
-    asked = _asked(
+    study = _layered_study(
         preset,
         config,
         {
             "source": source,
             "methods": _names(" ".join(methods)) if methods else None,
             "noises": noise,
-            "noise_rate": _rate(noise_rate),
-            "transition": None if transition is None else _matrix(transition),
+            "noise_rate": noise_rate,
+            "transition": None if transition is None else read_matrix(transition),
             "folds": folds,
             "only_folds": fold,
             "seeds": seed,
             "splits": None if splits is None else str(splits),
             "reading": reading or None,
         },
-        epochs=epochs,
-        network=network,
+        train={**settings, **({"imports": import_} if import_ else {})},
         assignments=set_ or [],
     )
     on_ray = {"address": address, "gpus_per_run": gpus_per_run, "cpus_per_run": cpus_per_run}
-    execute = _chosen(executor, here={"jobs": jobs, "device": device}, on_ray=on_ray)
-    _run(asked, out, execute, dry_run=dry_run)
+    execute = _chosen_executor(executor, local={"jobs": jobs, "device": device}, on_ray=on_ray)
+    _run(study, out, execute, dry_run=dry_run)
 
 
 @app.command()
-def status(folder: Annotated[Path, typer.Argument(help="Folder of a study.")]) -> None:
-    """What is done, running, failed and left, and how long it will take."""
+def status(folder: Folder, import_: options.Import = None) -> None:
+    """Show what is done, running, failed and left, and how long it will take."""
     from srjt.studies.results import collect_results
     from srjt.studies.status import status_lines
 
@@ -128,19 +193,24 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a study.")]) -
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="Folder of a study.")],
-    out: Annotated[Path, typer.Option(help="CSV or Parquet file.")] = Path("results.csv"),
+    folder: Folder,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write.")] = Path(
+        "results.csv"
+    ),
     scores: Annotated[
-        bool, typer.Option("--scores", help="One row per run and metric (last-ten averages).")
+        bool,
+        typer.Option("--scores", help="One row per run and metric, averaged over the last ten epochs."),
     ] = False,
+    import_: options.Import = None,
 ) -> None:
-    """Gather all runs into one tidy table: who (key, method, variant, noise, fold, seed), epoch, split, …, value."""
+    """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
+    from srjt.cli.output import writing
     from srjt.errors import missing_extra
     from srjt.studies.results import collect_results
 
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
-    with options.writing(out):
+    with writing(out):
         if out.suffix == ".parquet":
             try:
                 table.to_parquet(out, index=False)
@@ -157,41 +227,43 @@ def _names(text: str) -> list[str]:
     return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
 
 
-def _asked(
+def _layered_study(
     preset: str | None,
     file: Path | None,
     given: dict[str, Any],
     *,
-    epochs: int | None,
-    network: str | None,
+    train: dict[str, Any],
     assignments: list[str],
 ) -> StudyConfig:
-    """A preset, then the file, then the options; settings of the runs are merged, the rest replaced."""
+    """The preset, then the file, then the options; settings of the runs are merged, the rest is replaced."""
+    from srjt.cli.settings import merged
+    from srjt.methods.plugins import import_modules
     from srjt.studies.config import StudyConfig, load_preset
-    from srjt.training.config import load_config, parse_overrides
+    from srjt.training.config import TrainConfig, load_config, parse_overrides
 
-    layers = [load_preset(preset) if preset else {}, load_config(file) if file else {}]
-    layers.append({name: value for name, value in given.items() if value is not None})
-    settings = {k: v for k, v in (("epochs", epochs), ("network", network)) if v is not None}
-    layers.append({"train": {**settings, **parse_overrides(assignments)}})
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        if merged.get("source", layer.get("source")) != layer.get("source", merged.get("source")):
-            merged.pop("reading", None)  # how the other source was to be read
-        for name, value in layer.items():
-            if name in ("train", "reading") and isinstance(value, dict):
-                value = {**merged.get(name, {}), **value}
-            merged[name] = value
-    return StudyConfig.from_dict(merged)
+    settings: dict[str, Any] = {}
+    for layer in (
+        load_preset(preset) if preset else {},
+        load_config(file) if file else {},
+        {name: value for name, value in given.items() if value is not None},
+        {"train": {**train, **parse_overrides(assignments)}},
+    ):
+        if settings.get("source", layer.get("source")) != layer.get("source", settings.get("source")):
+            settings.pop("reading", None)  # it was for another source
+        settings = merged(settings, layer)
+    if isinstance(settings["train"], dict):
+        imports = settings["train"].get("imports", ())
+        import_modules(TrainConfig.from_dict({"imports": imports}).imports)
+    return StudyConfig.from_dict(settings)
 
 
-def _chosen(executor: str, *, here: dict[str, Any], on_ray: dict[str, Any]) -> Execute:
-    """How the runs are carried out; an option of the other executor is an error rather than without effect."""
-    if executor not in (known := {"local": here, "ray": on_ray}):
+def _chosen_executor(executor: str, *, local: dict[str, Any], on_ray: dict[str, Any]) -> Execute:
+    """A function that executes the runs; an option of the other executor is an error, because it has no effect."""
+    if executor not in (known := {"local": local, "ray": on_ray}):
         raise suggest("executor", executor, known)
     other = next(name for name in known if name != executor)
-    if strange := [name for name, value in known[other].items() if value is not None]:
-        raise SrjtError(f"--{strange[0].replace('_', '-')} is for --executor {other}, not for {executor}.")
+    if unused := [name for name, value in known[other].items() if value is not None]:
+        raise SrjtError(f"--{unused[0].replace('_', '-')} is for --executor {other}, not for {executor}.")
 
     def execute(folder: Path, cells: Sequence[PlannedRun], watcher: _Watcher) -> dict[str, str]:
         if executor == "ray":
@@ -201,45 +273,46 @@ def _chosen(executor: str, *, here: dict[str, Any], on_ray: dict[str, Any]) -> E
             return run_on_ray(folder, cells, watcher=watcher, say=watcher.say, **given)
         from srjt.studies.executors.local import Slots, run_locally
 
-        return run_locally(folder, cells, slots=Slots.here(**here), watcher=watcher)
+        return run_locally(folder, cells, slots=Slots.here(**local), watcher=watcher)
 
     return execute
 
 
-def _run(asked: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> None:
+def _run(study: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> None:
     from srjt.studies.folder import error_file, lock_study, write_plan
     from srjt.studies.open_data import open_data
 
-    data = open_data(asked)
+    data = open_data(study)
     if data.manifest.patients is None:
         typer.secho(
-            "Warning: no patient ids; leakage between the sides cannot be excluded.", fg=typer.colors.YELLOW
+            "Warning: there are no patient ids, so the same patient may be on two sides of a split.",
+            fg=typer.colors.YELLOW,
         )
-    if asked.noise_rate == "auto":
+    if study.noise_rate == "auto":
         typer.echo(
-            "Methods that need to know the noise are told an estimate from the training labels, made once for each "
-            "noise, fold and seed."
+            "Methods that need the noise rate use an estimate from the training labels, made once for each noise, "
+            "fold and seed."
         )
-    elif alone := [spec for spec in asked.method_specs() if spec.own_rate == "auto"]:
-        named = ", ".join(dict.fromkeys(spec.name for spec in alone))
+    elif estimating := [spec for spec in study.method_specs() if spec.own_rate == "auto"]:
+        named = ", ".join(dict.fromkeys(spec.name for spec in estimating))
         typer.echo(
             f"The noise rate is estimated from the training labels for {named}, once for each noise, fold and seed."
         )
     for spec in data.noises:
-        if spec.kind == "none" and asked.transition is None and isinstance(asked.noise_rate, float):
+        if spec.kind == "none" and study.transition is None and isinstance(study.noise_rate, float):
             typer.echo(
-                f"Nothing is injected. Methods that need a matrix get the quasi one solved for "
-                f"ε = {asked.noise_rate:g} on the observed class mix."
+                f"No noise is injected. Methods that need a matrix use the quasi matrix with "
+                f"ε = {study.noise_rate:g} for the observed class mix."
             )
     if dry_run:
         cells = list(data.cells())
-        states = _say_plan(out, data, cells)
+        states = _print_plan(out, data, cells)
         for cell, state in zip(cells, states, strict=True):
             typer.echo(f"  {state:8}{cell.key}")
         return
     with lock_study(out):
         cells = write_plan(out, data, command=shlex.join(["srjt", *sys.argv[1:]]))
-        states = _say_plan(out, data, cells)
+        states = _print_plan(out, data, cells)
         with _Watcher(out, cells, done=states.count("done")) as watcher:
             outcome = execute(out, cells, watcher)
     failed = [key for key, state in outcome.items() if state != "done"]
@@ -248,13 +321,13 @@ def _run(asked: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> N
     typer.echo(f"Next: srjt report {out}")
     if failed:
         raise SrjtError(
-            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Mend the cause and give the same "
+            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and give the same "
             "command again."
         )
 
 
-def _say_plan(out: Path, data: StudyData, cells: Sequence[PlannedRun]) -> list[str]:
-    """How much there is to do; the cells' states."""
+def _print_plan(out: Path, data: StudyData, cells: Sequence[PlannedRun]) -> list[str]:
+    """Print how much there is to do; return the status of each run."""
     from srjt.studies.folder import run_status
 
     states = [run_status(out, cell.key) for cell in cells]
@@ -282,7 +355,7 @@ class _Watcher:
         )  # fmt: skip
         self.whole = self.progress.add_task("runs", total=len(cells), completed=done)
         self.tasks: dict[str, Any] = {}
-        self._looked = 0.0
+        self._updated = 0.0
         self.count = done
         self.total = len(cells)
 
@@ -301,9 +374,9 @@ class _Watcher:
         self.tasks[cell.key] = self.progress.add_task(f"  {title[:42]:42}", total=cell.config.epochs)
 
     def looked(self, running: Sequence[PlannedRun]) -> None:
-        if not self.live or time.monotonic() - self._looked < 1.0:
+        if not self.live or time.monotonic() - self._updated < 1.0:
             return
-        self._looked = time.monotonic()
+        self._updated = time.monotonic()
         for cell in running:
             self.progress.update(self.tasks[cell.key], completed=_epochs_done(self.folder, cell))
 
@@ -318,7 +391,7 @@ class _Watcher:
 
 
 def _epochs_done(folder: Path, cell: PlannedRun) -> int:
-    """Read off the last line of the run's metrics: cheap, and true for a resumed run."""
+    """From the last line of the run's metrics: cheap, and right for a resumed run too."""
     path = folder / "runs" / cell.key / "metrics.csv"
     try:
         with open(path, "rb") as file:
@@ -326,15 +399,3 @@ def _epochs_done(folder: Path, cell: PlannedRun) -> int:
             return int(file.read().splitlines()[-1].split(b",")[0])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _rate(text: str | None) -> float | str | None:
-    from srjt.cli.train import rate_or_auto
-
-    return rate_or_auto(text)
-
-
-def _matrix(path: Path) -> tuple[tuple[float, ...], ...]:
-    from srjt.cli.train import read_matrix
-
-    return read_matrix(path)

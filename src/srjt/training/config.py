@@ -138,27 +138,31 @@ class TrainConfig:
     method: str = setting("co-teaching+ours", "Name of the method; srjt methods lists them.", panel=METHOD)
     noise_rate: float | Literal["auto"] | None = setting(
         None,
-        "ε, the share of wrong labels: 0.2 if a fifth of them is wrong; auto estimates it first. "
-        "--method srjt estimates it by default.",
+        "ε, the share of wrong labels, such as 0.2; auto estimates it first, as --method srjt does by default.",
         panel=METHOD,
         metavar="RATE|auto",
         takes="a number such as 0.2, or auto",
     )
     transition: tuple[tuple[float, ...], ...] | None = setting(
         None,
-        "CSV file of P, the C×C matrix Pr(label | true grade), for methods that need it.",
+        "CSV file of P, the matrix Pr(label | true grade), if the method needs it.",
         panel=METHOD,
         metavar="FILE",
         takes="a matrix, one list of numbers per row",
     )
     soft_labels: Literal["paper", "estimated"] = setting(
-        "paper", "Soft labels of the paper's Eq. 3, or estimated (with --noise-rate auto).", panel=METHOD
+        "paper",
+        "Soft labels, for +ours, sord and srjt: Eq. 3, or estimated (--noise-rate auto).",
+        panel=METHOD,
     )
     method_options: Mapping[str, Any] = setting(
         {}, takes="settings by name, such as method_options.per_class=true"
     )
     convention: Literal["paper", "published-code"] = setting(
-        "paper", "Which to follow where the paper and its authors' code differ.", panel=METHOD
+        "paper",
+        "paper or published-code: which to follow where they differ.",
+        panel=METHOD,
+        metavar="NAME",
     )
     imports: tuple[str, ...] = setting((), takes="names of modules, such as [my_package.my_methods]")
 
