@@ -45,9 +45,7 @@ def test_help_and_methods_answer_without_torch(words: str) -> None:
     )
     assert done.returncode == 0
     loaded = done.stderr.split("loaded:")[1].split()
-    assert not {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai", "pydantic", "yaml"} & set(
-        loaded
-    )
+    assert not {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai", "yaml"} & set(loaded)
     if words == "--version":
         assert done.stdout == f"srjt {srjt.__version__}\n"
     else:

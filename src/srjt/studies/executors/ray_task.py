@@ -118,6 +118,7 @@ def execute(order: Order, splits: bytes | None, *, process: str) -> Iterator[Rep
 def _run(order: Order, splits: bytes | None, folder: Path, *, estimates: Path | None) -> None:
     import torch
 
+    from srjt.methods.plugins import import_modules
     from srjt.studies.config import StudyConfig
     from srjt.studies.executors.worker import run_cell
     from srjt.studies.folder import run_folder
@@ -138,6 +139,7 @@ def _run(order: Order, splits: bytes | None, folder: Path, *, estimates: Path | 
     with contextlib.suppress(OSError):
         os.chdir(order.cwd)
     study = dict(order.study)
+    import_modules(study["train"].get("imports", ()))
     folder.mkdir(parents=True, exist_ok=True)
     if splits is not None:
         file = folder / "splits.csv"

@@ -20,6 +20,7 @@ import torch
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked, write_atomically
+from srjt.methods.plugins import import_modules
 from srjt.studies.folder import error_file, estimates_folder, read_study, run_folder, study_config
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
@@ -116,6 +117,7 @@ def run_by_key(
         _heed_signals(run_folder(path, key))
         threading.Thread(target=_end_with_the_study, daemon=True).start()
         facts = read_study(path)
+        import_modules(facts["study"]["train"].get("imports", ()))
         data = open_data(study_config(facts))
         planned = next((known for known in facts["cells"] if known["key"] == key), None)
         if planned is None or (cell := data.find(planned)).key != key:
