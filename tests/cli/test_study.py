@@ -113,7 +113,7 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
     code, out, err = study(*bad)
     assert code == 2
     assert err == (
-        "srjt: 1 of 2 runs failed; the others are done. Mend the cause and give the same command again.\n"
+        "srjt: 1 of 2 runs failed; the others are done. Fix the cause and give the same command again.\n"
     )
     garg, standard = planned()
     assert f"failed: {garg}: see study/errors/{garg}.txt" in out
@@ -330,7 +330,7 @@ def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
     os.killpg(process.pid, signal.SIGTERM)
     code, out, err = disturbed.ended()
     assert (code, "Traceback" in out + err) == (143, False), out + err
-    assert "runs done. The same command goes on from there." in err
+    assert "runs done. Run the same command again to resume." in err
     assert {run_status(disturbed.out, key) for key in before} <= {"left", "done"}  # it waited for them
     assert all(name > before[key] for key, name in disturbed.saved().items())
     disturbed.nobody_is_left()

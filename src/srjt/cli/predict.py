@@ -47,7 +47,7 @@ def predict(
     trained.views(views)  # an error if the run has no such views
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
-            raise SrjtError(f"{run} was trained on features: give one file of features.")
+            raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
         manifest = read_ungraded_features(
             sources[0], feature_columns=how["feature_columns"], grades=trained.grades
         )

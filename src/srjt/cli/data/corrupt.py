@@ -78,7 +78,7 @@ def corrupt(
     clean = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if clean.true_labels is not None:
         raise SrjtError(
-            f"{source} already has a column of true grades, so its labels are noisy: give the clean table, or "
+            f"{source} has a column of true grades already, so its labels are noisy: give the clean table, or "
             "--grade-column with the name of that column to start from the true grades."
         )
     kept_clean = np.zeros(len(clean), dtype=bool)
