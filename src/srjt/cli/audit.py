@@ -57,10 +57,11 @@ def audit(
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
     Trains on all folds of patients but one and predicts that one, for each fold.
-    Writes audit.csv (every label, the most doubtful first), summary.json (rates by
-    grade, patient and reader), audit.html (the report) and the files that srjt review
-    reads. All samples are audited, on whatever side of a split they are, and no label
-    is changed. Run the same command again to resume after an interruption.
+    Writes audit.csv (every label, the most doubtful first), summary.json (rates
+    by grade, patient and reader), audit.html (the report) and the files that
+    srjt review reads. All samples are audited, on whatever side of a split they
+    are, and no label is changed. Run the same command again to resume after an
+    interruption.
     """
     from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.auditing.audit import audit as run_audit

@@ -44,8 +44,9 @@ def features(
 ) -> None:
     """Compute features of images with a frozen network, once.
 
-    The file also holds grades, patients, split and every other column of the source.
-    srjt train, study, audit, evaluate and predict accept it in place of images.
+    The file also holds grades, patients, split and every other column of the
+    source. srjt train, study, audit, evaluate and predict accept it in place of
+    images.
     """
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.cli.samples import list_unreadable, usable

@@ -36,7 +36,8 @@ def report(
 ) -> None:
     """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.
 
-    It needs no network and opens from disk. It names unfinished and failed runs at the top.
+    It needs no network and opens from disk. It names unfinished and failed runs
+    at the top.
     """
     from srjt.reports.report import report as write_report
     from srjt.reports.tables.results import PAPER_METRICS

@@ -35,7 +35,7 @@ def import_modules(names: Iterable[str]) -> None:
 def load_entry_points() -> None:
     """Load the methods of installed packages, once, when methods are first listed or looked up.
 
-    A broken plug-in is a warning: it must not stop who uses another method.
+    A broken plug-in is a warning: all other methods still work.
     """
     from importlib.metadata import entry_points  # here: it takes a while, and a help page needs none
 

@@ -26,7 +26,7 @@ _REGISTRY: dict[str, RegisteredMethod] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a method is trained where the user does not say otherwise. The default is how the paper trains all methods.
+    """How a method is trained by default. Without arguments: as the paper trains all methods.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def register(
     scores, updates, paper : str
         How it judges samples, what it learns from and where it was published: the columns of ``srjt methods``.
     recipe : Recipe, optional
-        How it is trained where the user does not say otherwise. Default: as the paper trains all methods.
+        How it is trained by default. Default: as the paper trains all methods.
     **defaults
         Preset options of a variant: "+ours" is its host registered once more with ``update="soft"``.
 

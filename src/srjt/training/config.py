@@ -138,7 +138,7 @@ class TrainConfig:
     method: str = setting("co-teaching+ours", "Name of the method; srjt methods lists them.", panel=METHOD)
     noise_rate: float | Literal["auto"] | None = setting(
         None,
-        "ε, the share of wrong labels, such as 0.2; auto estimates it first, as --method srjt does by default.",
+        "ε, the share of wrong labels, such as 0.2; auto estimates it first.",
         panel=METHOD,
         metavar="RATE|auto",
         takes="a number such as 0.2, or auto",

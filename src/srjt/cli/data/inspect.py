@@ -30,7 +30,7 @@ def inspect(
 ) -> None:
     """Show what a source holds, and everything that is wrong with it.
 
-    Exit status 0 if every sample can be used (there may be warnings), 1 if some cannot.
+    The exit status is 0 if every sample can be used, even with warnings, else 1.
 
     Errors: images missing, empty or unreadable; grades missing or invalid;
     rows that contradict each other or have too few cells.

@@ -38,8 +38,8 @@ def split(
 ) -> None:
     """Split the patients into folds of train, validation and test; no patient is on two sides.
 
-    In fold k, part k is for testing, part k+1 for validation, the rest for training.
-    Images are not read; srjt data inspect finds bad ones.
+    In fold k, part k is for testing, part k+1 for validation, the rest for
+    training. Images are not read; srjt data inspect finds bad ones.
     """
     from rich.console import Console
 
