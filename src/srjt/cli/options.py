@@ -94,7 +94,7 @@ Views = Annotated[
 Fold = Annotated[
     int | None,
     typer.Option(
-        metavar="K", help="Fold to use, 0 … FOLDS−1.", show_default=False, rich_help_panel=EVALUATION
+        metavar="K", help="Fold to use, 0 to FOLDS − 1.", show_default=False, rich_help_panel=EVALUATION
     ),
 ]
 Folds = Annotated[int, typer.Option(help="Number of folds.", rich_help_panel=EVALUATION)]

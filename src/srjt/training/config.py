@@ -168,7 +168,10 @@ class TrainConfig:
 
     # the network
     network: str | None = setting(
-        None, "resnet18, tiny, …, timm:NAME.", panel=NETWORK, shown="resnet18; mlp for features"
+        None,
+        "Backbone, such as resnet18, tiny or timm:NAME.",
+        panel=NETWORK,
+        shown="resnet18; mlp for features",
     )  # None: chosen by for_data
     pretrained: bool = setting(True, "Start from ImageNet weights.", panel=NETWORK, shown="yes")
     weights: str | None = setting(
