@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from srjt.studies.results import gather
+from srjt.studies.results import collect_results
 
 NOISES = ("quasi:0.2", "quasi:0.4", "truncated:0.2", "truncated:0.4")
 METHOD, FOLLOWING = "co-teaching+ours", "co-teaching+ours:label_matrix=estimated"
@@ -56,7 +56,7 @@ def study(out: Path, args: argparse.Namespace, *, methods: list[str], rate: str 
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    results = gather(out / "study")
+    results = collect_results(out / "study")
     scores = results.scores
     scores = scores[(scores["split"] == "test") & scores["metric"].isin(SHOWN)]
     estimates = results.noise[["noise", "fold", "seed", "realised_rate", "estimated_rate"]]

@@ -9,7 +9,6 @@ Part 2 times the settings that the trainer chooses from.
 from __future__ import annotations
 
 import argparse
-import copy
 import statistics
 import time
 
@@ -21,7 +20,7 @@ from srjt import networks
 from srjt.data import Manifest
 from srjt.data.images.augment import crop_and_flip, normalise
 from srjt.data.synthetic import generate
-from srjt.training.engine.cpu_tuning import CANDIDATES, _seconds
+from srjt.training.engine.cpu_tuning import CANDIDATES, seconds_per_step
 from srjt.training.engine.plan import draw_plan
 
 SIZE, CROP, BATCH, EPOCHS, NOISE_RATE = 64, 56, 64, 2, 0.2
@@ -87,7 +86,7 @@ def tuning() -> None:
     for name in ("tiny", "resnet18"):
         network = networks.build(name, head=lambda f: torch.nn.Linear(f, 4), in_shape=(3, CROP, CROP))
         example = torch.zeros(BATCH, 3, CROP, CROP)
-        times = {setting: _seconds(copy.deepcopy(network), example, setting) for setting in CANDIDATES}
+        times = {setting: seconds_per_step(network, example, setting) for setting in CANDIDATES}
         base = times[CANDIDATES[0]]
         for setting, seconds in times.items():
             layout = "channels_last" if setting.channels_last else "contiguous"

@@ -81,9 +81,9 @@ def logistic_regressions(features: np.ndarray, grades: np.ndarray, patients: np.
 
 def accuracies(out: Path) -> None:
     """Test accuracy per method and noise, mean over the folds."""
-    from srjt.studies.results import gather
+    from srjt.studies.results import collect_results
 
-    scores = gather(out).scores
+    scores = collect_results(out).scores
     shown = scores[(scores["split"] == "test") & (scores["metric"] == "accuracy")]
     table = shown.pivot_table(index="method", columns="noise", values="value", aggfunc="mean", sort=False)
     print(table.to_string(float_format="%.3f"))

@@ -1,4 +1,4 @@
-"""The scikit-learn face: scikit-learn's own checks, its tools around it, and what a fit says about the labels."""
+"""The scikit-learn estimator: scikit-learn's own checks, its tools, and the attributes after fit."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def noisy() -> Rows:
 
 @pytest.fixture(scope="module")
 def fitted(noisy: Rows) -> OrdinalNoiseClassifier:
-    """With everything left to itself, the noise rate included."""
+    """With all defaults, the noise rate included."""
     return OrdinalNoiseClassifier(random_state=0).fit(noisy.X, noisy.y, groups=noisy.groups)
 
 
-# ------------------------------------------------------------------ what a fit says about the labels
+# ------------------------------------------------------------------ attributes after fit
 
 
 def test_it_finds_out_how_noisy_the_labels_are_and_which_are_wrong(
@@ -90,7 +90,7 @@ def test_it_finds_out_how_noisy_the_labels_are_and_which_are_wrong(
     assert fitted.selected_.max() <= 1
 
 
-def test_it_says_how_it_learnt(fitted: OrdinalNoiseClassifier) -> None:
+def test_attributes_after_fit(fitted: OrdinalNoiseClassifier) -> None:
     loss = fitted.history_.query("metric == 'loss' and network == '1'").set_index("epoch")["value"]
     assert list(loss.index) == list(range(1, fitted.n_iter_ + 1))
     assert loss[fitted.n_iter_] < loss[1]
@@ -118,7 +118,7 @@ def test_every_method_works_also_on_rows_too_few_for_an_estimate(method: str) ->
     assert model.noise_rate_ in (0, None)
 
 
-def test_too_few_rows_or_groups_are_said_to_be_too_few() -> None:
+def test_too_few_rows_or_groups_warn() -> None:
     data = rows(240)
     with pytest.warns(UserWarning, match="^199 rows are too few to estimate the noise of 4 grades"):
         quick(noise_rate="auto", epochs=1).fit(data.X[:199], data.y[:199])
@@ -139,7 +139,7 @@ def test_groups_are_patients_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -
     assert seen[0].patients == [str(g) for g in data.groups]
 
 
-def test_a_given_matrix_is_what_the_method_is_told() -> None:
+def test_a_given_matrix_is_used() -> None:
     data, matrix = rows(60), noise.transition_matrix("quasi", num_classes=4, rho=0.1)
     model = quick(method="f-correction", noise_rate=None, transition=matrix, epochs=1).fit(data.X, data.y)
     assert (model.transition_ == matrix).all()
@@ -206,7 +206,7 @@ def test_numbers_order_the_grades(labels: list[object], expected: list[object]) 
 
 def test_words_are_sorted_with_a_warning_unless_they_are_listed() -> None:
     words = np.array(["severe", "mild", "none"])
-    with pytest.warns(UserWarning, match=r"the alphabet's: mild, none, severe.*grades="):
+    with pytest.warns(UserWarning, match=r"alphabetically: mild, none, severe.*grades="):
         assert grade_codes(words)[0].tolist() == ["mild", "none", "severe"]
     classes, codes = grade_codes(words, grades=["none", "mild", "moderate", "severe"])
     assert classes.tolist() == ["none", "mild", "moderate", "severe"]
@@ -250,12 +250,12 @@ def test_severity_is_on_the_scale_of_numeric_labels(first: int, low: float, high
     ("parameters", "y", "sentence"),
     [
         ({"grades": [0, 1, 2]}, [0, 1, 3], r"The label 3 is not among the grades \[0, 1, 2\]"),
-        ({"grades": ["a", "b"]}, [0, 1, 0], "cross_val_predict replaces texts by numbers"),
+        ({"grades": ["a", "b"]}, [0, 1, 0], "cross_val_predict replaces strings by numbers"),
         ({"grades": ["a", "a"]}, ["a", "b", "a"], "at least two grades, each once"),
         ({"method": "co-teeching"}, [0, 1, 0], "did you mean 'co-teaching'"),
         ({"settings": {"wait_decay": 1}}, [0, 1, 0], "did you mean 'weight_decay'"),
-        ({"settings": {"seed": 1}}, [0, 1, 0], "the estimator's own parameter random_state"),
-        ({"settings": {"epochs": 1}}, [0, 1, 0], "the estimator's own parameter epochs"),
+        ({"settings": {"seed": 1}}, [0, 1, 0], "the estimator's parameter random_state"),
+        ({"settings": {"epochs": 1}}, [0, 1, 0], "the estimator's parameter epochs"),
         ({"epochs": "many"}, [0, 1, 0], "epochs takes a whole number; got 'many'"),
         ({"noise_rate": 1.5}, [0, 1, 0], r"noise_rate lies in \[0, 1\)"),
         ({"network": "tiny"}, [0, 1, 0], "reads images"),
@@ -359,7 +359,7 @@ def test_images_must_be_uint8() -> None:
 # ------------------------------------------------------------------ good manners
 
 
-def test_nothing_is_printed_or_left_behind(
+def test_nothing_is_printed_or_written(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -394,7 +394,7 @@ class Impatient(nn.Module):
         return x
 
 
-def test_a_network_of_ones_own() -> None:
+def test_a_network_of_your_own() -> None:
     data = rows(60)
     model = quick(network=nn.Identity, epochs=2).fit(data.X.astype(np.float32), data.y)
     assert model.predict_proba(data.X).sum(axis=1) == pytest.approx(1)
@@ -417,7 +417,7 @@ def test_the_recipe_needs_no_rate() -> None:
 
 
 def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
-    """Rows that show their grade clearly: the low estimate is believed, and nobody is discarded for a least rate."""
+    """Rows that show their grade clearly: the low estimate is used, not the recipe's minimum."""
     data = rows(600, wrong=0.03)
     model = quick(method="srjt", noise_rate="auto", epochs=20).fit(data.X, data.y)
     assert model.noise_estimate_ is not None

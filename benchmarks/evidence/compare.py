@@ -21,7 +21,15 @@ import pandas as pd
 
 from srjt.errors import SrjtError, suggest
 from srjt.ordinal.intervals import resampled_metrics
-from srjt.reports.figures.canvas import GREY, INK, PALETTE, Drawing, blank, drawn, save
+from srjt.reports.figures.canvas import (
+    GREY,
+    INK,
+    PALETTE,
+    CaptionedFigure,
+    house_style,
+    new_figure,
+    save_figure,
+)
 
 SHOWN = {"accuracy": "accuracy", "mae": "MAE", "macro_f1": "macro-F1"}
 RESAMPLES = 2000
@@ -86,7 +94,7 @@ def main() -> None:
         cells = (_cell(row.by_metric[metric]) for metric in SHOWN)
         print(f"| {row.noise} | `{row.against}` | {' | '.join(cells)} |")
     if given.figures is not None:
-        save(_drawing(rows, given.of), given.figures)
+        save_figure(_figure(rows, given.of), given.figures)
 
 
 def _read(source: Path) -> pd.DataFrame:
@@ -147,10 +155,10 @@ def _cell(d: Difference) -> str:
     return f"{d.ours:.3f}, {d.theirs:.3f}: {gap} ({d.low:+.3f} to {d.high:+.3f})".replace("-", "−")
 
 
-@drawn
-def _drawing(rows: list[Row], of: str) -> Drawing:
+@house_style
+def _figure(rows: list[Row], of: str) -> CaptionedFigure:
     """A panel for each metric, in all of them better to the right."""
-    figure = blank(7.4, 0.9 + 0.27 * len(rows))
+    figure = new_figure(7.4, 0.9 + 0.27 * len(rows))
     figure.set_layout_engine("constrained")
     figure.suptitle(
         f"{of} minus another method, 95 % of resampled patients; to the right {of} is better", fontsize=9.5
@@ -171,7 +179,7 @@ def _drawing(rows: list[Row], of: str) -> Drawing:
         panel.tick_params(length=0)
         if metric == "mae":
             panel.invert_xaxis()
-    return Drawing(name="differences", figure=figure, caption="", alt="")
+    return CaptionedFigure(name="differences", figure=figure, caption="", alt="")
 
 
 if __name__ == "__main__":

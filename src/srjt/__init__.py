@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from srjt.ordinal.labels import soft_labels
     from srjt.ordinal.selection import keep_rate
     from srjt.reports.report import report
+    from srjt.studies.study import study
     from srjt.training.train import train
     from srjt.training.trained import load_run
 
@@ -38,6 +39,7 @@ __all__ = [
     "predict",
     "report",
     "soft_labels",
+    "study",
     "train",
 ]
 
@@ -56,6 +58,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "predict": ("srjt.inference.predict", "predict"),
     "report": ("srjt.reports.report", "report"),
     "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
+    "study": ("srjt.studies.study", "study"),
     "train": ("srjt.training.train", "train"),
 }
 

@@ -1,4 +1,4 @@
-"""What goes wrong because of what a person gave us: one sentence, and what to do about it."""
+"""Errors about the user's input: one sentence that says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Interrupted", "SrjtError", "UnknownNameError", "missing_extra", "sug
 
 
 class SrjtError(ValueError):
-    """A problem with the input. The message is complete: what, where, what to do.
+    """A problem with the input. The message says what is wrong, where, and what to do.
 
     The command line prints it without a traceback and exits with status 2.
     """
@@ -20,9 +20,9 @@ class UnknownNameError(SrjtError, LookupError):
 
 
 class Interrupted(BaseException):
-    """The work was asked to stop and has saved its state. ``status`` is the exit code: 128 + signal.
+    """A signal stopped the work, and its state is saved. ``status`` is the exit code: 128 + signal.
 
-    Like KeyboardInterrupt it is no Exception: a loop over runs that survives errors must not survive this.
+    Like KeyboardInterrupt it is not an Exception: a loop over runs that catches errors must not catch it.
     """
 
     def __init__(self, number: int, message: str) -> None:
@@ -35,7 +35,7 @@ def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
     names = sorted(known)
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.5)
-    hint = f"did you mean {lower[near[0]]!r}?" if near else "there is none like it."
+    hint = f"did you mean {lower[near[0]]!r}?" if near else "there is no similar name."
     return UnknownNameError(f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}.")
 
 

@@ -1,4 +1,4 @@
-"""The scikit-learn face: the same training, as an estimator that fits into pipelines and searches."""
+"""``OrdinalNoiseClassifier``: the training as a scikit-learn estimator, for pipelines and searches."""
 
 from __future__ import annotations
 
@@ -42,38 +42,85 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
-ENOUGH = 50  # labels per grade, on average, below which nothing is said about their noise
-SMALL_IMAGE = 64  # pixels a side: up to here the small network, above it the paper's
-FEW_STEPS = 500  # of a training on rows: below, the usual learning rate would not get far
-SIZES = (32, 256)  # images are brought to a square between these
+ROWS_PER_GRADE = 50  # on average; with fewer the noise is not estimated
+SMALL_IMAGE = 64  # pixels a side: the network is tiny up to this size, the paper's above it
+FEW_STEPS = 500  # of a training on rows: with fewer, the default learning rate is too small
+SIZES = (32, 256)  # images are resized to a square with a side in this range
 _NUMBERED = re.compile(r"^(?P<stem>.*?)(?P<number>\d+)$", re.DOTALL)
 
 
 class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Severity grades learnt from labels that are partly wrong.
+    """Classifier of ordinal grades for labels that are partly wrong, with the interface of scikit-learn.
 
-    ``X`` is (N, F) features or tabular rows, or (N, H, W, 3), (N, H, W, 1) uint8 images; ``y`` (N,) holds grades
-    of any type that can be sorted. Numbers are ordered as numbers, texts that end in one ("Mayo 2") by it, an
-    ordered pandas categorical by its categories, other texts by the alphabet and with a warning.
+    Grades may be of any type that can be sorted. Numbers are ordered as numbers, strings that end in a number
+    ("Mayo 2") by that number, an ordered pandas categorical by its categories, and other strings alphabetically with
+    a warning.
 
-    - ``method``: one of ``srjt.methods.names()``; ``method_options`` are its own options.
-    - ``noise_rate``: the share of wrong labels, or ``"auto"``: estimated from the training rows by a short
-      cross-fitted warm-up that keeps each of ``groups`` together. With fewer than 50 rows per grade, or fewer
-      than 6 groups, nothing can be estimated; then 0 is used, with a warning.
-    - ``transition``: (C, C), P[i, j] = Pr(label j | true grade i), for methods that correct by it; ``"auto"``
-      finds it as well. ``soft_labels="estimated"``: p(true | label) instead of the paper's soft labels.
-    - ``network``: a name, or a function without arguments that makes a torch module; None: ``mlp`` for rows,
-      ``tiny`` for images of up to 64 pixels a side, ``resnet18`` with ImageNet weights for larger ones.
-    - ``epochs``, ``batch_size`` (at most; batches are evened out), ``learning_rate`` (None: 1e-4 for large
-      networks on images, 1e-3 for ``tiny``; for rows 3e-4, or 1e-3 where there are fewer than 500 steps).
-    - ``settings``: any other field of ``TrainConfig``, such as ``{"weight_decay": 0.01, "crop": 28}``.
-    - ``grades``: all grades from mild to severe, also those that do not occur.
-    - ``random_state``, ``verbose`` (1: progress as of ``srjt train``), ``device`` (None: a GPU if there is one).
+    Parameters
+    ----------
+    method : str
+        One of ``srjt.methods.names()``.
+    noise_rate : float, "auto" or None
+        The share of wrong labels. ``"auto"`` estimates it from the training rows with a short cross-fitted warm-up,
+        which keeps each of ``groups`` together. With fewer than 50 rows per grade, or fewer than 6 groups, nothing
+        can be estimated: then 0 is used, with a warning.
+    transition : array of shape (C, C), optional
+        P[i, j] = Pr(label j | true grade i), for methods that use it. ``noise_rate="auto"`` estimates it as well.
+    soft_labels : {"paper", "estimated"}
+        The paper's soft labels, or p(true grade | label) from the estimated noise.
+    network : str or callable, optional
+        A name, or a function without arguments that returns a torch module. Default: ``mlp`` for rows, ``tiny`` for
+        images of at most 64 pixels a side, ``resnet18`` with ImageNet weights for larger ones.
+    epochs : int
+        Number of epochs.
+    batch_size : int
+        Largest batch size; all batches get the same size.
+    learning_rate : float, optional
+        Default: 1e-4 for large networks on images, 1e-3 for ``tiny``; for rows 3e-4, or 1e-3 if there are fewer than
+        500 steps.
+    method_options : dict, optional
+        Options of the method.
+    settings : dict, optional
+        Any other field of ``TrainConfig``, such as ``{"weight_decay": 0.01, "crop": 28}``.
+    grades : sequence, optional
+        All grades from mild to severe, also those without samples.
+    random_state : int, RandomState or None
+        Seed.
+    verbose : int
+        1 shows the progress as ``srjt train`` does.
+    device : str, optional
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
 
-    After ``fit``: ``classes_`` (from mild to severe), ``n_features_in_``, ``noise_rate_`` and ``transition_``
-    (what the method was told; None if nothing), ``noise_estimate_`` (None if nothing was estimated),
-    ``selected_`` (N,): share of the epochs in which a row was taken as clean, nan if it was never looked at,
-    ``history_``: every metric of every epoch, ``n_iter_``: epochs, ``trained_``: the networks.
+    Attributes
+    ----------
+    classes_ : ndarray, shape (C,)
+        The grades from mild to severe.
+    n_features_in_ : int
+        Number of columns, or of values per image.
+    noise_rate_ : float or None
+        The noise rate that the method used; None if it needs none.
+    transition_ : ndarray, shape (C, C), or None
+        The transition matrix that was given or estimated.
+    noise_estimate_ : NoiseEstimate or None
+        None if nothing was estimated.
+    selected_ : ndarray, shape (N,)
+        Share of the epochs in which a row was selected as clean; nan if it was in no batch.
+    history_ : DataFrame
+        Every metric of every epoch.
+    n_iter_ : int
+        Number of epochs.
+    trained_ : Trained
+        The networks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from srjt import OrdinalNoiseClassifier
+    >>> y = np.arange(200) % 4
+    >>> X = np.random.default_rng(0).normal(size=(200, 5)) + y[:, None]
+    >>> model = OrdinalNoiseClassifier(noise_rate=0.2, epochs=2, random_state=0).fit(X, y)
+    >>> model.predict_proba(X).shape
+    (200, 4)
     """
 
     classes_: Array
@@ -120,9 +167,21 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.device = device
 
     def fit(self, X: Any, y: Any, groups: Any = None) -> OrdinalNoiseClassifier:
-        """Learn from ``X`` with the labels ``y`` (N,); ``groups`` (N,) are patients, kept together in the warm-up.
+        """Train. Only temporary files are written.
 
-        Nothing is written but temporary files.
+        Parameters
+        ----------
+        X : array
+            Rows (N, F), or uint8 images (N, H, W, 3) or (N, H, W, 1).
+        y : array of shape (N,)
+            The grades, some of them wrong.
+        groups : array of shape (N,), optional
+            Patients, which the warm-up keeps together.
+
+        Returns
+        -------
+        OrdinalNoiseClassifier
+            The fitted classifier.
         """
         grades = self.grades if self.grades is not None else _categories(y)
         if _are_images(X):
@@ -141,16 +200,16 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
 
         reporter = reporter_for(quiet=not self.verbose)
         with reporter, tempfile.TemporaryDirectory(prefix="srjt-") as cache:
-            where: dict[str, Any] = {"network": maker, "device": self.device, "cache": cache}
+            options: dict[str, Any] = {"network": maker, "device": self.device, "cache": cache}
             try:
                 config = _without_estimate_if_few(manifest, config)
-                trained = train(manifest, config=config, reporter=reporter, **where)
+                trained = train(manifest, config=config, reporter=reporter, **options)
             except Interrupted as stop:
-                if stop.status == 128 + signal.SIGINT:  # what a notebook expects
+                if stop.status == 128 + signal.SIGINT:  # as a notebook expects
                     raise KeyboardInterrupt from None
                 raise
-        # what only a training on a GPU needs, and no pickle can hold
-        trained.networks.streams, trained.networks.runners = [], []
+        # used only for training on a GPU, and they cannot be pickled
+        trained.networks.streams, trained.networks.compiled = [], []
 
         self.classes_ = classes
         used = trained.config
@@ -167,30 +226,61 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def predict(self, X: Any) -> Array:
-        """(N,) the most probable grades."""
-        places = self.predict_proba(X).argmax(axis=1)
-        grades: Array = self.classes_[places]
+        """Predict the most probable grades.
+
+        Parameters
+        ----------
+        X : array
+            Rows or images, as for ``fit``.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+        """
+        codes = self.predict_proba(X).argmax(axis=1)
+        grades: Array = self.classes_[codes]
         return grades
 
     def predict_proba(self, X: Any) -> Floats:
-        """(N, C) probabilities, in the order of ``classes_``; of two networks the mean."""
+        """Predict probabilities, the mean of those of the networks.
+
+        Parameters
+        ----------
+        X : array
+            Rows or images, as for ``fit``.
+
+        Returns
+        -------
+        ndarray, shape (N, C)
+            Columns in the order of ``classes_``.
+        """
         check_is_fitted(self)
         trained = self.trained_
         if len(trained.in_shape) == 1:
             X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-            probabilities = _of_rows(trained, X, named=not callable(self.network))
+            probabilities = _predict_rows(trained, X, custom_network=callable(self.network))
         else:
             if not _are_images(X):
                 raise SrjtError(
                     "This classifier was fitted to images: X must be (N, H, W, 3) or (N, H, W, 1)."
                 )
-            probabilities = _of_images(trained, as_colour(np.asarray(X)))
+            probabilities = _predict_images(trained, as_colour(np.asarray(X)))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
     def predict_severity(self, X: Any) -> Floats:
-        """(N,) the expected grade: on the scale of ``y`` where the grades are numbers, so that it can be compared
-        with them; else on that of their positions, 0 (mildest) … C − 1."""
+        """Predict the expected grade.
+
+        Parameters
+        ----------
+        X : array
+            Rows or images, as for ``fit``.
+
+        Returns
+        -------
+        ndarray, shape (N,)
+            On the scale of ``y`` if the grades are numbers; else on the scale of their positions, 0 (mildest) … C − 1.
+        """
         probabilities = self.predict_proba(X)
         numbers = self.classes_.dtype.kind in "iuf"
         scale = self.classes_.astype(np.float64) if numbers else np.arange(len(self.classes_))
@@ -198,12 +288,14 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return severity
 
     def _config(self, manifest: Manifest) -> TrainConfig:
-        """The settings of the training; what was left open is decided by the data."""
+        """The settings of the training, with defaults that depend on the data."""
         given = dict(self.settings or {})
         for name in given:
             if name in (*self.get_params(deep=False), "seed"):
                 instead = "random_state" if name == "seed" else name
-                raise SrjtError(f"{name} is not for settings: it is the estimator's own parameter {instead}.")
+                raise SrjtError(
+                    f"{name} cannot be among the settings: pass it as the estimator's parameter {instead}."
+                )
         network, rate = self.network, self.learning_rate
         if not manifest.are_features:
             assert manifest.arrays is not None
@@ -213,7 +305,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
                 network = "tiny"
             if rate is None and network in ("tiny", "tiny-gn"):
                 rate = 1e-3
-        # A trial of what is fastest would be written to disk, and its outcome changes the last bits.
+        # CPU tuning would write to the cache, and its result changes the last bits.
         config = TrainConfig(tune_cpu=False).replace(
             **given,
             method=self.method,
@@ -226,7 +318,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             method_options=self.method_options or {},
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
-        # Incomplete batches are dropped: even ones leave fewer rows out of an epoch.
+        # Incomplete batches are dropped: with even batches an epoch leaves out fewer rows.
         steps = -(-len(manifest) // config.batch_size)
         if rate is None and manifest.are_features and config.epochs * steps < FEW_STEPS:
             rate = 1e-3
@@ -234,15 +326,15 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return config.for_data(features=manifest.are_features)
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickles: the networks on the CPU, so that they can be opened where there is no GPU."""
+        """For pickles: the networks are moved to the CPU, so that a machine without a GPU can open them."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "trained_" in state:
-            state["trained_"] = _on_cpu(state["trained_"])
+            state["trained_"] = _move_to_cpu(state["trained_"])
         return state
 
 
 def grade_codes(y: Array, *, grades: Sequence[Any] | None = None) -> tuple[Array, Ints]:
-    """(C,) the grades from mild to severe, and (N,) the place of each label among them."""
+    """(C,) the grades from mild to severe, and (N,) the position of each label among them."""
     try:
         present = np.unique(y)
     except TypeError:
@@ -260,14 +352,14 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | None = None) -> tuple[Array
     unknown = [label for label in present.tolist() if label not in code_of]
     if unknown:
         raise SrjtError(
-            f"The label {unknown[0]!r} is not among the grades {classes.tolist()}. (cross_val_predict replaces texts "
-            "by numbers in alphabetical order when it is asked for probabilities: use whole numbers as labels there.)"
+            f"The label {unknown[0]!r} is not among the grades {classes.tolist()}. (cross_val_predict replaces strings "
+            "by numbers in alphabetical order when it computes probabilities: use integer labels there.)"
         )
     return classes, np.array([code_of[label] for label in y.tolist()], dtype=np.int64)
 
 
 def _ordered(present: Array) -> Array:
-    """Sorted values in the order of severity, as far as they show one."""
+    """Sorted values in the order of severity, as far as their names show it."""
     if not all(isinstance(value, str) for value in present.tolist()):
         return present
     parsed = [_NUMBERED.match(value) for value in present.tolist()]
@@ -277,7 +369,7 @@ def _ordered(present: Array) -> Array:
         return by_number
     shown = ", ".join(present.tolist()[:8]) + (", …" if len(present) > 8 else "")
     warnings.warn(
-        f"The order of the grades cannot be known from their names, so it is the alphabet's: {shown}. List them from "
+        f"The names of the grades do not show their order, so they are sorted alphabetically: {shown}. List them from "
         "mild to severe with grades=[…].",
         stacklevel=4,
     )
@@ -285,7 +377,7 @@ def _ordered(present: Array) -> Array:
 
 
 def _categories(y: Any) -> list[Any] | None:
-    """The order that an ordered categorical brings along."""
+    """The categories of an ordered categorical."""
     kind = getattr(y, "dtype", None)
     return list(kind.categories) if isinstance(kind, pd.CategoricalDtype) and kind.ordered else None
 
@@ -303,17 +395,17 @@ def _manifest(X: Array, codes: Ints, *, names: Sequence[str], groups: Any = None
 
 
 def _without_estimate_if_few(manifest: Manifest, config: TrainConfig) -> TrainConfig:
-    """Noise rate 0 in place of "auto" where there are too few rows to estimate it from."""
+    """Replace "auto" by noise rate 0 if there are too few rows for an estimate."""
     if not needs_estimate(config):
         return config
     rows, grades = len(manifest), manifest.num_classes
     groups = rows if manifest.patients is None else len(set(manifest.patients))
-    if rows >= ENOUGH * grades and groups >= 2 * WARM_UP_FOLDS:
+    if rows >= ROWS_PER_GRADE * grades and groups >= 2 * WARM_UP_FOLDS:
         return config
     what = f"{rows} rows" + (f" of {groups} groups" if groups < rows else "")
     warnings.warn(
-        f"{what} are too few to estimate the noise of {grades} grades, so all labels are taken as correct "
-        "(noise_rate 0): pass noise_rate=… if you know it.",
+        f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used: pass noise_rate=… if "
+        "you know it.",
         stacklevel=3,
     )
     transition = np.eye(grades).tolist() if config.transition is None else config.transition
@@ -321,7 +413,7 @@ def _without_estimate_if_few(manifest: Manifest, config: TrainConfig) -> TrainCo
 
 
 def _selected(trained: Trained) -> Floats:
-    """(N,) how often a row was taken as clean when it was looked at, the networks averaged."""
+    """(N,) share of the times a row was selected as clean, mean over the networks."""
     seen = trained.history["seen"].to_numpy(np.float64)
     if not isinstance(trained.method, JointTraining):
         return np.ones(len(seen))
@@ -332,23 +424,23 @@ def _selected(trained: Trained) -> Floats:
 
 
 @torch.no_grad()
-def _of_rows(trained: Trained, X: Array, *, named: bool) -> Floats:
-    """(N, C) from rows of features. In float64, so that a row's answer does not depend on its neighbours."""
+def _predict_rows(trained: Trained, X: Array, *, custom_network: bool) -> Floats:
+    """(N, C) for rows of features. In float64, so that the result of a row does not depend on the others."""
     rows = as_features(X, what="X")
-    if not (named and backbones.takes_rows(str(trained.config.network))):  # one's own may insist on float32
+    if custom_network or not backbones.takes_rows(str(trained.config.network)):  # it may require float32
         return _ensemble(trained.probabilities(rows)[0])
     networks = copy.deepcopy(trained.networks).double().eval()
     parts = []
     for part in gen_batches(len(rows), trained.config.eval_batch_size):
         x = torch.from_numpy(rows[part].astype(np.float64)).to(trained.device)
         parts.append(trained.method.probabilities(networks(x)).mean(dim=0).cpu().numpy())
-    answer: Floats = np.concatenate(parts)
-    return answer
+    probabilities: Floats = np.concatenate(parts)
+    return probabilities
 
 
-def _of_images(trained: Trained, images: Array) -> Floats:
-    """(N, C) from uint8 images (N, H, W, 3), brought to the size of training."""
-    codes = np.zeros(len(images), dtype=np.int64)  # nobody looks at them
+def _predict_images(trained: Trained, images: Array) -> Floats:
+    """(N, C) for uint8 images (N, H, W, 3), which are resized as in training."""
+    codes = np.zeros(len(images), dtype=np.int64)  # not used
     config = trained.config
     with tempfile.TemporaryDirectory(prefix="srjt-") as cache:
         store = open_store(
@@ -366,7 +458,7 @@ def _ensemble(probabilities: Array) -> Floats:
     return mean
 
 
-def _on_cpu(trained: Trained) -> Trained:
+def _move_to_cpu(trained: Trained) -> Trained:
     if trained.device.type == "cpu":
         return trained
     cpu = torch.device("cpu")

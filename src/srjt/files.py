@@ -33,9 +33,9 @@ __all__ = [
     "write_json",
 ]
 
-UNFINISHED = ".*.tmp"  # what a process killed while writing leaves behind
+UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves one behind
 LOCK = ".lock"
-_GRACE = 0.3  # seconds: is_locked takes the lock for an instant, which must not look like another process
+_GRACE = 0.3  # seconds to wait for a lock, because is_locked takes it for an instant
 _POLL = 0.1  # seconds between two attempts to take a lock
 
 
@@ -137,7 +137,7 @@ def is_locked(folder: Path) -> bool:
         lock.acquire(timeout=0)
     except Timeout:
         return True
-    except (OSError, NotImplementedError):  # not ours to lock: a read-only folder, or no locks here
+    except (OSError, NotImplementedError):  # a read-only folder, or a file system without locks
         return False
     lock.release()
     return False
@@ -152,4 +152,4 @@ def cache_folder() -> Path:
 
 def exists_already(path: Path) -> SrjtError:
     """The error for a file that would be overwritten."""
-    return SrjtError(f"{path} exists already: choose another file, or pass --force to overwrite it.")
+    return SrjtError(f"{path} already exists: choose another file, or pass --force to overwrite it.")

@@ -30,5 +30,5 @@ def test_a_table_curves_and_what_to_do_next(command: Srjt) -> None:
     assert "standard: epoch 1/2" in out
     code, again, _ = command("demo", "--images", 200, "--epochs", 2, "--out", "shown")
     assert code == 0
-    assert again.count("is finished already; nothing to do.") == 3
+    assert again.count("is already finished: nothing to do.") == 3
     assert out[out.index("┏") : out.index("└")] == again[again.index("┏") : again.index("└")]

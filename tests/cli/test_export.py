@@ -15,28 +15,31 @@ Srjt = Callable[..., tuple[int, str, str]]
 def test_it_says_what_the_file_takes_and_how_it_was_checked(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
-    code, out, err = command("export", finished, "--out", "new/model.pt", "--check", labelled.parent / "p000")
+    code, out, err = command(
+        "export", finished, "--out", "new/model.pt2", "--check", labelled.parent / "p000"
+    )
     assert (code, err) == (0, "")
     assert "takes images uint8 (N, 32, 32, 3)" in out
     assert "Checked in torch on" in out
     facts = {"srjt.json": ""}
-    torch.jit.load("new/model.pt", _extra_files=facts)
+    torch.export.load("new/model.pt2", extra_files=facts)
     assert json.loads(facts["srjt.json"])["grades"] == ["0", "1", "2", "3"]
 
 
 def test_the_suffix_or_the_option_says_the_format(command: Srjt, finished: Path) -> None:
-    assert command("export", finished, "--out", "model.bin", "--format", "torchscript")[0] == 0
+    assert command("export", finished, "--out", "model.bin", "--format", "torch.export")[0] == 0
     code, _, err = command("export", finished, "--out", "model.bin")
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "model.bin should be is not clear from its name" in err
+    assert "The format of model.bin is not clear from its name" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--format", "onx"], "Unknown format 'onx': did you mean 'onnx'?"),
-        (["--out", "/proc/x/model.pt"], "/proc/x/model.pt cannot be written"),
-        (["--out", "m.pt", "--check", "nowhere"], "nowhere does not exist"),
+        (["--out", "/proc/x/model.pt2"], "/proc/x/model.pt2 cannot be written"),
+        (["--out", "m.pt2", "--check", "nowhere"], "nowhere does not exist"),
+        (["--out", "m.pt"], "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2"),
     ],
 )
 def test_mistakes(command: Srjt, finished: Path, arguments: list[str], said: str) -> None:
@@ -57,6 +60,6 @@ def test_a_network_of_ones_own_needs_python(command: Srjt, finished: Path) -> No
 def test_an_unfinished_run(command: Srjt, finished: Path) -> None:
     Path("half").mkdir()
     Path("half/run.json").write_text((finished / "run.json").read_text())
-    code, _, err = command("export", "half", "--out", "m.pt")
+    code, _, err = command("export", "half", "--out", "m.pt2")
     assert code == 2
     assert "half has not finished training" in err

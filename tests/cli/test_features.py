@@ -59,7 +59,7 @@ def test_features_made_in_another_way_are_refused(command: Srjt, embedded: Path,
     for verb in ("predict", "evaluate"):
         code, _, said = command(verb, "run", "flipped.npz", "--device", "cpu")
         assert code == 2
-        assert "trained on features made otherwise" in said
+        assert "trained on features with other settings" in said
         assert said.count("\n") == 1
 
 

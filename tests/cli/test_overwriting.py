@@ -33,7 +33,7 @@ def test_an_existing_file_is_overwritten_only_when_told_to(
     Path(name).write_text(MINE)
     code, out, err = command(*order, "--out", name)
     assert (code, out) == (2, "")
-    assert err == f"srjt: {name} exists already: choose another file, or pass --force to overwrite it.\n"
+    assert err == f"srjt: {name} already exists: choose another file, or pass --force to overwrite it.\n"
     assert Path(name).read_text() == MINE
     code, _, err = command(*order, "--out", name, "--force")
     assert (code, err) == (0, "")
@@ -47,10 +47,10 @@ def test_it_is_known_before_anything_is_read(command: Srjt, which: str) -> None:
     Path(name).write_text(MINE)
     code, _, err = command(*words, "--out", name)  # neither a run RUN nor a table LABELS is there
     assert code == 2
-    assert f"{name} exists already" in err
+    assert f"{name} already exists" in err
     code, _, err = command(*words, "--out", name, "--force")
     assert code == 2
-    assert "exists already" not in err
+    assert "already exists" not in err
     assert Path(name).read_text() == MINE  # what fails overwrites nothing
 
 
@@ -61,7 +61,7 @@ def test_a_name_that_srjt_chooses_is_spared_too(command: Srjt, labelled: Path) -
     before = made.read_bytes()
     code, _, err = command(*order)
     assert code == 2
-    assert f"{made} exists already: choose another file, or pass --force to overwrite it." in err
+    assert f"{made} already exists: choose another file, or pass --force to overwrite it." in err
     assert command(*order, "--force")[0] == 0
     assert made.read_bytes() == before  # the same seed
 

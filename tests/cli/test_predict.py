@@ -74,7 +74,7 @@ def test_an_existing_file_is_overwritten_only_when_told_to(
     Path("mine.csv").write_text("what I wrote about them\n")
     code, out, err = command(*order)
     assert (code, out) == (2, "")
-    assert err == "srjt: mine.csv exists already: choose another file, or pass --force to overwrite it.\n"
+    assert err == "srjt: mine.csv already exists: choose another file, or pass --force to overwrite it.\n"
     assert Path("mine.csv").read_text() == "what I wrote about them\n"
     assert command(*order, "--force")[0] == 0
     assert len(read("mine.csv")) == 120

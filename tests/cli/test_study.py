@@ -113,7 +113,7 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
     code, out, err = study(*bad)
     assert code == 2
     assert err == (
-        "srjt: 1 of 2 runs failed; the others are done. Fix the cause and give the same command again.\n"
+        "srjt: 1 of 2 runs failed; the others are done. Fix the cause and run the same command again.\n"
     )
     garg, standard = planned()
     assert f"failed: {garg}: see study/errors/{garg}.txt" in out
@@ -131,7 +131,7 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
 def test_noisy_already(study: Srjt) -> None:
     code, out, _ = study("--noise", "none", "--noise-rate", 0.3, "--methods", "garg", "--dry-run")
     assert code == 0
-    assert "use the quasi matrix with ε = 0.3 for the observed class mix" in out
+    assert "get the quasi matrix with rate ε = 0.3 on the observed class mix" in out
     twice = study(
         "--noise", "none", "--methods", "sord", "--methods", "standard,cdr", "--noise-rate", 0.3, "--dry-run"
     )
@@ -159,7 +159,7 @@ def test_noisy_already(study: Srjt) -> None:
         (["--config", "kind.yaml"], "folds takes a whole number; got 'many'."),
         (["--transition", "none.csv"], "none.csv cannot be read as a matrix"),
         (["--splits", "none.csv"], "The split file none.csv does not exist."),
-        (["--device", "cuda"], "sees no GPU here"),
+        (["--device", "cuda"], "torch finds no GPU on this machine"),
         (["--out", "study.yaml"], "The study cannot be written to study.yaml"),
         (["--out", "taken"], "taken holds something else already"),
     ],

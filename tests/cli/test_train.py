@@ -31,7 +31,7 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     assert Path("runs/mine/summary.json").exists()
     code, out, _ = command("train", labelled, "--out", "runs/mine", *TRAIN)
     assert code == 0
-    assert "runs/mine is finished already; nothing to do." in out
+    assert "runs/mine is already finished: nothing to do." in out
     assert "epoch 1/2" not in out
 
 
@@ -124,7 +124,7 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
         (["--crop", "64"], "crop (64) cannot be larger than image_size (32)"),
         (["--fold", "0"], "cannot be combined"),
-        (["--device", "cuda"], "sees no GPU here"),
+        (["--device", "cuda"], "torch finds no GPU on this machine"),
         (["--on-bad-image", "skpi"], "did you mean 'skip'"),
         (["--per-class", "--method", "standard"], "Unknown option of standard 'per_class'"),
         (["--out", "here.txt"], "here.txt"),
@@ -160,7 +160,9 @@ def test_another_configuration_in_the_folder(command: Srjt, labelled: Path) -> N
     assert command("train", labelled, "--out", "run", "-q", *TRAIN)[0] == 0
     code, _, err = command("train", labelled, "--out", "run", *TRAIN, "--seed", 5)
     assert code == 2
-    assert "run holds a run of another configuration (seed was 0 and is now 5): choose another --out" in err
+    assert (
+        "run contains a run of another configuration (seed was 0 and is now 5): choose another --out" in err
+    )
 
 
 def test_a_damaged_checkpoint_is_spoken_of_at_once(
@@ -180,7 +182,7 @@ def test_a_damaged_checkpoint_is_spoken_of_at_once(
     assert code == 2
     warning, error = err.splitlines()
     assert warning.startswith("Warning: run/checkpoints/step-")
-    assert warning.endswith("Falling back to the checkpoint before it.")
+    assert warning.endswith("Falling back to the previous checkpoint.")
     assert error == "srjt: Enough."
 
 

@@ -51,7 +51,7 @@ def test_flip_averages_with_the_mirror_image(data: Any) -> None:
     np.testing.assert_allclose(embed(mirrored, flip=True, **SMALL)[0].arrays, made.arrays, atol=1e-5)
 
 
-def test_it_is_said_how_they_were_made(data: Any, tmp_path: Path) -> None:
+def test_the_settings_are_recorded(data: Any, tmp_path: Path) -> None:
     few = data.manifest.select(range(8))
     first = json.loads(embed(few, **SMALL)[0].made)
     assert (first["backbone"], first["crop"], first["flip"]) == ("tiny", 24, False)
@@ -81,7 +81,7 @@ def test_bad_images_as_everywhere(labels: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"backbone": "mlp"}, "'mlp' reads features, so it cannot make them"),
+        ({"backbone": "mlp"}, "'mlp' reads features, so it cannot compute them"),
         ({"backbone": "resnet"}, "Unknown network 'resnet'"),
         ({"backbone": "tiny", "pretrained": True}, "no published ImageNet weights for the network 'tiny'"),
         ({"crop": 64}, "crop .64. must lie between 1 and image_size"),
@@ -96,5 +96,5 @@ def test_mistakes(data: Any, settings: dict[str, Any], message: str) -> None:
 
 def test_features_of_features(data: Any) -> None:
     made, _ = embed(data.manifest.select(range(4)), **SMALL)
-    with pytest.raises(SrjtError, match="features already"):
+    with pytest.raises(SrjtError, match="already features"):
         embed(made, **SMALL)

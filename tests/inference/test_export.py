@@ -1,4 +1,4 @@
-"""An exported file answers as the run does, in a runtime that knows nothing of srjt; a wrong one is never left."""
+"""An exported file predicts what the run predicts, in a runtime without srjt; a wrong file is never written."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_batch_is_free_and_the_file_is_whole(exported: Path, data: Any) -> N
         assert alone[0] == pytest.approx(together[row], abs=1e-6)
 
 
-def test_the_file_says_what_it_is(run: Trained, exported: Path) -> None:
+def test_the_file_has_metadata(run: Trained, exported: Path) -> None:
     session = onnxruntime.InferenceSession(exported)
     (images,) = session.get_inputs()
     assert (images.name, images.type, images.shape[1:]) == ("images", "tensor(uint8)", [32, 32, 3])
@@ -86,20 +86,17 @@ def test_the_hash_is_of_what_determines_the_result() -> None:
     assert len(one) == 16
 
 
-@pytest.mark.parametrize(
-    ("name", "load"),
-    [("model.pt2", lambda path: torch.export.load(path).module()), ("model.pt", torch.jit.load)],
-)
-def test_torch_formats(name: str, load: Any, run: Trained, data: Any, tmp_path: Path) -> None:
-    srjt.export(run, tmp_path / name)
+def test_torch_export(run: Trained, data: Any, tmp_path: Path) -> None:
+    srjt.export(run, tmp_path / "model.pt2")
+    module = torch.export.load(tmp_path / "model.pt2").module()
     with torch.no_grad():
-        probabilities, grade, _ = load(tmp_path / name)(torch.from_numpy(data.manifest.arrays))
+        probabilities, grade, _ = module(torch.from_numpy(data.manifest.arrays))
     own, _ = run.probabilities(data.manifest.arrays)
     assert probabilities.numpy() == pytest.approx(own.mean(axis=0), abs=1e-5)
     assert grade.tolist() == own.mean(axis=0).argmax(axis=1).tolist()
 
 
-def test_a_wrong_file_is_not_left(
+def test_a_wrong_file_is_not_written(
     run: Trained, data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A centre crop that is one pixel off: the answers differ, and an older good file stays."""
@@ -112,8 +109,8 @@ def test_a_wrong_file_is_not_left(
         self.margin += 1
 
     monkeypatch.setattr(exporting.ExportModule, "__init__", shifted)
-    with pytest.raises(SrjtError, match=r"does not answer as the run does .* nothing was written"):
-        srjt.export(run, target, format="torchscript", samples=data.manifest.arrays)
+    with pytest.raises(SrjtError, match=r"does not predict what the run predicts .* nothing was written"):
+        srjt.export(run, target, format="torch.export", samples=data.manifest.arrays)
     assert target.read_bytes() == b"the good one"
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
@@ -123,19 +120,19 @@ def test_networks_that_answer_nan_are_not_written(run: Trained, tmp_path: Path) 
     with torch.no_grad():
         next(broken.networks.parameters()).fill_(float("nan"))
     with pytest.raises(SrjtError, match="nothing was written"):
-        srjt.export(broken, tmp_path / "model.pt")
+        srjt.export(broken, tmp_path / "model.pt2")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_frozen_batch_is_noticed(run: Trained, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = exporting._READERS["torchscript"]
+    right = exporting._READERS["torch.export"]
 
     def frozen(content: bytes) -> Any:
         return lambda samples: tuple(np.resize(a, (2, *a.shape[1:])) for a in right(content)(samples))
 
-    monkeypatch.setitem(exporting._READERS, "torchscript", frozen)
+    monkeypatch.setitem(exporting._READERS, "torch.export", frozen)
     with pytest.raises(ValueError, match=r"nothing was written|could not be broadcast"):
-        srjt.export(run, "never.pt", samples=data.manifest.arrays)
+        srjt.export(run, "never.pt2", samples=data.manifest.arrays)
 
 
 class Own(nn.Module):
@@ -149,17 +146,17 @@ class Own(nn.Module):
         return self.body(x)
 
 
-def test_a_network_of_ones_own(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_a_network_of_your_own(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     settings |= {"network": Own, "epochs": 1, "out": tmp_path / "run"}
     train(data.manifest, **settings)
     run = srjt.load_run(tmp_path / "run", network=Own)
-    srjt.export(run, tmp_path / "own.pt", samples=data.manifest.arrays)
-    assert (tmp_path / "own.pt").exists()
+    srjt.export(run, tmp_path / "own.pt2", samples=data.manifest.arrays)
+    assert (tmp_path / "own.pt2").exists()
 
 
-def test_ones_own_transform_is_refused(run: Trained, tmp_path: Path) -> None:
+def test_your_own_transform_is_refused(run: Trained, tmp_path: Path) -> None:
     own = dataclasses.replace(run, preprocess=dataclasses.replace(run.preprocess, eval_transform=torch.relu))
-    with pytest.raises(SrjtError, match="eval_transform of one's own cannot be put into a file"):
+    with pytest.raises(SrjtError, match="eval_transform cannot be exported"):
         srjt.export(own, tmp_path / "model.onnx")
 
 
@@ -191,11 +188,13 @@ def test_features_and_a_method_with_its_own_probabilities(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "format", "said"),
     [
-        ("model.bin", None, "What model.bin should be is not clear from its name"),
+        ("model.bin", None, "The format of model.bin is not clear from its name"),
+        ("model.ts", None, "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2"),
+        ("model.bin", "torchscript", "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2"),
         ("model.onnx", "onx", "Unknown format 'onx': did you mean 'onnx'?"),
     ],
 )
-def test_formats_that_are_not_known(name: str, format: Any, said: str, run: Trained, tmp_path: Path) -> None:
+def test_unknown_formats(name: str, format: Any, said: str, run: Trained, tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match=said.replace("?", r"\?")):
         srjt.export(run, tmp_path / name, format=format)
 

@@ -52,7 +52,12 @@ def test_columns_and_their_relations(run: Trained, data: Any) -> None:
 def test_decoding(run: Trained, data: Any) -> None:
     p = predict(run, data.manifest)[PS].to_numpy(np.float64)
     median = predict(run, data.manifest, decoding="median")["grade"].astype(int)
-    assert median.tolist() == (p.cumsum(axis=1) < 0.5).sum(axis=1).tolist()
+    below = p.cumsum(axis=1)
+    clear = (np.abs(below - 0.5) > 1e-6).all(
+        axis=1
+    )  # elsewhere float32 rounding decides, which differs by machine
+    assert clear.mean() > 0.9
+    assert median[clear].tolist() == (below < 0.5).sum(axis=1)[clear].tolist()
     expected = predict(run, data.manifest, decoding="expected")["grade"].astype(int)
     assert np.abs(expected.to_numpy() - p @ np.arange(4)).max() <= 0.5 + 1e-6
 
@@ -60,10 +65,10 @@ def test_decoding(run: Trained, data: Any) -> None:
 def test_opened_from_its_folder_it_predicts_the_same(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    made = srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    trained = srjt.train(data.manifest, out=tmp_path / "run", **settings)
     opened = srjt.load_run(tmp_path / "run", device="cpu")
     for a, b in zip(
-        made.probabilities(data.manifest.arrays), opened.probabilities(data.manifest.arrays), strict=True
+        trained.probabilities(data.manifest.arrays), opened.probabilities(data.manifest.arrays), strict=True
     ):
         assert np.array_equal(a, b)
 
@@ -74,13 +79,11 @@ def test_the_size_of_a_batch_does_not_matter(run: Trained, data: Any) -> None:
     assert few == pytest.approx(whole[:, :7], abs=1e-6)
 
 
-def test_a_single_network_has_no_second_and_disagrees_with_nobody(
-    data: Any, settings: dict[str, Any]
-) -> None:
+def test_a_single_network_has_no_second_and_no_disagreement(data: Any, settings: dict[str, Any]) -> None:
     single = srjt.train(data.manifest, **{**settings, "method": "standard", "epochs": 1})
     assert "disagreement" not in predict(single, data.manifest)
     assert predict(single, data.manifest, network="1").equals(predict(single, data.manifest))
-    with pytest.raises(SrjtError, match=r"trained 1 network\(s\): there is no network 2"):
+    with pytest.raises(SrjtError, match=r"has 1 network\(s\): there is no network 2"):
         predict(single, data.manifest, network="2")
 
 
@@ -97,7 +100,7 @@ def test_misspelt_choices(run: Trained, data: Any) -> None:
         evaluate(run, data.manifest, decoding="medain")
 
 
-def test_assessment_agrees_with_the_training_s_own_metrics(run: Trained, folder: Path, data: Any) -> None:
+def test_evaluate_agrees_with_the_metrics_of_the_training(run: Trained, folder: Path, data: Any) -> None:
     from srjt.training.record.metrics_log import read_metrics
 
     test = data.manifest.select(data.split.test)
@@ -114,3 +117,29 @@ def test_assessment_agrees_with_the_training_s_own_metrics(run: Trained, folder:
     as_dict = found.to_dict()
     assert set(as_dict["intervals"]["accuracy"]) == {"value", "low", "high"}
     assert sum(b["samples"] for b in as_dict["calibration"]) == len(test)
+
+
+def test_runs_and_data_may_be_paths(folder: Path, run: Trained, data: Any, labels: Path) -> None:
+    expected = predict(run, data.manifest)[PS].to_numpy()
+    by_table = predict(folder, labels)  # the table, and with it the order of the manifest
+    assert by_table[PS].to_numpy() == pytest.approx(expected, abs=1e-6)
+    by_folder = predict(str(folder), str(labels.parent))  # every image below it
+    assert sorted(by_folder["image"]) == sorted(by_table["image"])
+    found = evaluate(folder, labels, resamples=20)
+    assert found.confusion == evaluate(run, data.manifest, resamples=20).confusion
+    assert found.judged_by == "true grades"
+
+
+def test_mistaken_runs_and_data_are_one_sentence(run: Trained, data: Any, tmp_path: Path) -> None:
+    for function in (predict, evaluate):
+        with pytest.raises(SrjtError, match="is not the folder of a run"):
+            function(tmp_path, data.manifest)
+        with pytest.raises(SrjtError, match=r"A run is what srjt\.train returns, .*; got dict"):
+            function({}, data.manifest)  # type: ignore[operator]
+        with pytest.raises(SrjtError, match="Data are a manifest or a path; got ndarray"):
+            function(run, data.manifest.arrays)  # type: ignore[operator]
+        with pytest.raises(SrjtError, match="nowhere does not exist"):
+            function(run, tmp_path / "nowhere")
+    np.savez(tmp_path / "images.npz", images=data.manifest.arrays)
+    with pytest.raises(SrjtError, match=r"reads images, but .*images\.npz is a file of arrays"):
+        predict(run, tmp_path / "images.npz")

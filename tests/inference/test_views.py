@@ -26,7 +26,7 @@ PLACES = [(2, 2), (0, 0), (0, 4), (4, 0), (4, 4)]
 
 
 class LeftColumn(nn.Module):
-    """Looks at the mean of the crop's left column alone: logits (0, weight · mean)."""
+    """Uses only the mean of the crop's left column: logits (0, weight · mean)."""
 
     def __init__(self, weight: float) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ def test_the_average_is_the_one_by_hand(
 
 
 def test_the_grade_is_that_of_the_average_and_not_that_of_most_views(trained: Trained) -> None:
-    """The centre says 0 with p = 0.55, its mirror image 1 with certainty."""
+    """The centre predicts 0 with p = 0.55, its mirror image 1 with p = 1."""
 
     class Torn(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def test_an_ordinal_head_counts_thresholds_of_the_average_too(trained: Trained) 
     assert predict(run, images, views=2)["grade"].tolist() == ["2"]
 
 
-def test_a_network_that_sees_no_sides_says_the_same_of_both(trained: Trained, data: Any) -> None:
+def test_a_symmetric_network_predicts_the_same_for_both(trained: Trained, data: Any) -> None:
     run = with_networks(trained, Everywhere())
     images = data.manifest.arrays
     assert run.probabilities(images, views=2)[0] == pytest.approx(run.probabilities(images)[0], abs=1e-6)
@@ -142,7 +142,7 @@ def test_a_network_that_sees_no_sides_says_the_same_of_both(trained: Trained, da
     assert not np.allclose(trained.probabilities(images)[0], trained.probabilities(mirrored)[0], atol=1e-4)
 
 
-def test_one_view_is_the_centre_bit_for_bit_and_what_training_judged(trained: Trained, data: Any) -> None:
+def test_one_view_is_the_centre_bit_for_bit_as_in_training(trained: Trained, data: Any) -> None:
     images = data.manifest.arrays
     default, one = trained.probabilities(images), trained.probabilities(images, views=1)
     edge = MARGIN // 2
@@ -191,7 +191,7 @@ def test_where_there_are_no_views(trained: Trained, data: Any) -> None:
     own = Preprocess(crop=CROP, eval_transform=lambda images: images[:, :, :CROP, :CROP].float() / 255)
     transformed = replace(trained, preprocess=own)
     assert transformed.probabilities(data.manifest.arrays)[0].shape == (2, len(data.manifest), 4)
-    with pytest.raises(SrjtError, match=r"eval_transform of one's own shows one view .*: use 1, not 2\."):
+    with pytest.raises(SrjtError, match=r"eval_transform gives one view .*: use 1, not 2\."):
         transformed.probabilities(data.manifest.arrays, views=2)
 
 

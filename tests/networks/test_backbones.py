@@ -130,7 +130,7 @@ def test_timm_missing_gives_the_line_to_type(monkeypatch):
 
 
 class FakeTimm(SimpleNamespace):
-    """timm's three functions that we call; its network gives more columns than num_features says."""
+    """timm's three functions that we call; its network returns more columns than num_features."""
 
     def __init__(self, fails: bool = False) -> None:
         super().__init__(calls=[], fails=fails)

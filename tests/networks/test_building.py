@@ -146,17 +146,17 @@ def test_a_whole_network_of_ours_serves_as_weights_file(tmp_path: Path):
             r"no published ImageNet weights for your own network.*--no-pretrained",
         ),
         ("tiny", {"pretrained": Path("gone.pth")}, r"There is no weights file at gone\.pth"),
-        (Pooled(), {}, r"Give a function that makes the network"),
+        (Pooled(), {}, r"Pass a function that returns the network"),
         (lambda: "a string", {}, r"must return a torch module, not str"),
-        (lambda: nn.Conv2d(3, 5, 3), {}, r"gives \(1, 5, 30, 30\) for one sample: .*nn\.Flatten"),
+        (lambda: nn.Conv2d(3, 5, 3), {}, r"returns \(1, 5, 30, 30\) for one sample: .*nn\.Flatten"),
         (
             lambda: nn.Linear(9, 5),
             {},
-            r"Samples of shape \(3, 32, 32\) do not suit your own network: mat1",
+            r"Samples of shape \(3, 32, 32\) do not fit your own network: mat1",
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(network, options, says):
+def test_mistakes_are_one_sentence(network, options, says):
     with pytest.raises(SrjtError, match=says) as caught:
         build(network, **options)
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from srjt.networks import imagenet_weights as imagenet
 
 CONTENT = bytes(range(256)) * 9000  # more than one chunk
 HASH = hashlib.sha256(CONTENT).hexdigest()[:8]
-ADVICE = "or give a local file with --weights FILE, or start from random weights with --no-pretrained."
+ADVICE = "or pass a local file with --weights FILE, or start from random weights with --no-pretrained."
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ def test_fetches_once_into_torchs_cache(server: str, cache: Path):
 
 def test_another_content_is_not_kept(server: str, cache: Path):
     said = refused(f"{server}/net-00000000.pth")
-    assert said.startswith(f"What {server}/net-00000000.pth sent is not the published file")
+    assert said.startswith(f"{server}/net-00000000.pth did not send the published file")
     assert f"begins with {HASH}, not 00000000" in said
     assert said.endswith(ADVICE)
     assert list(cache.iterdir()) == []
@@ -78,12 +78,12 @@ def test_another_content_is_not_kept(server: str, cache: Path):
 
 def test_a_broken_off_download_is_not_kept(server: str, cache: Path):
     said = refused(f"{server}/broken-{HASH}.pth")
-    assert "broke off after 1,152,000 of 2,304,000 bytes" in said
+    assert "received 1,152,000 of 2,304,000 bytes" in said
     assert list(cache.iterdir()) == []
 
 
-def test_an_absent_file_is_told(server: str):
-    assert "HTTP Error 404" in refused(f"{server}/absent-{HASH}.pth")
+def test_an_absent_file_is_reported(server: str):
+    assert "the server answered 404" in refused(f"{server}/absent-{HASH}.pth")
 
 
 def test_offline_says_exactly_what_to_do(cache: Path):
@@ -91,7 +91,7 @@ def test_offline_says_exactly_what_to_do(cache: Path):
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/net-{HASH}.pth"
         said = refused(url)
-    assert said.startswith(f"Could not fetch {url} (")
+    assert said.startswith(f"{url} cannot be downloaded (")
     assert "urlopen" not in said
     assert said.endswith(f"): put that file at {cache / f'net-{HASH}.pth'}, {ADVICE}")
 
@@ -102,7 +102,7 @@ def test_a_file_put_there_by_hand_is_used_without_network(cache: Path):
     assert imagenet.fetch(f"http://127.0.0.1:9/net-{HASH}.pth").read_bytes() == CONTENT
 
 
-def test_a_damaged_cached_file_is_told_and_left_to_its_owner(cache: Path):
+def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):
     cache.mkdir(parents=True)
     (cache / f"net-{HASH}.pth").write_bytes(CONTENT[:-1])
     said = refused(f"http://127.0.0.1:9/net-{HASH}.pth")

@@ -81,7 +81,7 @@ def test_missing_step_counters_of_batch_norm_are_no_fault(state, tmp_path):
     assert torch.equal(loaded(tmp_path / "w.pth")["norm.running_var"], state["norm.running_var"])
 
 
-def test_missing_unexpected_and_misshapen_keys_are_all_told(state, tmp_path):
+def test_missing_unexpected_and_misshapen_keys_are_all_reported(state, tmp_path):
     del state["norm.bias"]
     state["head.norm.weight"] = torch.ones(5)
     torch.save(state | prefixed("layer", {str(i): torch.ones(1) for i in range(5)}), tmp_path / "w.pth")
@@ -118,7 +118,7 @@ def test_nothing_in_the_file_is_executed(zipped, state, tmp_path):
         tmp_path / "w.pth",
         _use_new_zipfile_serialization=zipped,
     )
-    with pytest.raises(SrjtError, match="holds Python objects besides tensors") as caught:
+    with pytest.raises(SrjtError, match="contains Python objects besides tensors") as caught:
         weights.read(tmp_path / "w.pth")
     assert "\n" not in str(caught.value)
     assert not proof.exists()
@@ -148,7 +148,7 @@ def test_damaged_files_are_one_sentence(ending, damage, state, tmp_path):
 
 
 @pytest.mark.parametrize("content", [torch.ones(3), {"epoch": 3}, [1, 2], {"state_dict": {}}])
-def test_a_file_without_named_tensors_is_told(content, tmp_path):
+def test_a_file_without_named_tensors_is_an_error(content, tmp_path):
     torch.save(content, tmp_path / "w.pth")
-    with pytest.raises(SrjtError, match="holds no named weights"):
+    with pytest.raises(SrjtError, match="contains no named weights"):
         weights.read(tmp_path / "w.pth")

@@ -49,7 +49,7 @@ def make_study(
                     "seed": 0,
                     "rho": np.nan if matrix is None else rho,
                     "nominal_rate": np.nan if matrix is None else rate,
-                    "told_rate": rate,
+                    "given_rate": rate,
                     "realised_rate": np.nan if matrix is None else rate + rng.normal(0, 0.004),
                     "condition_number": np.nan if matrix is None else np.linalg.cond(matrix),
                     "matrix": None if matrix is None else matrix.tolist(),

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.axes import Axes
 
 from srjt.reports.figures import study_figures as figures
-from srjt.reports.figures.ablation_figures import CELL_STYLES, ablation_figures
-from srjt.reports.figures.canvas import Drawing, save
-from srjt.reports.pages.html import drawings, render
+from srjt.reports.figures.ablation_figures import USAGE_STYLES, ablation_figures
+from srjt.reports.figures.canvas import CaptionedFigure, save_figure
+from srjt.reports.pages.html import page_figures, render
 from srjt.reports.pages.study_page import study_page
 from srjt.reports.tables.ablation import ablation
 
@@ -37,7 +37,7 @@ def with_values(study, metric: str, values: dict[tuple[str, str], tuple[float, f
 
 def lines_of(axes: Axes, epochs: int = 4) -> dict[str, np.ndarray]:
     """Label at a line's end → its values; found by the dash and the marker that the label's cell has."""
-    names = {(look.colour, look.filled): "/".join(cell) for cell, look in CELL_STYLES.items()}
+    names = {(look.colour, look.filled): "/".join(cell) for cell, look in USAGE_STYLES.items()}
     curves = [line for line in axes.get_lines() if len(line.get_xdata()) == epochs]
     return {
         names[c.get_color(), c.get_markerfacecolor() != "none"]: np.asarray(c.get_ydata()) for c in curves
@@ -48,8 +48,8 @@ def words(axes: Axes) -> set[str]:
     return {text.get_text() for text in axes.texts}
 
 
-def named(made: list[Drawing]) -> list[str]:
-    return [drawing.name for drawing in made]
+def named(made: list[CaptionedFigure]) -> list[str]:
+    return [captioned.name for captioned in made]
 
 
 def test_hosts_and_cells_are_in_the_papers_order_and_other_variants_take_no_part() -> None:
@@ -91,10 +91,10 @@ def test_each_host_has_a_panel_and_each_cell_its_mean_over_folds(study) -> None:
 
 def test_panels_share_their_axes_and_show_what_no_selection_gives(study) -> None:
     precision, mae = ablation_figures(study(**SMALL), "quasi:0.4")
-    for drawing in (precision, mae):
-        assert len({(axes.get_ylim(), axes.get_xlim()) for axes in drawing.figure.axes}) == 1
-        low, high = drawing.figure.axes[0].get_ylim()
-        for axes in drawing.figure.axes:
+    for captioned in (precision, mae):
+        assert len({(axes.get_ylim(), axes.get_xlim()) for axes in captioned.figure.axes}) == 1
+        low, high = captioned.figure.axes[0].get_ylim()
+        for axes in captioned.figure.axes:
             assert set(CELLS) <= words(axes)
             assert all((low < y).all() and (y < high).all() for y in lines_of(axes).values())
     for axes in precision.figure.axes:
@@ -113,8 +113,8 @@ def test_the_mae_is_that_of_the_test_side(study) -> None:
 
 
 def test_cells_differ_without_their_colour() -> None:
-    assert len({(look.dashes, look.marker, look.filled) for look in CELL_STYLES.values()}) == 4
-    assert [cell for cell, look in CELL_STYLES.items() if look.bold] == [("hard", "soft")]
+    assert len({(look.dashes, look.marker, look.filled) for look in USAGE_STYLES.values()}) == 4
+    assert [cell for cell, look in USAGE_STYLES.items() if look.bold] == [("hard", "soft")]
 
 
 @pytest.mark.parametrize("variant", ["ramp_epochs=13", "select=soft,ramp_epochs=13", "update=soft"])
@@ -141,8 +141,8 @@ def test_where_the_truth_is_unknown_only_the_error_is_drawn(study) -> None:
 
 def test_runs_that_are_missing_are_named(study) -> None:
     made = study(**SMALL, statuses={f"jocor:{SOFT} quasi:0.4 1": "failed"})
-    for drawing in ablation_figures(made, "quasi:0.4"):
-        assert drawing.caption.endswith("Incomplete: JoCor soft/soft, 1 of 2 runs.")
+    for captioned in ablation_figures(made, "quasi:0.4"):
+        assert captioned.caption.endswith("Incomplete: JoCor soft/soft, 1 of 2 runs.")
 
 
 def test_more_than_three_hosts_go_on_in_a_second_row(study) -> None:
@@ -166,9 +166,9 @@ def test_the_figures_stand_below_their_table_and_above_the_paired_comparison(stu
     places = [text.index(mark) for mark in marks]
     assert places == sorted(places)
     ours = ["ablation-label-precision-quasi-0.4", "ablation-mae-quasi-0.4"]
-    assert named(drawings(page))[:2] == ours
+    assert named(page_figures(page))[:2] == ours
     assert named(figures.study_figures(made))[:2] == ours
-    files = save(drawings(page)[0], tmp_path)
+    files = save_figure(page_figures(page)[0], tmp_path)
     assert [file.suffix for file in files] == [".svg", ".png"]
     assert all(file.stat().st_size for file in files)
 

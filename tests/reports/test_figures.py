@@ -14,16 +14,17 @@ from PIL import Image
 
 from srjt.errors import SrjtError
 from srjt.reports.figures import study_figures as figures
-from srjt.reports.figures.canvas import GREY, Drawing, inline_svg, plain, save
+from srjt.reports.figures.canvas import GREY, CaptionedFigure, inline_svg, printable, save_figure
 from srjt.reports.figures.curves import Curve, chart, plot_curves, spread_apart
+from srjt.reports.figures.run_figures import run_figures
 from srjt.reports.figures.styles import method_styles
 from srjt.studies.paper import DISPLAY_NAMES
 
 FEW = {"methods": ("standard", "co-teaching", "co-teaching+ours"), "folds": 2, "epochs": 4}
 
 
-def texts(drawing: Drawing) -> list[str]:
-    return [text.get_text() for axes in drawing.figure.axes for text in axes.texts]
+def texts(captioned: CaptionedFigure) -> list[str]:
+    return [text.get_text() for axes in captioned.figure.axes for text in axes.texts]
 
 
 def with_values(study, values: dict[tuple[str, int], float], *, metric: str = "accuracy"):
@@ -35,9 +36,9 @@ def with_values(study, values: dict[tuple[str, int], float], *, metric: str = "a
     return study
 
 
-def curve_of(drawing: Drawing, epochs: int) -> list[np.ndarray]:
+def curve_of(captioned: CaptionedFigure, epochs: int) -> list[np.ndarray]:
     """The curves, without their leaders."""
-    lines = drawing.figure.axes[0].get_lines()
+    lines = captioned.figure.axes[0].get_lines()
     return [line.get_ydata() for line in lines if len(line.get_xdata()) == epochs]
 
 
@@ -85,10 +86,10 @@ def test_coloured_lines_differ_without_their_colour(methods: list[str]) -> None:
 
 def test_curves_are_the_mean_over_folds_with_the_population_std_as_band(study) -> None:
     values = {("standard", 0): 0.6, ("standard", 1): 0.8}
-    drawing = figures.score_curves(with_values(study(**FEW), values), "quasi:0.2", metric="accuracy")
-    assert drawing is not None
-    assert any(np.allclose(curve, 0.7) for curve in curve_of(drawing, 4))
-    bands = [band.get_paths()[0].vertices[:, 1] for band in drawing.figure.axes[0].collections]
+    captioned = figures.score_curves(with_values(study(**FEW), values), "quasi:0.2", metric="accuracy")
+    assert captioned is not None
+    assert any(np.allclose(curve, 0.7) for curve in curve_of(captioned, 4))
+    bands = [band.get_paths()[0].vertices[:, 1] for band in captioned.figure.axes[0].collections]
     assert any(np.isclose(band.min(), 0.6) and np.isclose(band.max(), 0.8) for band in bands)
 
 
@@ -96,40 +97,42 @@ def test_an_ensemble_takes_no_part_in_the_mean_of_the_networks(study) -> None:
     one = study(**{**FEW, "methods": ("standard",), "folds": 1})
     extra = one.metrics.assign(network="ensemble", value=99.0)
     one = type(one)(**{**vars(one), "metrics": pd.concat([one.metrics, extra])})
-    drawing = figures.score_curves(one, "quasi:0.2", metric="accuracy")
-    assert max(curve.max() for curve in curve_of(drawing, 4)) < 1
+    captioned = figures.score_curves(one, "quasi:0.2", metric="accuracy")
+    assert max(curve.max() for curve in curve_of(captioned, 4)) < 1
 
 
 def test_unfinished_runs_are_left_out_and_named(study) -> None:
     half = study(**FEW, statuses={"standard quasi:0.2 1": "running", "co-teaching quasi:0.2 0": "failed"})
     half = with_values(half, {("standard", 0): 0.6, ("standard", 1): 0.0})
-    drawing = figures.score_curves(half, "quasi:0.2", metric="accuracy")
-    assert any(np.allclose(curve, 0.6) for curve in curve_of(drawing, 4))
-    assert "Standard, 1 of 2 runs" in drawing.caption
-    assert "Co-teaching, 1 of 2 runs" in drawing.caption
+    captioned = figures.score_curves(half, "quasi:0.2", metric="accuracy")
+    assert any(np.allclose(curve, 0.6) for curve in curve_of(captioned, 4))
+    assert "Standard, 1 of 2 runs" in captioned.caption
+    assert "Co-teaching, 1 of 2 runs" in captioned.caption
 
 
 def test_a_method_that_has_only_begun_is_shown_as_far_as_it_has_come(study) -> None:
     begun = study(**{**FEW, "folds": 1}, statuses={"standard quasi:0.2 0": "running"})
-    drawing = figures.score_curves(begun, "quasi:0.2", metric="accuracy")
-    assert len(curve_of(drawing, 2)) == 1
-    assert "Standard, unfinished" in drawing.caption
+    captioned = figures.score_curves(begun, "quasi:0.2", metric="accuracy")
+    assert len(curve_of(captioned, 2)) == 1
+    assert "Standard, unfinished" in captioned.caption
 
 
 def test_every_line_is_named_at_its_end(study) -> None:
-    drawing = figures.score_curves(study(folds=1, epochs=3, noises=("quasi:0.2",)), "quasi:0.2", metric="mae")
-    assert set(texts(drawing)) == set(DISPLAY_NAMES.values())
-    at = sorted(text.get_position()[1] for text in drawing.figure.axes[0].texts)
-    height = drawing.figure.get_figheight() * drawing.figure.axes[0].get_position().height
+    captioned = figures.score_curves(
+        study(folds=1, epochs=3, noises=("quasi:0.2",)), "quasi:0.2", metric="mae"
+    )
+    assert set(texts(captioned)) == set(DISPLAY_NAMES.values())
+    at = sorted(text.get_position()[1] for text in captioned.figure.axes[0].texts)
+    height = captioned.figure.get_figheight() * captioned.figure.axes[0].get_position().height
     assert min(np.diff(at)) * height >= 0.15  # inches
 
 
 def test_label_precision_shows_the_methods_that_select_and_what_no_selection_gives(study) -> None:
-    drawing = figures.precision_curves(study(**FEW), "quasi:0.4")
-    assert {"Co-teaching", "Co-teaching + Ours"} < set(texts(drawing))
-    assert "Standard" not in texts(drawing)
-    assert "1 − ε = 0.60: no selection" in texts(drawing)
-    levels = [line.get_ydata()[0] for line in drawing.figure.axes[0].get_lines()]
+    captioned = figures.precision_curves(study(**FEW), "quasi:0.4")
+    assert {"Co-teaching", "Co-teaching + Ours"} < set(texts(captioned))
+    assert "Standard" not in texts(captioned)
+    assert "1 − ε = 0.60: no selection" in texts(captioned)
+    levels = [line.get_ydata()[0] for line in captioned.figure.axes[0].get_lines()]
     assert any(np.isclose(level, 0.6) for level in levels)
 
 
@@ -138,37 +141,61 @@ def test_selection_recall_is_per_grade_over_the_last_ten_epochs(study) -> None:
     m = made.metrics
     early = (m["metric"] == "label_recall[2]") & (m["epoch"] <= 2)
     m.loc[early, "value"] = -5.0  # must not matter
-    drawing = figures.selection_recall(made, "quasi:0.2")
-    np.testing.assert_allclose(curve_of(drawing, 4)[0], [0.97, 0.89, 0.81, 0.73])
-    assert [t.get_text() for t in drawing.figure.axes[0].get_xticklabels()] == made.facts["grades"]
+    captioned = figures.selection_recall(made, "quasi:0.2")
+    np.testing.assert_allclose(curve_of(captioned, 4)[0], [0.97, 0.89, 0.81, 0.73])
+    assert [t.get_text() for t in captioned.figure.axes[0].get_xticklabels()] == made.facts["grades"]
 
 
 def test_confusions_are_summed_over_folds_and_shown_as_shares_and_counts(study) -> None:
     made = study(**{**FEW, "grades": ("a", "b"), "methods": ("standard",)})
     for key in made.confusions:
         made.confusions[key] = np.array([[3, 1], [0, 0]])
-    drawing = figures.confusion_matrices(made, "quasi:0.2")
-    assert texts(drawing) == ["75%\n6", "25%\n2", "0", "0"]  # a grade without samples is no division by zero
+    captioned = figures.confusion_matrices(made, "quasi:0.2")
+    assert texts(captioned) == [
+        "75%\n6",
+        "25%\n2",
+        "0",
+        "0",
+    ]  # a grade without samples is no division by zero
 
 
 def test_error_against_rate_needs_two_rates_of_a_kind(study) -> None:
-    (drawing,) = figures.mae_against_rate(study(**FEW))  # quasi twice, truncated once
-    assert "Quasi" in drawing.caption
-    assert set(texts(drawing)) == {"Standard", "Co-teaching", "Co-teaching + Ours"}
-    assert [t.get_text() for t in drawing.figure.axes[0].get_xticklabels()] == ["0.2", "0.4"]
+    (captioned,) = figures.mae_against_rate(study(**FEW))  # quasi twice, truncated once
+    assert "Quasi" in captioned.caption
+    assert set(texts(captioned)) == {"Standard", "Co-teaching", "Co-teaching + Ours"}
+    assert [t.get_text() for t in captioned.figure.axes[0].get_xticklabels()] == ["0.2", "0.4"]
 
 
-def test_the_injected_matrix_is_the_nominal_one(study) -> None:
+def test_the_noise_matrix_is_the_nominal_one(study) -> None:
     made = study(**FEW)
     matrix = np.array(made.noise["matrix"].iloc[0])
-    assert texts(figures.injected_matrix(made, "quasi:0.2"))[:2] == [f"{p:.3f}" for p in matrix[0, :2]]
-    assert figures.injected_matrix(study(**{**FEW, "noises": ("none",)}), "none") is None
+    assert texts(figures.noise_matrix(made, "quasi:0.2"))[:2] == [f"{p:.3f}" for p in matrix[0, :2]]
+    assert figures.noise_matrix(study(**{**FEW, "noises": ("none",)}), "none") is None
+
+
+@pytest.mark.parametrize(
+    ("estimated", "title", "source"),
+    [
+        (False, "Assumed", "as given to the methods"),
+        (True, "Estimated, mean over folds", "estimated from the training"),
+    ],
+)
+def test_a_matrix_of_labels_as_given_names_its_source(
+    study, estimated: bool, title: str, source: str
+) -> None:
+    made = study(**{**FEW, "noises": ("none",)})
+    made.noise["matrix"] = [np.eye(4).tolist()] * len(made.noise)
+    made.noise["matrix_estimated"] = estimated
+    captioned = figures.noise_matrix(made, "none")
+    assert captioned is not None
+    assert captioned.figure.axes[0].get_title(loc="left") == title
+    assert source in captioned.caption
 
 
 def test_a_study_without_a_single_result_has_no_figures_but_the_noise(study) -> None:
     small = {**FEW, "folds": 1, "methods": ("standard",), "noises": ("quasi:0.2",)}
     empty = study(**small, statuses={"standard quasi:0.2 0": "left"})
-    assert [drawing.name for drawing in figures.study_figures(empty)] == ["noise-quasi-0.2"]
+    assert [captioned.name for captioned in figures.study_figures(empty)] == ["noise-quasi-0.2"]
 
 
 HOSTILE = ("$x^{$", "<script>alert(1)</script>", "グレード \u202e\x00\x07", "z" * 200)
@@ -176,22 +203,22 @@ HOSTILE = ("$x^{$", "<script>alert(1)</script>", "グレード \u202e\x00\x07", 
 
 def test_any_name_can_be_drawn_and_stays_text(study, tmp_path: Path) -> None:
     made = study(**{**FEW, "grades": HOSTILE})
-    for drawing in (
+    for captioned in (
         figures.confusion_matrices(made, "quasi:0.2"),
         figures.selection_recall(made, "quasi:0.2"),
     ):
-        svg, _ = save(drawing, tmp_path)
+        svg, _ = save_figure(captioned, tmp_path)
         words = [e.text for e in ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
         assert "$x^{$" in words
         assert any(
             word and word.startswith("<script>") for word in words
         )  # parsed as text, not as an element
-        assert "<script" not in inline_svg(drawing)
+        assert "<script" not in inline_svg(captioned)
 
 
 def test_plain_text_is_printable_and_short() -> None:
-    assert plain("a\x00\u202eb") == "a\ufffd\ufffdb"
-    assert plain("x" * 50) == "x" * 39 + "…"
+    assert printable("a\x00\u202eb") == "a\ufffd\ufffdb"
+    assert printable("x" * 50) == "x" * 39 + "…"
 
 
 def test_figures_of_one_page_share_no_id_and_take_its_colours(study) -> None:
@@ -212,7 +239,7 @@ def test_the_same_figure_gives_the_same_bytes(study) -> None:
 
 
 def test_files_are_svg_and_png_on_white(study, tmp_path: Path) -> None:
-    svg, png = save(figures.injected_matrix(study(**FEW), "quasi:0.2"), tmp_path / "new" / "folder")
+    svg, png = save_figure(figures.noise_matrix(study(**FEW), "quasi:0.2"), tmp_path / "new" / "folder")
     assert (svg.name, png.name) == ("noise-quasi-0.2.svg", "noise-quasi-0.2.png")
     assert to_hex(np.asarray(Image.open(png).convert("RGB"))[0, 0] / 255) == "#ffffff"
 
@@ -220,7 +247,7 @@ def test_files_are_svg_and_png_on_white(study, tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_one_sentence(study, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SrjtError, match=r"cannot be written to .*file"):
-        save(figures.injected_matrix(study(**FEW), "quasi:0.2"), tmp_path / "file")
+        save_figure(figures.noise_matrix(study(**FEW), "quasi:0.2"), tmp_path / "file")
 
 
 def test_a_chart_without_numbers_is_drawn_all_the_same() -> None:
@@ -240,16 +267,16 @@ def metrics_of_a_run(*, selecting: bool) -> pd.DataFrame:
 
 
 def test_a_run_has_the_figures_that_it_can_have() -> None:
-    made = figures.run_figures(metrics_of_a_run(selecting=False), grades=("low", "high"))
-    assert [drawing.name for drawing in made] == ["accuracy", "mae"]
-    made = figures.run_figures(
+    made = run_figures(metrics_of_a_run(selecting=False), grades=("low", "high"))
+    assert [captioned.name for captioned in made] == ["accuracy", "mae"]
+    made = run_figures(
         metrics_of_a_run(selecting=True),
         grades=("low", "high"),
         noise_rate=0.25,
         confusion=[[3, 1], [1, 3]],
         noise_matrix=[[0.75, 0.25], [0.25, 0.75]],
     )
-    names = [drawing.name for drawing in made]
+    names = [captioned.name for captioned in made]
     assert names == ["accuracy", "mae", "label-precision", "selection-recall", "confusion", "noise"]
     assert "1 − ε = 0.75: no selection" in texts(made[2])
     assert set(texts(made[3])) == {"low", "high"}

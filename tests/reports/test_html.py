@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +16,10 @@ from typer.testing import CliRunner
 
 from srjt.cli.report import report
 from srjt.errors import SrjtError
-from srjt.reports.pages.html import Note, Page, Section, drawings, render, write_page
-from srjt.reports.pages.run_page import run_page
+from srjt.noise.estimate import NoiseEstimate
+from srjt.reports.pages.html import Note, Page, Section, page_figures, render, write_page
+from srjt.reports.pages.run_page import _noise_used, run_page
+from srjt.reports.pages.settings import settings_section
 from srjt.reports.pages.study_page import study_notes, study_page
 from srjt.training.config import TrainConfig
 from srjt.training.record.run_folder import RunFacts, write_facts
@@ -159,7 +163,7 @@ def test_many_and_long_tracebacks_are_cut(study) -> None:
 
 def test_an_incomplete_study_says_so(study) -> None:
     statuses = {"standard quasi:0.2 0": "left", "standard quasi:0.2 1": "running"}
-    assert "2 runs to finish, 1 of them under way" in said(study(**FEW, statuses=statuses))
+    assert "2 runs to finish, 1 of them running" in said(study(**FEW, statuses=statuses))
 
 
 def test_garg_is_warned_of_where_its_matrix_is_nearly_singular(study) -> None:
@@ -183,14 +187,14 @@ def test_the_noise_section_says_that_a_recipe_may_have_used_more_than_the_estima
         made = replace(made, noise=made.noise.assign(estimated_rate=0.03))
         return " ".join(next(s for s in study_page(made).sections if s.slug == "noise").text)
 
-    assert "srjt took less than 0.3 for 0.3 where the estimate was doubtful" in text("standard", "srjt")
-    assert "took less" not in text("standard", "jocor+ours")
+    assert "srjt used at least 0.3 if the estimate was uncertain" in text("standard", "srjt")
+    assert "at least" not in text("standard", "jocor+ours")
 
 
 def test_noise_that_was_not_injected_is_not_claimed_to_be(study) -> None:
     section = next(s for s in study_page(study(**{**FEW, "noises": ("none",)})).sections if s.slug == "noise")
     assert "nothing was injected" in section.text[0]
-    assert "were corrupted" not in section.text[0]
+    assert "was injected into" not in section.text[0]
 
 
 def test_nominal_and_realised_rates_stand_side_by_side(study) -> None:
@@ -245,18 +249,22 @@ def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
 
 def test_figures_of_parts_are_found(study) -> None:
     made = study_page(study(**FEW))
-    inner = [d for section in made.sections for part in section.parts for d in part.drawings]
+    inner = [d for section in made.sections for part in section.parts for d in part.figures]
     assert inner
-    assert {id(d) for d in inner} <= {id(d) for d in drawings(made)}
-    assert drawings(Page(kind="", title="", lead="", sections=[Section(slug="a", heading="A")])) == []
+    assert {id(d) for d in inner} <= {id(d) for d in page_figures(made)}
+    assert page_figures(Page(kind="", title="", lead="", sections=[Section(slug="a", heading="A")])) == []
 
 
 # ── a single run, and the command ──────────────────────────────────────────────────────────────────────────
 
 
-def write_run(folder: Path, *, finished: bool = True, truth: bool = True) -> Path:
+def write_run(
+    folder: Path, *, finished: bool = True, truth: bool = True, own_network: bool = False, **settings: Any
+) -> Path:
+    given = {"method": "co-teaching+ours", "noise_rate": 0.25, "network": "tiny", "epochs": 2, **settings}
     facts = RunFacts(
-        config=TrainConfig(method="co-teaching+ours", noise_rate=0.25, network="tiny", epochs=2),
+        config=TrainConfig(**given),
+        own_network=own_network,
         grades=("low", HOSTILE),
         data={"samples": {"train": 4, "validation": 2, "test": 2}, "class_counts": [2, 2], "in_shape": [3, 8, 8],
               "fingerprint": "abc123"},
@@ -270,10 +278,11 @@ def write_run(folder: Path, *, finished: bool = True, truth: bool = True) -> Pat
                     f"{epoch},{split},{network},accuracy,0.{epoch}5",
                     f"{epoch},{split},{network},mae,0.5",
                 ]
-            lines += [
-                f"{epoch},train,{network},label_precision,0.8",
-                f"{epoch},train,{network},label_recall,0.9",
-            ]
+            if truth:
+                lines += [
+                    f"{epoch},train,{network},label_precision,0.8",
+                    f"{epoch},train,{network},label_recall,0.9",
+                ]
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     if finished:
         (folder / "weights.safetensors").write_bytes(b"")
@@ -288,7 +297,13 @@ def test_a_run_shows_its_scores_curves_confusion_and_noise(tmp_path: Path) -> No
     page = run_page(write_run(tmp_path / "mine"))
     assert page.title == "mine"
     assert page.notes == []
-    assert {d.name for d in drawings(page)} == {"accuracy", "mae", "label-precision", "confusion", "noise"}
+    assert {d.name for d in page_figures(page)} == {
+        "accuracy",
+        "mae",
+        "label-precision",
+        "confusion",
+        "noise",
+    }
     tree = Tree(render(page))
     words = "".join(tree.text)
     assert "0.200 ± 0.050" in words  # accuracy, mean and std of 0.15 and 0.25
@@ -297,12 +312,149 @@ def test_a_run_shows_its_scores_curves_confusion_and_noise(tmp_path: Path) -> No
     assert tree.all("img") == []
 
 
-def test_a_run_without_known_truth_or_under_way_is_shown_as_it_is(tmp_path: Path) -> None:
-    assert "noise" not in {d.name for d in drawings(run_page(write_run(tmp_path / "a", truth=False)))}
+def test_a_run_without_known_truth_or_unfinished_is_shown_as_it_is(tmp_path: Path) -> None:
+    assert "noise" not in {d.name for d in page_figures(run_page(write_run(tmp_path / "a", truth=False)))}
     page = run_page(write_run(tmp_path / "b", finished=False))
     assert "has not finished" in page.notes[0].text
     assert "2 of 2 epochs so far" in page.lead
-    assert "confusion" not in {d.name for d in drawings(page)}
+    assert "confusion" not in {d.name for d in page_figures(page)}
+
+
+def estimate(rate: float) -> NoiseEstimate:
+    fields = {f.name: None for f in dataclasses.fields(NoiseEstimate)}
+    return NoiseEstimate(**{**fields, "rate": rate})
+
+
+MATRIX = ((0.9, 0.1), (0.2, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("settings", "estimated", "sentence"),
+    [
+        ({"method": "co-teaching", "noise_rate": 0.25}, None, "given noise rate 0.25"),
+        (
+            {"method": "co-teaching", "noise_rate": 0.25},
+            0.25,
+            "noise rate 0.25, estimated from the training labels",
+        ),
+        (
+            {"method": "srjt", "noise_rate": 0.3},
+            0.02,
+            "noise rate 0.30 used, 0.02 estimated from the training labels",
+        ),
+        ({"method": "garg", "transition": MATRIX}, None, "given transition matrix"),
+        ({"method": "standard", "noise_rate": 0.25}, None, ""),  # it does not use the rate
+        ({"method": "standard"}, None, ""),
+        ({"method": "of a plug-in", "noise_rate": 0.25}, None, "given noise rate 0.25"),
+    ],
+)
+def test_a_run_says_where_its_noise_rate_came_from(
+    settings: dict[str, Any], estimated: float | None, sentence: str
+) -> None:
+    name = settings.pop("method")
+    config = TrainConfig(method="standard", **settings)
+    object.__setattr__(config, "method", name)
+    assert _noise_used(config, None if estimated is None else estimate(estimated)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("truth", "finished", "sentence"),
+    [
+        (True, True, "validation scores with the given labels; 25.0% of the training labels are wrong."),
+        (
+            True,
+            False,
+            "Test scores compare predictions with the true grades, validation scores with the given labels.",
+        ),
+        (False, True, "with the given labels; how many of them are wrong is not known."),
+        (False, False, "with the given labels; how many of them are wrong is not known."),
+    ],
+)
+def test_a_run_says_which_labels_its_scores_refer_to(
+    tmp_path: Path, truth: bool, finished: bool, sentence: str
+) -> None:
+    page = run_page(write_run(tmp_path, truth=truth, finished=finished))
+    scores = next(section for section in page.sections if section.slug == "results").tables[0]
+    assert scores.caption.endswith(sentence)
+    assert page_figures(page)[0].caption.endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("settings", "own_network", "pretrained"),
+    [
+        ({"network": "resnet18"}, False, "yes"),
+        ({"network": "resnet18", "pretrained": False}, False, "no"),
+        ({"network": "resnet18", "weights": "mine.pth"}, False, None),  # instead of the published ones
+        ({"network": "timm:convnext_tiny"}, False, "yes"),
+        *(({"network": name}, False, None) for name in ("tiny", "tiny-gn", "linear", "mlp")),
+        ({"network": "resnet18"}, True, None),
+    ],
+)
+def test_pretrained_is_shown_only_if_the_network_has_published_weights(
+    tmp_path: Path, settings: dict[str, Any], own_network: bool, pretrained: str | None
+) -> None:
+    page = run_page(write_run(tmp_path, own_network=own_network, **settings))
+    facts = dict(page.sections[-1].parts[0].facts)
+    assert facts.get("pretrained") == pretrained
+    assert facts["network"] == ("your own" if own_network else settings["network"])
+    assert ("your own network" in page.lead) == own_network
+
+
+def test_settings_are_readable_text() -> None:
+    (section,) = settings_section(
+        {"method_options": {"per_class": True, "temperature": 0.1}, "milestones": (90, 120), "transition": MATRIX,
+         "learning_rate": 1e-4, "flip": False, "weights": None}
+    )  # fmt: skip
+    assert dict(section.facts) == {
+        "method options": "per class: yes, temperature: 0.1",
+        "milestones": "90, 120",
+        "transition": "0.9, 0.1; 0.2, 0.8",
+        "learning rate": "0.0001",
+        "flip": "no",
+    }
+    assert settings_section({}) == []
+
+
+@pytest.mark.parametrize(
+    ("noises", "given", "estimated", "sentences"),
+    [
+        (("quasi:0.2",), 0.2, None, []),
+        (
+            ("quasi:0.2",),
+            0.2,
+            0.25,
+            ["Methods without a given rate used an estimate from the training labels."],
+        ),
+        (
+            ("quasi:0.2",),
+            None,
+            0.25,
+            ["Methods that need the noise rate used an estimate from the training labels."],
+        ),
+        (("none",), 0.3, None, ["Methods that need the noise got the rate and the matrix below."]),
+        (
+            ("none",),
+            None,
+            0.3,
+            ["Methods that need the noise rate used an estimate from the training labels."],
+        ),
+        (("none",), None, None, []),
+    ],
+)
+def test_the_noise_section_says_where_rates_came_from(
+    study, noises: tuple[str, ...], given: float | None, estimated: float | None, sentences: list[str]
+) -> None:
+    made = study(**{**FEW, "noises": noises})
+    made = replace(made, noise=made.noise.assign(given_rate=given, estimated_rate=estimated))
+    (text,) = next(s for s in study_page(made).sections if s.slug == "noise").text
+    possible = [
+        "Methods without a given rate used an estimate from the training labels.",
+        "Methods that need the noise rate used an estimate from the training labels.",
+        "Methods that need the noise got the rate and the matrix below.",
+    ]
+    assert [sentence for sentence in possible if sentence in text] == sentences
+    assert ("Noise was injected" in text) == (noises != ("none",))
+    assert ("nothing was injected" in text) == (noises == ("none",))
 
 
 @pytest.mark.parametrize("name", ["summary.json", "history.csv", "metrics.csv", "run.json"])

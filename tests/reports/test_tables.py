@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srjt.errors import SrjtError
-from srjt.reports.tables.study_tables import Table, ablation_tables, main_tables, paired_tables, study_tables
-from srjt.reports.tables.table import Column, Row, TableCell
+from srjt.reports.tables.paired import paired_tables
+from srjt.reports.tables.study_tables import ablation_tables, comparison_tables, study_tables
+from srjt.reports.tables.table import Column, Row, Table, TableCell
 from srjt.studies.paper import DISPLAY_NAMES, paper_results
 
 NAMES = ["key", "method", "variant", "noise", "fold", "seed"]
@@ -76,7 +77,7 @@ def marked(table: Table, name: str, mark: str) -> set[str]:
 
 def test_a_cell_is_the_mean_and_the_populations_std_over_folds_and_seeds() -> None:
     values = {(0, 0): 0.70, (0, 1): 0.72, (1, 0): 0.74, (1, 1): 0.80}
-    [table] = main_tables(scores(("cdr", "quasi:0.2", values)), metrics=["accuracy"])
+    [table] = comparison_tables(scores(("cdr", "quasi:0.2", values)), metrics=["accuracy"])
     cell = column(table, "quasi:0.2 accuracy")["CDR"]
     assert cell.text == "0.740 ± 0.037"
     assert (cell.value, cell.std, cell.runs) == pytest.approx((0.74, np.sqrt(0.0056 / 4), 4))
@@ -85,13 +86,13 @@ def test_a_cell_is_the_mean_and_the_populations_std_over_folds_and_seeds() -> No
 
 
 def test_one_run_has_no_spread() -> None:
-    [table] = main_tables(scores(("cdr", "quasi:0.2", [0.5])), metrics=["accuracy"])
+    [table] = comparison_tables(scores(("cdr", "quasi:0.2", [0.5])), metrics=["accuracy"])
     assert column(table, "quasi:0.2 accuracy")["CDR"] == TableCell(text="0.500", value=0.5, runs=1)
     assert "over 1 fold." in table.caption
 
 
 def test_methods_stand_in_the_papers_order_and_kinds_of_noise_apart() -> None:
-    tables = main_tables(as_printed("limuc"))
+    tables = comparison_tables(as_printed("limuc"))
     assert [table.slug for table in tables] == ["comparison-quasi", "comparison-truncated"]
     for table in tables:
         assert [row.cells[0].text for row in table.rows] == list(DISPLAY_NAMES.values())
@@ -103,13 +104,13 @@ def test_methods_stand_in_the_papers_order_and_kinds_of_noise_apart() -> None:
 
 def test_other_metrics_on_request_and_a_misspelt_one_is_told() -> None:
     both = pd.concat([scores(("cdr", "none", [0.5])), scores(("cdr", "none", [0.6]), metric="qwk")])
-    [table] = main_tables(both, metrics=["qwk", "accuracy"])
+    [table] = comparison_tables(both, metrics=["qwk", "accuracy"])
     assert [c.heading for c in table.columns] == ["Method", "QWK ↑", "Acc. ↑"]
     assert "quadratic weighted kappa and accuracy" in table.caption
     with pytest.raises(SrjtError, match="did you mean 'qwk'"):
-        main_tables(both, metrics=["qkw"])
+        comparison_tables(both, metrics=["qkw"])
     with pytest.raises(SrjtError, match="needs a metric"):
-        main_tables(both, metrics=[])
+        comparison_tables(both, metrics=[])
 
 
 # --- the marks ------------------------------------------------------------------------------------------------
@@ -135,13 +136,13 @@ OURS = {"Co-teaching + Ours", "JoCor + Ours", "CoDis + Ours"}
     ],
 )
 def test_best_and_second_are_the_papers(dataset: str, name: str, best: set[str], second: set[str]) -> None:
-    tables = {table.slug: table for table in main_tables(as_printed(dataset))}
+    tables = {table.slug: table for table in comparison_tables(as_printed(dataset))}
     table = tables[f"comparison-{name.partition(' ')[0].partition(':')[0]}"]
     assert (marked(table, name, "best"), marked(table, name, "second")) == (best, second)
 
 
 def test_bold_is_where_the_paper_sets_it() -> None:
-    quasi, _ = main_tables(as_printed("private"))
+    quasi, _ = comparison_tables(as_printed("private"))
     bold = {c.name: {m for m, cell in column(quasi, c.name).items() if cell.bold} for c in quasi.columns[1:]}
     without_jocor = OURS - {"JoCor + Ours"}
     assert bold == {
@@ -155,7 +156,7 @@ def test_bold_is_where_the_paper_sets_it() -> None:
 
 
 def test_of_two_methods_one_is_best_and_none_second() -> None:
-    [table] = main_tables(scores(("cdr", "none", [0.5]), ("sord", "none", [0.6])), metrics=["accuracy"])
+    [table] = comparison_tables(scores(("cdr", "none", [0.5]), ("sord", "none", [0.6])), metrics=["accuracy"])
     assert marked(table, "none accuracy", "best") == {"Sord"}
     assert set(table.legend) == {"best"}
 
@@ -168,7 +169,7 @@ def test_unequal_runs_are_not_ranked_and_bold_compares_common_ones() -> None:
         ("jocor+ours", "none", [0.3, 0.9, 0.3]),
         ("garg", "none", {(0, 0): 0.99}),
     )
-    [table_] = main_tables(table, metrics=["accuracy"])
+    [table_] = comparison_tables(table, metrics=["accuracy"])
     assert marked(table_, "none accuracy", "best") == {"Sord"}
     assert marked(table_, "none accuracy", "second") == {"Standard"}
     assert column(table_, "none accuracy")["JoCor + Ours"].bold
@@ -186,7 +187,7 @@ def test_an_incomplete_study_says_what_its_cells_rest_on() -> None:
     runs = planned(table, **{"garg-quasi:0.2-2-0": "running", "sord-quasi:0.2-0-0": "failed"})
     left = runs[runs["method"] == "cdr"].assign(method="mixup", status="left")
     left["key"] = left["key"].str.replace("cdr", "mixup")
-    [shown] = main_tables(table, runs=pd.concat([runs, left]), metrics=["accuracy"])
+    [shown] = comparison_tables(table, runs=pd.concat([runs, left]), metrics=["accuracy"])
     cells = column(shown, "quasi:0.2 accuracy")
     assert [c.text for c in cells.values()] == ["–", "–", "0.600 ± 0.082", "0.150 ± 0.050"]
     assert list(cells) == ["Sord", "Mixup", "CDR", "Garg"]
@@ -194,12 +195,14 @@ def test_an_incomplete_study_says_what_its_cells_rest_on() -> None:
     assert cells["Garg"].runs == 2
     text = shown.markdown()
     assert "| Garg | 0.150 ± 0.050 †2 |" in text
-    assert "†n: mean over n runs only, fewer than planned; –: no finished run" in text
+    assert "†n: mean over n runs, fewer than planned; –: no finished run" in text
     assert r"Garg & 0.150$\pm$0.050$^{\dagger 2}$ \\" in shown.latex()
 
 
 def test_without_a_plan_the_other_methods_folds_are_the_plan() -> None:
-    [table] = main_tables(scores(("cdr", "none", [0.5, 0.6]), ("sord", "none", [0.5])), metrics=["accuracy"])
+    [table] = comparison_tables(
+        scores(("cdr", "none", [0.5, 0.6]), ("sord", "none", [0.5])), metrics=["accuracy"]
+    )
     assert [cell.partial for cell in column(table, "none accuracy").values()] == [True, False]
 
 
@@ -209,11 +212,11 @@ def test_a_study_that_has_not_begun_has_tables_of_dashes() -> None:
     results = SimpleNamespace(facts={"preset": None, "folds": 5, "name": "s"}, runs=runs, scores=whole[:0])
     [table] = study_tables(results)
     assert {cell.text for row in table.rows for cell in row.cells[1:]} == {"–"}
-    assert main_tables(whole[:0]) == []
+    assert comparison_tables(whole[:0]) == []
 
 
 def test_a_value_that_is_no_number_counts_as_missing() -> None:
-    [table] = main_tables(scores(("cdr", "none", [0.5, float("nan")])), metrics=["accuracy"])
+    [table] = comparison_tables(scores(("cdr", "none", [0.5, float("nan")])), metrics=["accuracy"])
     assert column(table, "none accuracy")["CDR"].text == "0.500"
 
 
@@ -230,7 +233,7 @@ def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
     assert [c.heading for c in table.columns] == ["Method", "Acc. ↑", "Acc., paper", "QWK ↑"]
     assert table.groups == [("", 1), ("ε = 0.2, ρ = 0.1", 3)]
     assert column(table, f"{noise} accuracy paper")["CDR"].text == "0.664 ± 0.016"
-    assert "what the paper prints" in table.caption
+    assert "the value that the paper prints" in table.caption
     results.facts["preset"] = None
     [table] = study_tables(results, metrics=["accuracy"])
     assert len(table.columns) == 2
@@ -238,7 +241,7 @@ def test_the_papers_number_stands_beside_in_its_own_setting_only() -> None:
 
 
 def test_the_papers_dr_has_means_only() -> None:
-    [table] = main_tables(scores(("garg", "none", [0.5])), paper="dr", metrics=["accuracy"])
+    [table] = comparison_tables(scores(("garg", "none", [0.5])), paper="dr", metrics=["accuracy"])
     assert column(table, "none accuracy paper")["Garg"] == TableCell(text="0.729", value=0.729)
 
 
@@ -276,7 +279,7 @@ def test_the_ablation_has_all_hosts_and_the_papers_colours() -> None:
     beside = column(quasi, "quasi:0.2 mae paper")
     assert beside["Co-teaching soft soft"].text == "0.293 ± 0.011"
     assert beside["JoCor hard hard"].text == ""
-    main, _ = main_tables(mine)
+    main, _ = comparison_tables(mine)
     assert len(main.rows) == 14  # the ablation's variants stay out of the comparison
 
 
@@ -299,7 +302,7 @@ def test_other_variants_are_rows_of_the_comparison() -> None:
         ("jocor+ours", "none", [0.4]),
         ("jocor+ours[temperature=0.2]", "none", [0.6]),
     )
-    [table] = main_tables(mine, paper="dr", metrics=["accuracy"])
+    [table] = comparison_tables(mine, paper="dr", metrics=["accuracy"])
     cells = column(table, "none accuracy")
     assert list(cells) == ["JoCor", "JoCor + Ours", "JoCor + Ours (temperature=0.2)"]
     assert [cell.bold for cell in cells.values()] == [False, False, True]
@@ -407,7 +410,9 @@ def test_latex_spells_special_characters() -> None:
 
 
 def test_csv_has_full_numbers_and_reads_back() -> None:
-    [table] = main_tables(scores(("cdr", "quasi:0.2", [0.5, 0.6123456])), paper="limuc", metrics=["accuracy"])
+    [table] = comparison_tables(
+        scores(("cdr", "quasi:0.2", [0.5, 0.6123456])), paper="limuc", metrics=["accuracy"]
+    )
     [row] = csv.DictReader(io.StringIO(table.csv()))
     assert row == {
         "method": "CDR",
@@ -436,7 +441,7 @@ def test_dictionaries_are_plain_and_sortable() -> None:
 def test_latex_compiles(tmp_path: Path) -> None:
     mine = pd.concat([as_printed("limuc"), as_printed("limuc", "ablation").query("variant == @SOFT")])
     tables = [
-        *main_tables(mine, paper="limuc"),
+        *comparison_tables(mine, paper="limuc"),
         *ablation_tables(mine, paper="limuc"),
         *paired_tables(mine, test_train_ratio=1 / 3),
         tricky(NASTY),

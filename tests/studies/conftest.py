@@ -29,19 +29,25 @@ TRAIN = {
 
 
 class Witness:
-    """Writes down what happens to a study."""
+    """Records what happens to a study."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.over: list[tuple[str, str]] = []
+        self.notes: list[str] = []
 
-    def started(self, cell: PlannedRun) -> None:
-        self.begun.append(cell.key)
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
 
-    def looked(self, running: Sequence[PlannedRun]) -> None: ...
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
-    def ended(self, cell: PlannedRun, status: str) -> None:
-        self.over.append((cell.key, status))
+    def started(self, planned: PlannedRun) -> None:
+        self.begun.append(planned.key)
+
+    def updated(self, running: Sequence[PlannedRun]) -> None: ...
+
+    def ended(self, planned: PlannedRun, status: str) -> None:
+        self.over.append((planned.key, status))
 
 
 def small_study(**changes: Any) -> StudyConfig:
@@ -79,9 +85,9 @@ def run_study(
 ) -> tuple[StudyData, list[PlannedRun], dict[str, str]]:
     """As ``srjt study`` does it."""
     data = open_data(config)
-    cells = write_plan(folder, data, command="srjt study …")
+    planned_runs = write_plan(folder, data, command="srjt study …")
     slots = Slots(devices=("cpu",) * jobs, threads=1)
-    return data, cells, run_locally(folder, cells, slots=slots, watcher=watcher or Witness())
+    return data, planned_runs, run_locally(folder, planned_runs, slots=slots, watcher=watcher or Witness())
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A study whose methods are told an estimate: made once for all that see the same labels."""
+"""A study whose methods use an estimate of the noise: made once for all methods with the same labels."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Small = Callable[..., StudyConfig]
 METHODS = ("standard", "co-teaching", "f-correction", "co-teaching+ours:label_matrix=estimated")
 
 
-def planned(config: StudyConfig) -> dict[str, Any]:
-    return {cell.method.name: cell for cell in open_data(config).cells()}
+def plan(config: StudyConfig) -> dict[str, Any]:
+    return {planned.method.name: planned for planned in open_data(config).planned_runs()}
 
 
-def test_methods_are_told_what_they_need_and_nothing_else(small: Small) -> None:
-    auto = planned(small(methods=METHODS, noise_rate="auto", only_folds=(0,)))
-    known = planned(small(methods=METHODS[:3], only_folds=(0,)))
+def test_methods_get_what_they_need_and_nothing_else(small: Small) -> None:
+    auto = plan(small(methods=METHODS, noise_rate="auto", only_folds=(0,)))
+    known = plan(small(methods=METHODS[:3], only_folds=(0,)))
     assert auto["standard"].key == known["standard"].key  # it needs nothing: the same run
     assert auto["standard"].config.noise_rate is None
     assert auto["co-teaching"].config.noise_rate == auto["f-correction"].config.noise_rate == "auto"
@@ -39,7 +39,9 @@ def test_methods_are_told_what_they_need_and_nothing_else(small: Small) -> None:
         small(methods=METHODS, noise_rate="auto", only_folds=(0, 1), noises=("quasi:0.4", "none"))
     )
     names = {
-        (c.noise.label, c.fold): data.estimate_name(c) for c in data.cells() if c.config.noise_rate == "auto"
+        (c.noise.label, c.fold): data.estimate_name(c)
+        for c in data.planned_runs()
+        if c.config.noise_rate == "auto"
     }
     assert len(set(names.values())) == 4  # noise × fold, whatever the method
 
@@ -49,9 +51,9 @@ def test_a_matrix_that_is_given_is_not_estimated(small: Small) -> None:
     config = small(
         methods=("f-correction", "co-teaching"), noises=("none",), noise_rate="auto", transition=matrix
     )
-    cells = planned(config)
-    assert cells["f-correction"].config.noise_rate is None
-    assert cells["co-teaching"].config.noise_rate == "auto"
+    planned_runs = plan(config)
+    assert planned_runs["f-correction"].config.noise_rate is None
+    assert planned_runs["co-teaching"].config.noise_rate == "auto"
 
 
 def test_what_cannot_be_is_one_sentence(small: Small) -> None:
@@ -60,11 +62,11 @@ def test_what_cannot_be_is_one_sentence(small: Small) -> None:
     with pytest.raises(SrjtError, match="soft labels are said method by method"):
         small(noise_rate="auto", train={"soft_labels": "estimated"})
     with pytest.raises(SrjtError, match="soft_labels 'estimated' follow the noise"):
-        planned(small(methods=("co-teaching+ours:label_matrix=estimated",)))
+        plan(small(methods=("co-teaching+ours:label_matrix=estimated",)))
     with pytest.raises(
         SrjtError, match=r"give --noise-rate for data that are noisy already \(a number, or auto\)"
     ):
-        planned(small(methods=("co-teaching",), noises=("none",)))
+        plan(small(methods=("co-teaching",), noises=("none",)))
     with pytest.raises(SrjtError, match="both select and update are 'hard'"):
         parse_method("co-teaching:label_matrix=estimated")
 
@@ -73,58 +75,62 @@ def test_the_estimate_is_made_once_and_shared(
     small: Small, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small(methods=METHODS, noise_rate="auto", only_folds=(0,))
-    _, cells, outcome = run(tmp_path / "study", config)
+    _, planned_runs, outcome = run(tmp_path / "study", config)
     assert set(outcome.values()) == {"done"}
     estimates = list(estimates_folder(tmp_path / "study").iterdir())
     assert len(estimates) == 1
     assert [path.name for path in estimates[0].glob("[!.]*")] == ["noise.json"]  # the warm-up is gone
     rate = json.loads((estimates[0] / "noise.json").read_text())["estimate"]["rate"]
-    for cell in cells:
-        settings = json.loads((run_folder(tmp_path / "study", cell.key) / "run.json").read_text())["config"]
-        if cell.method.name == "standard":
+    for planned in planned_runs:
+        settings = json.loads((run_folder(tmp_path / "study", planned.key) / "run.json").read_text())[
+            "config"
+        ]
+        if planned.method.name == "standard":
             assert settings["noise_rate"] is None
-            assert not (run_folder(tmp_path / "study", cell.key) / "noise.json").exists()
+            assert not (run_folder(tmp_path / "study", planned.key) / "noise.json").exists()
         else:
             assert settings["noise_rate"] == pytest.approx(rate) or 0.05 <= settings["noise_rate"] <= 0.4
     results = collect_results(tmp_path / "study")
     assert results.noise["estimated_rate"].tolist() == [rate]
-    assert results.noise["told_rate"].isna().all()
+    assert results.noise["given_rate"].isna().all()
     page = study_page(results)
     table = next(section for section in page.sections if section.slug == "noise").tables[0]
     shown = {column.label: cell.text for column, cell in zip(table.columns, table.rows[0].cells, strict=True)}
     assert shown["estimated"] == f"{rate:.3f}"
-    assert "told to methods" not in shown
+    assert "given to methods" not in shown
     monkeypatch.setattr(estimation, "estimate_noise", None)
     assert set(run(tmp_path / "study", config)[2].values()) == {"done"}
 
 
-def test_a_recipe_is_told_an_estimate_where_the_study_knows_the_rate(small: Small) -> None:
+def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate(small: Small) -> None:
     texts = ("sord", "co-teaching+ours", "srjt", "srjt:noise_rate=0.3", "co-teaching+ours:noise_rate=auto")
     data = open_data(small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25))
-    told = {(c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in data.cells()}
+    given = {
+        (c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in data.planned_runs()
+    }
     injected = pytest.approx(0.4, abs=0.05)
-    assert [told[name, "", "quasi:0.4"] for name in texts[:3]] == [None, injected, "auto"]
-    assert [told[name, "", "none"] for name in texts[:3]] == [None, 0.25, "auto"]
+    assert [given[name, "", "quasi:0.4"] for name in texts[:3]] == [None, injected, "auto"]
+    assert [given[name, "", "none"] for name in texts[:3]] == [None, 0.25, "auto"]
     for noise in ("quasi:0.4", "none"):
-        assert told["srjt", "noise_rate=0.3", noise] == 0.3
-        assert told["co-teaching+ours", "noise_rate=auto", noise] == "auto"
-    (corrected,) = planned(
+        assert given["srjt", "noise_rate=0.3", noise] == 0.3
+        assert given["co-teaching+ours", "noise_rate=auto", noise] == "auto"
+    (corrected,) = plan(
         small(methods=("f-correction:noise_rate=auto",))
     ).values()  # the study knows its matrix
     assert (corrected.config.noise_rate, corrected.config.transition) == ("auto", None)
-    estimates = {data.estimate_name(c) for c in data.cells() if c.config.noise_rate == "auto"}
+    estimates = {data.estimate_name(c) for c in data.planned_runs() if c.config.noise_rate == "auto"}
     assert len(estimates) == 2  # one for each noise: a recipe's settings are no part of the warm-up
     alone = small(methods=("srjt",), noises=("none",))  # nothing injected, nothing known
-    assert planned(alone)["srjt"].config.noise_rate == "auto"
+    assert plan(alone)["srjt"].config.noise_rate == "auto"
 
 
 def test_known_and_estimated_rates_side_by_side(
     small: Small, run: Callable[..., Any], tmp_path: Path
 ) -> None:
     config = small(methods=("sord", "co-teaching+ours", "srjt"), only_folds=(0,))
-    _, cells, outcome = run(tmp_path / "study", config)
+    _, planned_runs, outcome = run(tmp_path / "study", config)
     assert set(outcome.values()) == {"done"}
-    folders = {cell.method.name: run_folder(tmp_path / "study", cell.key) for cell in cells}
+    folders = {planned.method.name: run_folder(tmp_path / "study", planned.key) for planned in planned_runs}
     settings = {
         name: json.loads((folder / "run.json").read_text())["config"] for name, folder in folders.items()
     }
@@ -141,4 +147,4 @@ def test_known_and_estimated_rates_side_by_side(
     table = next(section for section in page.sections if section.slug == "noise").tables[0]
     shown = {column.label: cell.text for column, cell in zip(table.columns, table.rows[0].cells, strict=True)}
     assert shown["estimated"] == f"{rate:.3f}"
-    assert shown["told to methods"] == f"{settings['co-teaching+ours']['noise_rate']:.3f}"
+    assert shown["given to methods"] == f"{settings['co-teaching+ours']['noise_rate']:.3f}"

@@ -24,18 +24,18 @@ Small = Callable[..., StudyConfig]
 def keys(config: StudyConfig) -> dict[tuple[Any, ...], str]:
     return {
         (c.method.name, c.method.variant, c.noise.label, c.fold, c.seed): c.key
-        for c in open_data(config).cells()
+        for c in open_data(config).planned_runs()
     }
 
 
 def test_the_grid(small: Small) -> None:
     config = small(noises=("quasi:0.4", "truncated:0.2", "quasi:0.4"), seeds=(0, 1))
-    cells = list(open_data(config).cells())
-    assert len(cells) == 3 * 2 * 3 * 2
-    assert len({cell.key for cell in cells}) == len(cells)
+    planned_runs = list(open_data(config).planned_runs())
+    assert len(planned_runs) == 3 * 2 * 3 * 2
+    assert len({planned.key for planned in planned_runs}) == len(planned_runs)
     # an unfinished study has compared all methods on something
-    assert len({(c.noise.label, c.fold, c.seed) for c in cells[:3]}) == 1
-    assert [c.method.name for c in cells[:3]] == ["standard", "garg", "co-teaching+ours"]
+    assert len({(c.noise.label, c.fold, c.seed) for c in planned_runs[:3]}) == 1
+    assert [c.method.name for c in planned_runs[:3]] == ["standard", "garg", "co-teaching+ours"]
 
 
 def test_comparisons_are_paired(small: Small) -> None:
@@ -57,23 +57,23 @@ def test_comparisons_are_paired(small: Small) -> None:
                 draws[spec.label, fold, seed] = labelled.labels.tobytes()
     assert len(set(draws.values())) == len(draws)
     settings = {}
-    for cell in data.cells():
-        shared = dataclasses.asdict(cell.config)
+    for planned in data.planned_runs():
+        shared = dataclasses.asdict(planned.config)
         for own in ("method", "noise_rate", "transition"):
             shared.pop(own)
-        settings.setdefault((cell.noise.label, cell.fold, cell.seed), []).append(shared)
+        settings.setdefault((planned.noise.label, planned.fold, planned.seed), []).append(shared)
     for (_, _, seed), alike in settings.items():
         assert all(one == alike[0] for one in alike)
         assert alike[0]["seed"] == seed
 
 
-def test_methods_are_told_what_they_need(small: Small) -> None:
+def test_methods_get_what_they_need(small: Small) -> None:
     data = open_data(small(noises=("quasi:rho=0.2,rate=0.4",), only_folds=(1,)))
-    told = {cell.method.name: cell.config for cell in data.cells()}
-    assert (told["standard"].noise_rate, told["standard"].transition) == (None, None)
-    assert (told["co-teaching+ours"].noise_rate, told["co-teaching+ours"].transition) == (0.4, None)
+    given = {planned.method.name: planned.config for planned in data.planned_runs()}
+    assert (given["standard"].noise_rate, given["standard"].transition) == (None, None)
+    assert (given["co-teaching+ours"].noise_rate, given["co-teaching+ours"].transition) == (0.4, None)
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
-    np.testing.assert_array_equal(told["garg"].transition, matrix)
+    np.testing.assert_array_equal(given["garg"].transition, matrix)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_other_labels_change_the_keys(small: Small) -> None:
     labels[data.splits[0].train[0]] = (labels[data.splits[0].train[0]] + 1) % 4
     table = data.manifest.table.assign(grade=labels)
     other = StudyData(data.config, dataclasses.replace(data.manifest, table=table), data.splits)
-    assert not {c.key for c in data.cells()} & {c.key for c in other.cells()}
+    assert not {c.key for c in data.planned_runs()} & {c.key for c in other.planned_runs()}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_what_is_added_changes_no_other_key(small: Small) -> None:
 
 
 def test_rho_changes_the_keys_of_all(small: Small) -> None:
-    """The labels differ, even where the methods are told the same rate."""
+    """The labels differ, even if the methods get the same rate."""
     one, other = (
         keys(small(noises=("quasi:rho=0.1,rate=0.2",))),
         keys(small(noises=("quasi:rho=0.12,rate=0.2",))),
@@ -147,8 +147,8 @@ def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it(small: Small
     after = keys(small(noises=("none",), noise_rate=0.3, transition=matrix.tolist()))
     changed = {who[0] for who in before if before[who] != after[who]}
     assert changed == {"garg"}
-    told = keys(small(noises=("none",), noise_rate=0.2, transition=matrix.tolist()))
-    assert {who[0] for who in after if after[who] != told[who]} == {"co-teaching+ours"}
+    given = keys(small(noises=("none",), noise_rate=0.2, transition=matrix.tolist()))
+    assert {who[0] for who in after if after[who] != given[who]} == {"co-teaching+ours"}
 
 
 def test_keys_are_names_of_folders(small: Small) -> None:
@@ -165,12 +165,12 @@ def test_keys_are_names_of_folders(small: Small) -> None:
         assert len(key) < 200
 
 
-def test_a_cell_is_found_again(small: Small) -> None:
+def test_a_planned_run_is_found_again(small: Small) -> None:
     data = open_data(
         small(methods=("co-teaching:select=soft", "garg"), noises=("quasi:0.2", "none"), noise_rate=0.3)
     )
-    for cell in data.cells():
-        assert data.find(json.loads(json.dumps(cell.facts()))) == cell
+    for planned in data.planned_runs():
+        assert data.find(json.loads(json.dumps(planned.facts()))) == planned
 
 
 def test_noisy_already_with_a_rate(small: Small) -> None:
@@ -178,10 +178,10 @@ def test_noisy_already_with_a_rate(small: Small) -> None:
     labelled, found = data.labelled(data.noises[0], 0, 0)
     assert found is None
     np.testing.assert_array_equal(labelled.labels, data.manifest.labels)
-    told = {cell.method.name: cell.config for cell in data.cells()}
-    assert told["co-teaching+ours"].noise_rate == 0.3
+    given = {planned.method.name: planned.config for planned in data.planned_runs()}
+    assert given["co-teaching+ours"].noise_rate == 0.3
     counts = data.manifest.class_counts
-    matrix = np.array(told["garg"].transition)
+    matrix = np.array(given["garg"].transition)
     assert noise.expected_rate(matrix, class_counts=counts) == pytest.approx(0.3)
     rho = noise.rho_for_rate("quasi", rate=0.3, class_counts=counts)
     np.testing.assert_array_equal(matrix, noise.transition_matrix("quasi", num_classes=4, rho=rho))
@@ -192,29 +192,31 @@ def test_noisy_already_with_a_matrix(small: Small) -> None:
     config = small(
         methods=("garg", "standard"), noises=("none",), transition=matrix.tolist(), only_folds=(0,)
     )
-    told = {cell.method.name: cell.config for cell in open_data(config).cells()}
-    np.testing.assert_array_equal(told["garg"].transition, matrix)
-    assert told["standard"].transition is None
+    given = {planned.method.name: planned.config for planned in open_data(config).planned_runs()}
+    np.testing.assert_array_equal(given["garg"].transition, matrix)
+    assert given["standard"].transition is None
     wrong = small(methods=("garg",), noises=("none",), transition=np.eye(3).tolist())
     with pytest.raises(SrjtError, match="is for 3 grades, but there are 4"):
-        list(open_data(wrong).cells())
+        list(open_data(wrong).planned_runs())
 
 
 @pytest.mark.parametrize("method", ["garg", "co-teaching+ours"])
-def test_noisy_already_and_nothing_told(small: Small, method: str) -> None:
-    with pytest.raises(SrjtError, match=f"{re.escape(method)} must be told .* --noise-rate"):
-        list(open_data(small(methods=(method,), noises=("none",))).cells())
-    assert len(list(open_data(small(methods=("standard",), noises=("none",))).cells())) == 3
+def test_noisy_already_and_no_rate_given(small: Small, method: str) -> None:
+    with pytest.raises(
+        SrjtError, match=f"{re.escape(method)} needs the noise of the labels: give --noise-rate"
+    ):
+        list(open_data(small(methods=(method,), noises=("none",))).planned_runs())
+    assert len(list(open_data(small(methods=("standard",), noises=("none",))).planned_runs())) == 3
 
 
 def test_folds_that_do_not_exist(small: Small) -> None:
     with pytest.raises(SrjtError, match=r"There is no fold 3: folds are numbered 0 … 2\."):
-        list(open_data(small(only_folds=(0, 3))).cells())
+        list(open_data(small(only_folds=(0, 3))).planned_runs())
 
 
 def test_a_variant_trains_with_its_own_settings(small: Small) -> None:
     config = small(methods=("sord", "sord:balance=0.5,epochs=3"))
-    plain, other = (cell.config for cell in open_data(config).cells() if cell.fold == 0)
+    plain, other = (planned.config for planned in open_data(config).planned_runs() if planned.fold == 0)
     assert (plain.balance, other.balance, other.epochs) == (0.0, 0.5, 3)
     assert plain.epochs != 3
     assert other.network == plain.network
@@ -231,9 +233,12 @@ def test_keys_are_those_of_earlier_versions() -> None:
             methods=methods, noises=("none",), noise_rate=noise_rate, train={"image_size": 8, "crop": 8}
         )
         data = StudyData(config, manifest, [split])
-        names = [*(cell.key for cell in data.cells()), *(data.estimate_name(cell) for cell in data.cells())]
+        names = [
+            *(planned.key for planned in data.planned_runs()),
+            *(data.estimate_name(planned) for planned in data.planned_runs()),
+        ]
         return [name.rsplit("_", 1)[1] for name in names]
 
-    told = digests("standard", "jocor+ours", "jocor+ours:balance=0.5", noise_rate=0.25)
-    assert told[:3] == ["6f6411b6d34c", "655e0b52111a", "dc84189852f9"]
+    given = digests("standard", "jocor+ours", "jocor+ours:balance=0.5", noise_rate=0.25)
+    assert given[:3] == ["6f6411b6d34c", "655e0b52111a", "dc84189852f9"]
     assert digests("co-teaching", noise_rate="auto") == ["9c5931c615f4", "70fe76c632fd"]

@@ -42,9 +42,9 @@ def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
     assert witness.begun == []
     planned = read_study(finished)
     more = small(methods=("standard", "garg", "co-teaching+ours", "sord"), **same)
-    _, cells, outcome = run(finished, more, witness)
-    assert witness.begun == [cells[-1].key]
-    assert witness.over == [(cells[-1].key, "done")]
+    _, planned_runs, outcome = run(finished, more, witness)
+    assert witness.begun == [planned_runs[-1].key]
+    assert witness.over == [(planned_runs[-1].key, "done")]
     assert before.items() <= weights(finished).items()
     assert len(collect_results(finished).runs) == 4
     run(finished, small(**same))  # the former plan again: the fourth run stays where it is
@@ -59,15 +59,15 @@ def test_a_study_folder_says_what_was_asked(finished: Path, small: Small) -> Non
     assert StudyConfig.from_dict(facts["study"]) == data.config
     assert facts["class_counts"] == data.manifest.class_counts.tolist()
     assert (facts["patients"], facts["samples"], facts["folds"]) == (24, 120, 3)
-    assert [cell["key"] for cell in facts["cells"]] == [cell.key for cell in data.cells()]
+    assert [planned["key"] for planned in facts["cells"]] == [planned.key for planned in data.planned_runs()]
     splits = pd.read_csv(finished / "splits.csv")
     for fold, split in enumerate(data.splits):
         ids = splits[(splits["fold"] == fold) & (splits["split"] == "test")]["id"]
         assert sorted(ids) == sorted(data.manifest.ids[row] for row in split.test)
     # every method learnt from the same labels, those of the plan
     labelled, _ = data.labelled(data.noises[0], 0, 0)
-    for cell in data.cells():
-        history = pd.read_csv(run_folder(finished, cell.key) / "history.csv")
+    for planned in data.planned_runs():
+        history = pd.read_csv(run_folder(finished, planned.key) / "history.csv")
         np.testing.assert_array_equal(history["grade"], labelled.labels[data.splits[0].train])
         np.testing.assert_array_equal(history["true_grade"], data.manifest.labels[data.splits[0].train])
 
@@ -77,8 +77,8 @@ def test_one_failing_run_stops_no_other_and_its_error_is_kept(
 ) -> None:
     singular = np.full((4, 4), 0.25).tolist()
     config = small(methods=("garg", "standard"), noises=("none",), transition=singular, only_folds=(0, 1))
-    _, cells, outcome = run(tmp_path / "study", config, witness)
-    assert {c.method.name: outcome[c.key] for c in cells} == {"garg": "failed", "standard": "done"}
+    _, planned_runs, outcome = run(tmp_path / "study", config, witness)
+    assert {c.method.name: outcome[c.key] for c in planned_runs} == {"garg": "failed", "standard": "done"}
     assert len(witness.over) == 4
     results = collect_results(tmp_path / "study")
     failed = results.runs[results.runs["method"] == "garg"]
@@ -91,18 +91,18 @@ def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_resu
     small: Small, run: Run, tmp_path: Path
 ) -> None:
     config = small(methods=("standard",), only_folds=(0, 1))
-    cells = write_plan(tmp_path, open_data(config), command="srjt study")
-    blocked = run_folder(tmp_path, cells[0].key) / "metrics.csv"
+    planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
+    blocked = run_folder(tmp_path, planned_runs[0].key) / "metrics.csv"
     blocked.mkdir(parents=True)
     blocked.with_name("run.json").write_text("{}")
     _, _, outcome = run(tmp_path, config)
-    assert outcome == {cells[0].key: "failed", cells[1].key: "done"}
-    assert "run.json is damaged" in error_file(tmp_path, cells[0].key).read_text()
+    assert outcome == {planned_runs[0].key: "failed", planned_runs[1].key: "done"}
+    assert "run.json is damaged" in error_file(tmp_path, planned_runs[0].key).read_text()
     blocked.with_name("run.json").unlink()
     blocked.rmdir()
     _, _, outcome = run(tmp_path, config)
     assert set(outcome.values()) == {"done"}
-    assert not error_file(tmp_path, cells[0].key).exists()
+    assert not error_file(tmp_path, planned_runs[0].key).exists()
 
 
 def same_scores(folder: Path, undisturbed: Path) -> None:
@@ -115,12 +115,16 @@ def same_scores(folder: Path, undisturbed: Path) -> None:
 
 
 class Witness:
-    def started(self, cell: PlannedRun) -> None: ...
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
 
-    def looked(self, running: Sequence[PlannedRun]) -> None: ...
+    def note(self, text: str) -> None: ...
 
-    def ended(self, cell: PlannedRun, status: str) -> None:
-        self.over = [*getattr(self, "over", []), (cell.key, status)]
+    def started(self, planned: PlannedRun) -> None: ...
+
+    def updated(self, running: Sequence[PlannedRun]) -> None: ...
+
+    def ended(self, planned: PlannedRun, status: str) -> None:
+        self.over = [*getattr(self, "over", []), (planned.key, status)]
 
 
 class Murderer(Witness):
@@ -130,14 +134,14 @@ class Murderer(Witness):
         self.folder, self.number = folder, number
         self.victim: str | None = None
 
-    def looked(self, running: Sequence[PlannedRun]) -> None:
+    def updated(self, running: Sequence[PlannedRun]) -> None:
         import multiprocessing
 
         if self.victim is None:
-            for cell in running:
-                path = run_folder(self.folder, cell.key) / "metrics.csv"
+            for planned in running:
+                path = run_folder(self.folder, planned.key) / "metrics.csv"
                 if path.exists() and "\n3,test" in path.read_text():
-                    self.victim = cell.key
+                    self.victim = planned.key
                     (process,) = multiprocessing.active_children()
                     assert process.pid is not None
                     os.kill(process.pid, self.number)
@@ -151,19 +155,19 @@ def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
 ) -> None:
     config = small(methods=(method, "garg"), only_folds=(0,), train={"epochs": 24, "checkpoint_seconds": 0.0})
     murderer = Murderer(tmp_path, number)
-    _, cells, outcome = run(tmp_path, config, murderer, jobs=1)
-    assert murderer.victim == cells[0].key
-    assert outcome == {cells[0].key: "failed", cells[1].key: "done"}
-    said = error_file(tmp_path, cells[0].key).read_text()
+    _, planned_runs, outcome = run(tmp_path, config, murderer, jobs=1)
+    assert murderer.victim == planned_runs[0].key
+    assert outcome == {planned_runs[0].key: "failed", planned_runs[1].key: "done"}
+    said = error_file(tmp_path, planned_runs[0].key).read_text()
     assert f"was ended by {number.name}" in said
     assert ("memory" in said) == (number == signal.SIGKILL)
     before = weights(tmp_path)
-    partial = (run_folder(tmp_path, cells[0].key) / "metrics.csv").read_text()
+    partial = (run_folder(tmp_path, planned_runs[0].key) / "metrics.csv").read_text()
     _, _, outcome = run(tmp_path, config, jobs=1)
     assert set(outcome.values()) == {"done"}
     assert before.items() <= weights(tmp_path).items()
-    # times included, the first epochs are those of the first try: it was gone on with
-    assert partial[:1000] in (run_folder(tmp_path, cells[0].key) / "metrics.csv").read_text()
+    # times included, the first epochs are those of the first attempt: it was resumed
+    assert partial[:1000] in (run_folder(tmp_path, planned_runs[0].key) / "metrics.csv").read_text()
     same_scores(tmp_path, finished)
 
 
@@ -172,13 +176,13 @@ def test_asked_to_stop_in_the_middle(small: Small, finished: Path, run: Run, tmp
     config = small(
         methods=("standard", "garg"), only_folds=(0,), train={"epochs": 24, "checkpoint_seconds": 3600.0}
     )
-    cells = write_plan(tmp_path, open_data(config), command="srjt study")
+    planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
 
     class Stops(Witness):
         asked = False
 
-        def looked(self, running: Sequence[PlannedRun]) -> None:
-            path = run_folder(tmp_path, cells[0].key) / "metrics.csv"
+        def updated(self, running: Sequence[PlannedRun]) -> None:
+            path = run_folder(tmp_path, planned_runs[0].key) / "metrics.csv"
             if not self.asked and path.exists() and "\n3,test" in path.read_text():
                 self.asked = True
                 os.kill(os.getpid(), signal.SIGINT)
@@ -187,8 +191,8 @@ def test_asked_to_stop_in_the_middle(small: Small, finished: Path, run: Run, tmp
     with pytest.raises(Interrupted, match="The study stopped with 0 of 2 runs done") as stopped:
         run(tmp_path, config, stops, jobs=1)
     assert stopped.value.status == 130
-    assert stops.over == [(cells[0].key, "left")]
-    assert len(list(run_folder(tmp_path, cells[0].key).glob("checkpoints/step-*"))) == 1
+    assert stops.over == [(planned_runs[0].key, "left")]
+    assert len(list(run_folder(tmp_path, planned_runs[0].key).glob("checkpoints/step-*"))) == 1
     assert not list(tmp_path.glob("errors/*"))
     run(tmp_path, config)
     same_scores(tmp_path, finished)
@@ -196,39 +200,39 @@ def test_asked_to_stop_in_the_middle(small: Small, finished: Path, run: Run, tmp
 
 def test_stopped_before_a_run_has_begun_is_not_a_failure(small: Small, tmp_path: Path, witness: Any) -> None:
     endless = small(train={"epochs": 1000})
-    cells = write_plan(tmp_path, open_data(endless), command="srjt study")
-    witness.started = lambda cell: os.kill(os.getpid(), signal.SIGTERM)
+    planned_runs = write_plan(tmp_path, open_data(endless), command="srjt study")
+    witness.started = lambda planned: os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(Interrupted, match="The study stopped with 0 of 9 runs done") as stopped:
-        run_locally(tmp_path, cells, slots=SLOTS, watcher=witness)
+        run_locally(tmp_path, planned_runs, slots=SLOTS, watcher=witness)
     assert stopped.value.status == 143
     assert [status for _, status in witness.over] == ["left"]
-    assert {run_status(tmp_path, cell.key) for cell in cells} == {"left"}
+    assert {run_status(tmp_path, planned.key) for planned in planned_runs} == {"left"}
     assert not list(tmp_path.glob("errors/*"))
 
 
 def test_a_run_that_somebody_works_on_has_its_turn_later(small: Small, run: Run, tmp_path: Path) -> None:
     config = small(methods=("standard",), only_folds=(0, 1))
-    cells = write_plan(tmp_path, open_data(config), command="srjt study")
-    busy = run_folder(tmp_path, cells[0].key)
+    planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
+    busy = run_folder(tmp_path, planned_runs[0].key)
     busy.mkdir(parents=True)
     claim = lock_folder(busy)
     claim.__enter__()
-    assert run_status(tmp_path, cells[0].key) == "running"
+    assert run_status(tmp_path, planned_runs[0].key) == "running"
 
     begun: list[str] = []
 
-    class Releases:
-        def started(self, cell: PlannedRun) -> None:
-            begun.append(cell.key)
+    class Releases(Witness):
+        def started(self, planned: PlannedRun) -> None:
+            begun.append(planned.key)
 
-        def looked(self, running: Sequence[PlannedRun]) -> None: ...
+        def updated(self, running: Sequence[PlannedRun]) -> None: ...
 
-        def ended(self, cell: PlannedRun, status: str) -> None:
-            if cell == cells[1]:
+        def ended(self, planned: PlannedRun, status: str) -> None:
+            if planned == planned_runs[1]:
                 claim.__exit__(None, None, None)
 
     _, _, outcome = run(tmp_path, config, Releases())
-    assert begun == [cells[1].key, cells[0].key]
+    assert begun == [planned_runs[1].key, planned_runs[0].key]
     assert set(outcome.values()) == {"done"}
 
 
@@ -277,12 +281,12 @@ def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest
 def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    assert Slots.here() == Slots(devices=("cpu",) * 8, threads=1)
-    assert Slots.here(jobs=3, device="cpu") == Slots(devices=("cpu",) * 3, threads=2)
-    assert Slots.here(jobs=20) == Slots(devices=("cpu",) * 20, threads=1)
+    assert Slots.detect() == Slots(devices=("cpu",) * 8, threads=1)
+    assert Slots.detect(jobs=3, device="cpu") == Slots(devices=("cpu",) * 3, threads=2)
+    assert Slots.detect(jobs=20) == Slots(devices=("cpu",) * 20, threads=1)
     with pytest.raises(SrjtError, match="sees no GPU here"):
-        Slots.here(device="cuda")
+        Slots.detect(device="cuda")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert Slots.here(jobs=2).devices == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
-    assert Slots.here(device="cuda:1").devices == ("cuda:1",)
+    assert Slots.detect(jobs=2).devices == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
+    assert Slots.detect(device="cuda:1").devices == ("cuda:1",)

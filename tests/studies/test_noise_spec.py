@@ -21,7 +21,7 @@ def test_a_rate_is_solved_on_the_class_mix(kind: str, rate: float) -> None:
     matrix = spec.matrix(COUNTS)
     assert matrix is not None
     assert noise.expected_rate(matrix, class_counts=COUNTS) == pytest.approx(rate, abs=1e-12)
-    assert spec.told_rate(COUNTS) == rate
+    assert spec.given_rate(COUNTS) == rate
     rho = spec.rho_on(COUNTS)
     assert rho is not None
     np.testing.assert_array_equal(matrix, noise.transition_matrix(kind, num_classes=4, rho=rho))
@@ -31,7 +31,7 @@ def test_rho_alone_tells_the_rate_it_gives() -> None:
     spec = parse_noise("truncated:rho=0.15")
     matrix = spec.matrix(COUNTS)
     np.testing.assert_array_equal(matrix, noise.transition_matrix("truncated", num_classes=4, rho=0.15))
-    assert spec.told_rate(COUNTS) == noise.expected_rate(matrix, class_counts=COUNTS)
+    assert spec.given_rate(COUNTS) == noise.expected_rate(matrix, class_counts=COUNTS)
 
 
 def test_rho_and_rate_fix_one_and_tell_the_other() -> None:
@@ -39,7 +39,7 @@ def test_rho_and_rate_fix_one_and_tell_the_other() -> None:
     np.testing.assert_array_equal(
         spec.matrix(COUNTS), noise.transition_matrix("quasi", num_classes=4, rho=0.2)
     )
-    assert spec.told_rate(COUNTS) == 0.4
+    assert spec.given_rate(COUNTS) == 0.4
     assert noise.expected_rate(spec.matrix(COUNTS), class_counts=COUNTS) != pytest.approx(0.4, abs=0.01)
     assert parse_noise("quasi:rate=0.4,rho=0.2").rho == 0.2
 
@@ -47,7 +47,7 @@ def test_rho_and_rate_fix_one_and_tell_the_other() -> None:
 def test_none() -> None:
     spec = parse_noise(" none ")
     assert (spec.label, spec.kind) == ("none", "none")
-    assert spec.matrix(COUNTS) is spec.told_rate(COUNTS) is spec.rho_on(COUNTS) is None
+    assert spec.matrix(COUNTS) is spec.given_rate(COUNTS) is spec.rho_on(COUNTS) is None
 
 
 @given(kind=st.sampled_from(["quasi", "truncated"]), rate=st.floats(0, 0.5))
@@ -62,14 +62,14 @@ def test_what_is_written_is_read_and_blanks_do_not_matter(kind: str, rate: float
     [
         ("qasi:0.2", "Unknown noise 'qasi': did you mean 'quasi'?"),
         ("", "Unknown noise ''"),
-        ("quasi", "Noise is written quasi:0.2, quasi:rho=0.1 or none; 'quasi' is not."),
-        ("quasi:", "'quasi:' is not"),
-        ("quasi:high", "'quasi:high' is not"),
-        ("quasi:rho", "'quasi:rho' is not"),
-        ("quasi:roh=0.1", "'quasi:roh=0.1' is not"),
-        ("quasi:rho=0.1=2", "'quasi:rho=0.1=2' is not"),
-        ("quasi:0.2,0.3", "'quasi:0.2,0.3' is not"),
-        ("none:0.3", "'none:0.3' is not"),
+        ("quasi", "Write noise as quasi:0.2, quasi:rho=0.1 or none; got 'quasi'."),
+        ("quasi:", "got 'quasi:'."),
+        ("quasi:high", "got 'quasi:high'."),
+        ("quasi:rho", "got 'quasi:rho'."),
+        ("quasi:roh=0.1", "got 'quasi:roh=0.1'."),
+        ("quasi:rho=0.1=2", "got 'quasi:rho=0.1=2'."),
+        ("quasi:0.2,0.3", "got 'quasi:0.2,0.3'."),
+        ("none:0.3", "got 'none:0.3'."),
     ],
 )
 def test_mistakes(text: str, said: str) -> None:

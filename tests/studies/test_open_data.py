@@ -44,7 +44,7 @@ def test_drawn_images_are_remembered_and_a_damaged_memory_is_no_loss(
         np.testing.assert_array_equal(data.manifest.arrays, fresh.arrays)
         pd.testing.assert_frame_equal(data.manifest.table, fresh.table, check_dtype=False)
         assert data.manifest.patients == fresh.patients
-    assert [c.key for c in first.cells()] == [c.key for c in open_data(config).cells()]
+    assert [c.key for c in first.planned_runs()] == [c.key for c in open_data(config).planned_runs()]
 
 
 def test_a_table_and_folds_from_a_file(small: Small, labels: Path, tmp_path: Path) -> None:
@@ -54,14 +54,15 @@ def test_a_table_and_folds_from_a_file(small: Small, labels: Path, tmp_path: Pat
     given = open_data(small(source=str(labels), reading={}, splits=str(tmp_path / "splits.csv")))
     assert given.fold_numbers == (0, 1, 2, 3, 4)
     expected = open_data(small(source=str(labels), reading={}, folds=5, split_seed=3))
-    assert [c.key for c in given.cells()] == [c.key for c in expected.cells()]
+    assert [c.key for c in given.planned_runs()] == [c.key for c in expected.planned_runs()]
 
 
 def test_other_images_of_the_same_names_are_other_runs(small: Small, labels: Path, tmp_path: Path) -> None:
     other = write(generate(images=40, patients=10, size=36), tmp_path / "set")
     copy = write(generate(images=40, patients=10, size=32), tmp_path / "copy")
     found = [
-        {c.key for c in open_data(small(source=str(s), reading={})).cells()} for s in (labels, other, copy)
+        {c.key for c in open_data(small(source=str(s), reading={})).planned_runs()}
+        for s in (labels, other, copy)
     ]
     assert found[0] == found[2]
     assert not found[0] & found[1]
@@ -71,7 +72,7 @@ def test_relative_paths(small: Small, labels: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(labels.parent)
     here = open_data(small(source=labels.name, reading={}))
     there = open_data(small(source=os.path.abspath(labels.name), reading={}))
-    assert [c.key for c in here.cells()] == [c.key for c in there.cells()]
+    assert [c.key for c in here.planned_runs()] == [c.key for c in there.planned_runs()]
 
 
 def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_where_nothing_varies_there_is_no_test(values: list[float], difference: 
 
 @pytest.mark.parametrize("wrong", [{"test_train_ratio": -0.1}, {"test_train_ratio": 0.3, "confidence": 95.0}])
 def test_impossible_arguments_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(SrjtError, match=r"test set's size|between 0 and 1"):
+    with pytest.raises(SrjtError, match=r"size of the test set|between 0 and 1"):
         corrected_t_test([0.1, 0.2], **wrong)
 
 

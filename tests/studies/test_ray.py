@@ -20,7 +20,7 @@ import torch
 from srjt.errors import Interrupted, SrjtError
 from srjt.studies.config import StudyConfig
 from srjt.studies.executors.ray_driver import run_on_ray
-from srjt.studies.executors.worker import run_cell
+from srjt.studies.executors.worker import run_planned
 from srjt.studies.folder import error_file, run_folder, write_plan
 from srjt.studies.grid import PlannedRun
 from srjt.studies.open_data import open_data
@@ -37,7 +37,7 @@ LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpu
 
 
 def study(**changes: Any) -> StudyConfig:
-    """Six cells of a second each."""
+    """Six runs of a second each."""
     return StudyConfig(
         **{
             "source": "synthetic",
@@ -60,28 +60,34 @@ def study(**changes: Any) -> StudyConfig:
     )
 
 
-def settled(folder: Path, config: StudyConfig) -> list[PlannedRun]:
+def write_study(folder: Path, config: StudyConfig) -> list[PlannedRun]:
     return write_plan(folder, open_data(config), command="srjt study")
 
 
 class Watcher:
-    """Writes everything down; ``act`` is called once, at the first look at which it is true."""
+    """Records everything; ``act`` is called until it returns true."""
 
     def __init__(self, act: Callable[[Sequence[PlannedRun]], bool] = lambda running: True) -> None:
         self.begun: list[str] = []
         self.over: list[tuple[str, str]] = []
+        self.notes: list[str] = []
         self.act = act
         self.acted = False
 
-    def started(self, cell: PlannedRun) -> None:
-        self.begun.append(cell.key)
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
 
-    def looked(self, running: Sequence[PlannedRun]) -> None:
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def started(self, planned: PlannedRun) -> None:
+        self.begun.append(planned.key)
+
+    def updated(self, running: Sequence[PlannedRun]) -> None:
         if not self.acted:
             self.acted = self.act(running)
 
-    def ended(self, cell: PlannedRun, status: str) -> None:
-        self.over.append((cell.key, status))
+    def ended(self, planned: PlannedRun, status: str) -> None:
+        self.over.append((planned.key, status))
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +114,8 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
     folder = tmp_path_factory.mktemp("local") / "study"
     data, before = open_data(study()), torch.get_num_threads()
     torch.set_num_threads(1)
-    for cell in write_plan(folder, data, command="srjt study"):
-        run_cell(folder, data, cell, device="cpu")
+    for planned in write_plan(folder, data, command="srjt study"):
+        run_planned(folder, data, planned, device="cpu")
     torch.set_num_threads(before)
     return collect_results(folder)
 
@@ -117,34 +123,32 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_killed_node_costs_nothing(cluster: Any, local: StudyResults, tmp_path: Path, shared: bool) -> None:
     folder = tmp_path / "study"
-    cells = settled(folder, study())
+    planned_runs = write_study(folder, study())
     scratch = tmp_path / "second"
     scratch.mkdir()
     doomed = cluster.add_node(**LOOPBACK, env_vars={"TMPDIR": str(scratch)})
-    notes: list[str] = []
 
     def kill_in_the_middle(running: Sequence[PlannedRun]) -> bool:
         if len(running) < 2:  # one CPU each: two at a time means that both nodes work
             return False
-        if shared and not all(_epochs(folder, cell) >= 2 for cell in running):
+        if shared and not all(_epochs(folder, planned) >= 2 for planned in running):
             return False
         cluster.remove_node(doomed, allow_graceful=False)
         return True
 
     watcher = Watcher(kill_in_the_middle)
-    outcome = run_on_ray(
-        folder, cells, address=cluster.address, watcher=watcher, shared=shared, say=notes.append
-    )
+    outcome = run_on_ray(folder, planned_runs, address=cluster.address, watcher=watcher, shared=shared)
 
     assert watcher.acted
-    assert sum("was taken up again" in note for note in notes) == 1
+    notes = watcher.notes
+    assert sum("was restarted" in note for note in notes) == 1
     assert any("see the study's folder" in note for note in notes) is shared
-    assert any("are streamed back" in note for note in notes) is not shared
-    assert outcome == {cell.key: "done" for cell in cells}
+    assert any("are sent back" in note for note in notes) is not shared
+    assert outcome == {planned.key: "done" for planned in planned_runs}
     assert sorted(watcher.begun) == sorted(outcome)  # each began once and ended once
     assert sorted(watcher.over) == sorted(outcome.items())
     found = collect_results(folder)
-    assert list(found.runs["status"]) == ["done"] * len(cells)
+    assert list(found.runs["status"]) == ["done"] * len(planned_runs)
     rows = found.metrics[["key", "epoch", "split", "network", "metric"]]
     assert not rows.duplicated().any()
     assert set(found.metrics.groupby("key")["epoch"].nunique()) == {EPOCHS}
@@ -153,59 +157,61 @@ def test_a_killed_node_costs_nothing(cluster: Any, local: StudyResults, tmp_path
     assert bool(list(scratch.glob("srjt-token-*/*"))) is not shared  # what the dead node has left
 
 
-def _epochs(folder: Path, cell: PlannedRun) -> int:
-    path = run_folder(folder, cell.key) / "metrics.csv"
+def _epochs(folder: Path, planned: PlannedRun) -> int:
+    path = run_folder(folder, planned.key) / "metrics.csv"
     return int(read_metrics(path)["epoch"].max()) if path.exists() and path.stat().st_size > 100 else 0
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_methods_are_told_an_estimate_that_a_node_makes_once(
-    cluster: Any, tmp_path: Path, shared: bool
-) -> None:
+def test_methods_use_an_estimate_that_a_node_makes_once(cluster: Any, tmp_path: Path, shared: bool) -> None:
     folder = tmp_path / "study"
     asked = study(methods=("standard", "co-teaching", "f-correction"), only_folds=(0,), noise_rate="auto")
-    cells = settled(folder, asked)
-    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(), shared=shared)
-    assert outcome == {cell.key: "done" for cell in cells}
+    planned_runs = write_study(folder, asked)
+    outcome = run_on_ray(folder, planned_runs, address=cluster.address, watcher=Watcher(), shared=shared)
+    assert outcome == {planned.key: "done" for planned in planned_runs}
     estimates = {
-        cell.method.name: (run_folder(folder, cell.key) / "noise.json").read_bytes()
-        for cell in cells
-        if cell.method.name != "standard"
+        planned.method.name: (run_folder(folder, planned.key) / "noise.json").read_bytes()
+        for planned in planned_runs
+        if planned.method.name != "standard"
     }
     assert len(set(estimates.values())) == 1
-    assert not (run_folder(folder, cells[0].key) / "noise.json").exists()
+    assert not (run_folder(folder, planned_runs[0].key) / "noise.json").exists()
     assert (folder / "estimates").is_dir() is shared
     assert collect_results(folder).noise["estimated_rate"].notna().all()
 
 
-def test_a_failing_run_is_told_and_the_others_go_on(cluster: Any, tmp_path: Path) -> None:
+def test_a_failing_run_is_reported_and_the_others_continue(cluster: Any, tmp_path: Path) -> None:
     """One run raises an exception on its node; the process of another is killed, and must not be tried again."""
     folder = tmp_path / "study"
-    cells = settled(folder, study(methods=("mixup", "co-teaching", "standard"), only_folds=(0,)))
-    cells[0] = replace(cells[0], fold=1)  # the node finds other samples than its key was made from
-    raising, killed, fine = (cell.key for cell in cells)
+    planned_runs = write_study(folder, study(methods=("mixup", "co-teaching", "standard"), only_folds=(0,)))
+    planned_runs[0] = replace(
+        planned_runs[0], fold=1
+    )  # the node finds other samples than its key was made from
+    raising, killed, fine = (planned.key for planned in planned_runs)
 
     def kill_its_process(running: Sequence[PlannedRun]) -> bool:
-        if [cell.key for cell in running] != [killed]:
+        if [planned.key for planned in running] != [killed]:
             return False
         os.kill(_worker(cluster), signal.SIGKILL)
         return True
 
     watcher = Watcher(kill_its_process)
-    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=watcher, shared=False, retries=0)
+    outcome = run_on_ray(
+        folder, planned_runs, address=cluster.address, watcher=watcher, shared=False, retries=0
+    )
     assert outcome == {raising: "failed", killed: "failed", fine: "done"}
-    assert "are not those that the study was planned with" in error_file(folder, raising).read_text()
-    assert error_file(folder, killed).read_text().startswith("Ray gave this run up (")
+    assert "differ from those that the study was planned with" in error_file(folder, raising).read_text()
+    assert error_file(folder, killed).read_text().startswith("Ray gave up on this run (")
     assert not error_file(folder, fine).exists()
     assert list(collect_results(folder).runs["status"]) == ["failed", "failed", "done"]
 
 
-def test_asked_to_stop_it_saves_what_is_begun_and_goes_on_later(
+def test_stopped_it_saves_its_runs_and_resumes_them_later(
     cluster: Any, local: StudyResults, tmp_path: Path
 ) -> None:
     """First the command is asked to stop; when it goes on, the node asks the run to leave, as one drained does."""
     folder = tmp_path / "study"
-    cells = settled(folder, study(methods=("co-teaching",), only_folds=(0, 1)))
+    planned_runs = write_study(folder, study(methods=("co-teaching",), only_folds=(0, 1)))
 
     def in_the_middle(act: Callable[[], None]) -> Callable[[Sequence[PlannedRun]], bool]:
         def look(running: Sequence[PlannedRun]) -> bool:
@@ -218,18 +224,17 @@ def test_asked_to_stop_it_saves_what_is_begun_and_goes_on_later(
 
     interrupt = in_the_middle(lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted, match="of 2 runs done"):
-        run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(interrupt))
+        run_on_ray(folder, planned_runs, address=cluster.address, watcher=Watcher(interrupt))
     states = set(collect_results(folder).runs["status"])
     assert "left" in states
     assert not states & {"running", "failed"}
     assert list(folder.glob("runs/*/checkpoints/step-*"))
 
     drain = Watcher(in_the_middle(lambda: os.kill(_worker(cluster), signal.SIGTERM)))
-    notes: list[str] = []
-    outcome = run_on_ray(folder, cells, address=cluster.address, watcher=drain, say=notes.append)
+    outcome = run_on_ray(folder, planned_runs, address=cluster.address, watcher=drain)
     assert set(outcome.values()) == {"done"}
     assert drain.acted
-    assert sum("was taken up again" in note for note in notes) == 1
+    assert sum("was restarted" in note for note in drain.notes) == 1
     found = collect_results(folder).scores
     expected = local.scores[local.scores["key"].isin(outcome)].reset_index(drop=True)
     pd.testing.assert_frame_equal(found, expected)
@@ -245,14 +250,14 @@ def _worker(cluster: Any) -> int:
     return worker
 
 
-def test_what_cannot_be_had_is_said(cluster: Any, tmp_path: Path) -> None:
+def test_bad_options_are_one_sentence(cluster: Any, tmp_path: Path) -> None:
     folder = tmp_path / "study"
-    cells = settled(folder, study())
-    with pytest.raises(SrjtError, match="gpus_per_run lies in"):
-        run_on_ray(folder, cells, address=cluster.address, watcher=Watcher(), gpus_per_run=2)
+    planned_runs = write_study(folder, study())
+    with pytest.raises(SrjtError, match="gpus_per_run must be between 0 and 1"):
+        run_on_ray(folder, planned_runs, address=cluster.address, watcher=Watcher(), gpus_per_run=2)
     with pytest.raises(SrjtError, match="--address auto"):
-        run_on_ray(folder, cells, address="ray://127.0.0.1:10001", watcher=Watcher())
+        run_on_ray(folder, planned_runs, address="ray://127.0.0.1:10001", watcher=Watcher())
     with socket.socket() as nobody:  # bound, but not listening
         nobody.bind((HERE, 0))
         with pytest.raises(SrjtError, match="No Ray cluster answers at"):
-            run_on_ray(folder, cells, address=f"{HERE}:{nobody.getsockname()[1]}", watcher=Watcher())
+            run_on_ray(folder, planned_runs, address=f"{HERE}:{nobody.getsockname()[1]}", watcher=Watcher())

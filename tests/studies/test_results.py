@@ -16,7 +16,7 @@ from srjt.errors import SrjtError
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import error_file, run_folder, write_plan
 from srjt.studies.open_data import open_data
-from srjt.studies.results import WHO, collect_results
+from srjt.studies.results import RUN_COLUMNS, collect_results
 
 Small = Callable[..., StudyConfig]
 
@@ -49,18 +49,18 @@ def test_scores_are_means_over_the_last_ten_epochs_and_the_networks(finished: Pa
                 assert found["value"].item() == pytest.approx(np.mean(values), abs=1e-12)
                 seen += 1
     assert seen == 24
-    assert list(results.scores.columns) == [*WHO, "split", "metric", "value"]
+    assert list(results.scores.columns) == [*RUN_COLUMNS, "split", "metric", "value"]
 
 
 def test_metrics_are_tidy_and_whole(finished: Path) -> None:
     results = collect_results(finished)
-    assert list(results.metrics.columns) == [*WHO, "epoch", "split", "network", "metric", "value"]
+    assert list(results.metrics.columns) == [*RUN_COLUMNS, "epoch", "split", "network", "metric", "value"]
     lines = sum(
         len((run_folder(finished, key) / "metrics.csv").read_text().splitlines()) - 1
         for key in results.runs["key"]
     )
     assert len(results.metrics) == lines
-    assert not results.metrics.duplicated([*WHO, "epoch", "split", "network", "metric"]).any()
+    assert not results.metrics.duplicated([*RUN_COLUMNS, "epoch", "split", "network", "metric"]).any()
     assert set(results.metrics["network"]) <= {"1", "2", "ensemble", "pooled", ""}
     seconds = results.metrics[results.metrics["metric"] == "seconds"].groupby("key")["value"].sum()
     for run in results.runs.itertuples():
@@ -103,7 +103,7 @@ def test_nothing_has_run_yet(small: Small, tmp_path: Path) -> None:
     results = collect_results(tmp_path)
     assert results.runs["status"].tolist() == ["left"] * 9
     assert results.runs["seconds"].isna().all()
-    assert list(results.scores.columns) == [*WHO, "split", "metric", "value"]
+    assert list(results.scores.columns) == [*RUN_COLUMNS, "split", "metric", "value"]
     assert len(results.metrics) == len(results.scores) == len(results.confusions) == 0
     assert results.noise["realised_rate"].isna().all()
     assert len(results.noise) == 3

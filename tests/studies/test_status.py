@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from srjt.studies.results import WHO, StudyResults
+from srjt.studies.results import RUN_COLUMNS, StudyResults
 from srjt.studies.status import remaining_seconds, status_lines
 
 
@@ -23,7 +23,7 @@ def results(*runs: tuple[str, str, float]) -> StudyResults:
     empty = pd.DataFrame()
     return StudyResults(
         folder=Path(), facts={}, metrics=empty, scores=empty, confusions={}, noise=empty,
-        runs=pd.DataFrame(rows, columns=[*WHO, "status", "seconds", "error"]),
+        runs=pd.DataFrame(rows, columns=[*RUN_COLUMNS, "status", "seconds", "error"]),
     )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def test_before_anything_is_done_nothing_is_promised() -> None:
     assert remaining_seconds(found) is None
     assert list(status_lines(found)) == [
         "2 runs: 0 done, 1 running, 0 failed, 1 left.",
-        "No run is done yet: there is nothing to estimate from.",
+        "No run has finished yet: the remaining time is unknown.",
     ]
 
 
@@ -59,7 +59,7 @@ def test_counts_estimate_and_failures() -> None:
     )  # fmt: skip
     lines = list(status_lines(found))
     assert lines[0] == "5 runs: 1 done, 2 running, 1 failed, 1 left."
-    assert lines[1].startswith("About 4.0 h of work is left (2.0 h with 2 at a time)")
+    assert lines[1].startswith("About 4.0 h of training remain (2.0 h with 2 runs at a time)")
     assert lines[2:] == ["failed: cdr_4: OSError: [Errno 28] [/red] full"]
 
 

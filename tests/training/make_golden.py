@@ -1,4 +1,4 @@
-"""Write golden.json anew: the losses of the first epoch of a small training, for several methods.
+"""Write golden.json again: the losses of the first epoch of a small training, for several methods.
 
 Run it only when a value is *meant* to change, and say in the change why:
 

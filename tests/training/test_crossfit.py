@@ -1,4 +1,4 @@
-"""Every sample is judged once, by networks that have seen nothing of its patient; nothing is done twice."""
+"""Every sample is predicted once, by networks that were not trained on its patient; nothing is done twice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def test_what_is_gathered_has_the_shapes_that_are_promised(
         assert (close != np.arange(240)[:, None]).all()
 
 
-def test_a_second_call_only_reads_and_says_the_same(noisy: Manifest, fitted: tuple[CrossFit, Path]) -> None:
+def test_a_second_call_only_reads_and_returns_the_same(
+    noisy: Manifest, fitted: tuple[CrossFit, Path]
+) -> None:
     found, out = fitted
     written = {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()}
     config = TrainConfig(method="sord", network="linear", batch_size=32, learning_rate=0.02, epochs=3)
@@ -100,16 +102,14 @@ def test_memory_alone_gives_the_same_and_folds_are_one_row_of_epochs(
     assert found.neighbours is None
 
 
-def test_true_grades_are_not_looked_at(
-    noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]
-) -> None:
+def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]) -> None:
     table = noisy.table.assign(true_grade=3 - noisy.table["true_grade"])
     found = cross_fit(replace(noisy, table=table), config=fits, folds=3, device="cpu")
     np.testing.assert_array_equal(found.fold, fitted[0].fold)
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
 
 
-def test_an_interrupted_fold_is_gone_on_with(
+def test_an_interrupted_fold_is_resumed(
     noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path], tmp_path: Path
 ) -> None:
     class Stop(Counting):
@@ -152,7 +152,7 @@ def test_two_networks_and_how_often_they_selected(noisy: Manifest, fits: TrainCo
     assert found.selected[seen & wrong].mean() < found.selected[seen & ~wrong].mean()
 
 
-def test_images_that_cannot_be_read_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
     labels = write(generate(images=40, patients=10, size=32), tmp_path / "set")
     broken = labels.parent / pd.read_csv(labels)["image"][7]
@@ -167,7 +167,7 @@ def test_images_that_cannot_be_read_are_left_out(tmp_path: Path, monkeypatch: py
     assert [name for name, _ in found.skipped] == [manifest.ids[7]]
 
 
-def test_a_start_that_trained_nothing_binds_nobody(
+def test_a_start_that_trained_nothing_allows_other_settings(
     noisy: Manifest, fits: TrainConfig, tmp_path: Path
 ) -> None:
     with pytest.raises(SrjtError, match="Unknown device"):
@@ -189,7 +189,7 @@ def test_other_settings_do_not_go_into_the_same_folder(
         cross_fit(other, config=fits, folds=3, out=out, device="cpu")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    with pytest.raises(SrjtError, match="holds something else already"):
+    with pytest.raises(SrjtError, match="already contains other files"):
         cross_fit(noisy, config=fits, folds=3, out=tmp_path / "mine", device="cpu")
 
 
@@ -201,7 +201,7 @@ def test_impossible_folds_are_one_sentence(noisy: Manifest, fits: TrainConfig, f
         cross_fit(noisy, config=fits, folds=folds, device="cpu")
 
 
-def test_a_grade_of_one_patient_alone_is_said(noisy: Manifest, fits: TrainConfig) -> None:
+def test_a_grade_of_a_single_patient_is_noted(noisy: Manifest, fits: TrainConfig) -> None:
     patients = np.array(noisy.patients)
     lonely = (noisy.labels != 3) | (patients == patients[np.flatnonzero(noisy.labels == 3)[0]])
     watching = SilentReporter()

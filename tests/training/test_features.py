@@ -107,7 +107,7 @@ def test_standardise_is_the_identity_until_it_is_set() -> None:
     assert torch.equal(layer(torch.tensor([[1.0, 2.0, 7.0], [3.0, 2.0, 7.0]])), expected)
 
 
-def test_what_was_left_open_is_written_down_and_can_be_resumed(rows: Rows, tmp_path: Path) -> None:
+def test_defaults_are_saved_and_the_run_can_be_resumed(rows: Rows, tmp_path: Path) -> None:
     run = srjt.train(rows.manifest, split=rows.split, out=tmp_path, **SETTINGS)
     written = json.loads((tmp_path / "run.json").read_text())
     assert written["config"]["network"] == run.config.network == "mlp"
@@ -127,7 +127,7 @@ def test_other_features_are_other_data(rows: Rows, tmp_path: Path) -> None:
         srjt.train(replace(rows.manifest, arrays=other), split=rows.split, out=tmp_path, **SETTINGS)
 
 
-def test_a_loaded_run_says_the_same(rows: Rows, tmp_path: Path) -> None:
+def test_a_loaded_run_predicts_the_same(rows: Rows, tmp_path: Path) -> None:
     run = srjt.train(rows.manifest, split=rows.split, out=tmp_path, **SETTINGS)
     loaded = load_run(tmp_path, device="cpu")
     for made, read in zip(run.probabilities(rows.x), loaded.probabilities(rows.x), strict=True):
@@ -196,7 +196,7 @@ def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
         launcher.wait(pid)
         assert not (out / "weights.safetensors").exists()
     assert launcher.wait(start(out)) == 0, (tmp_path / "says").read_text()
-    assert "Going on from epoch" in (tmp_path / "says").read_text()
+    assert "Resuming at epoch" in (tmp_path / "says").read_text()
     for name in ("weights.safetensors", "history.csv", "summary.json"):
         assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -254,7 +254,7 @@ def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, data: Any, setti
         ({"learning_rate": 0.1}, True, "mlp", 0.1),
     ],
 )
-def test_what_is_left_open_is_decided_by_the_data(
+def test_defaults_depend_on_the_data(
     given: dict[str, Any], features: bool, network: str, rate: float
 ) -> None:
     config = TrainConfig(**given).for_data(features=features)

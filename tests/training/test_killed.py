@@ -1,4 +1,4 @@
-"""Real processes, really killed: what they leave is gone on from as if nothing had happened."""
+"""Real processes, really killed: a resumed run ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_asked_to_stop(
     assert said.endswith("Run the same command again to resume.\n")
     pid = launcher.start(*command(labels, out), says=tmp_path / "says")
     assert launcher.wait(pid) == 0
-    assert "Going on from epoch" in (tmp_path / "says").read_text()
+    assert "Resuming at epoch" in (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)
 
 
@@ -123,7 +123,7 @@ def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_p
     assert launcher.wait(pid) == -signal.SIGTERM
 
 
-def test_a_full_disk_leaves_a_run_that_can_be_gone_on_with(
+def test_a_full_disk_leaves_a_run_that_can_be_resumed(
     launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
     """A limit on the size of files, set after a few checkpoints, refuses the next one as a full disk would."""
@@ -148,5 +148,5 @@ def test_a_full_disk_leaves_a_run_that_can_be_gone_on_with(
     assert len(list((out / "checkpoints").glob("step-*"))) == 2
     pid = launcher.start(*command(labels, out), says=tmp_path / "says")
     assert launcher.wait(pid) == 0
-    assert "Going on from epoch 4" in (tmp_path / "says").read_text()
+    assert "Resuming at epoch 4" in (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)

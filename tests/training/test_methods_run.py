@@ -1,4 +1,4 @@
-"""Every method trains from images to predictions through the same loop; so does one's own network."""
+"""Every method trains from images to predictions through the same loop; so does your own network."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ def test_a_batch_larger_than_the_data_is_all_of_it(data: Any, settings: dict[str
     assert run.history["seen"].tolist() == [1] * len(data.split.train)
 
 
-def test_validation_is_judged_by_given_labels_and_test_by_true_ones(
-    data: Any, settings: dict[str, Any]
-) -> None:
+def test_validation_uses_given_labels_and_test_uses_true_ones(data: Any, settings: dict[str, Any]) -> None:
     run = srjt.train(data.manifest, **{**settings, "method": "standard", "epochs": 1})
     grades = run.probabilities(data.manifest.arrays)[1][0]
     rows = data.split

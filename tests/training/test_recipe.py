@@ -1,4 +1,4 @@
-"""A method's recipe: what is left open follows it, what is given stays, and nothing else is changed by it."""
+"""A method's recipe fills in settings that are not given, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPELT_OUT = {"update": "soft", "agree": "all", "co_lambda": 1.0}  # so that run.
 
 
 @pytest.mark.parametrize("features", [False, True])
-def test_what_is_left_open_follows_the_recipe(features: bool) -> None:
+def test_unset_settings_follow_the_recipe(features: bool) -> None:
     config = TrainConfig(method="srjt", epochs=20).for_data(features=features)
     assert (config.noise_rate, config.balance) == ("auto", RECIPE.balance)
     assert config.method_options == {**SPELT_OUT, "ramp_epochs": RECIPE.ramp_epochs(20)}
@@ -70,7 +70,7 @@ def test_the_recipe_spelt_out_is_the_same_training(data: Any, settings: dict[str
     assert recipe.history.equals(plain.history)
 
 
-def test_a_run_from_before_there_was_balance_can_be_gone_on_with(
+def test_a_run_without_the_balance_setting_can_be_resumed(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     run = {**settings, "method": "standard", "epochs": 1}

@@ -44,7 +44,7 @@ def test_another_seed_gives_other_weights(data: Any, first: Trained) -> None:
     assert not set(bits(other).values()) & {v for k, v in bits(first).items() if "num_batches" not in k}
 
 
-def test_the_callers_random_states_are_left_alone(data: Any) -> None:
+def test_the_callers_random_states_do_not_change(data: Any) -> None:
     torch.manual_seed(5)
     np.random.seed(5)
     random.seed(5)

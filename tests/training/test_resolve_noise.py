@@ -42,7 +42,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "cross_fit", refuse)
 
 
-def test_the_run_is_told_numbers_and_the_log_says_so(
+def test_the_run_uses_the_estimate_and_logs_it(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
 ) -> None:
     watching = SilentReporter()
@@ -59,7 +59,7 @@ def test_the_run_is_told_numbers_and_the_log_says_so(
     assert estimate.samples == len(split.train)
 
 
-def test_the_estimate_is_used_again_when_the_run_is_gone_on_with(
+def test_a_resumed_run_reuses_the_estimate(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stop(SilentReporter):
@@ -72,17 +72,17 @@ def test_the_estimate_is_used_again_when_the_run_is_gone_on_with(
     }  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
         srjt.train(noisy, reporter=Stop(), **given)
-    monkeypatch.setattr(auto, "cross_fit", None)  # whoever called it would fail
+    monkeypatch.setattr(auto, "cross_fit", None)  # a call would fail
     run = srjt.train(noisy, **given)
     assert run.metrics["epoch"].max() == 3
     assert run.config.noise_rate == read_noise_estimate(tmp_path / "run").rate  # type: ignore[union-attr]
     assert srjt.train(noisy, **given).config == run.config  # and of a finished one, too
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
-    with pytest.raises(SrjtError, match=r"noise\.json is an estimate from other labels or settings"):
+    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other labels or settings"):
         srjt.train(other, **given)
 
 
-def test_a_warm_up_that_was_interrupted_goes_on(
+def test_an_interrupted_warm_up_is_resumed(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
 ) -> None:
     class Stop(SilentReporter):
@@ -111,9 +111,7 @@ def test_a_warm_up_that_was_interrupted_goes_on(
     assert estimate.rate == whole.rate
 
 
-def test_nothing_outside_the_training_side_is_looked_at(
-    noisy: Manifest, split: Split, asked: TrainConfig
-) -> None:
+def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: TrainConfig) -> None:
     _, estimate = resolve_noise_rate(noisy, config=asked, split=split, device="cpu")
     elsewhere = np.concatenate([split.validation, split.test])
     assert noisy.arrays is not None
@@ -174,7 +172,7 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
     with pytest.raises(SrjtError, match="soft_labels 'estimated' follow the noise"):
         asked.replace(noise_rate=0.2, soft_labels="estimated")
     own = asked.replace(soft_labels="estimated", method_options={"label_matrix": np.eye(4)})
-    with pytest.raises(SrjtError, match="do not give one as well"):
+    with pytest.raises(SrjtError, match="do not pass both"):
         resolve_noise_rate(noisy, config=own)
     with pytest.raises(SrjtError, match="Unknown soft_labels 'estimate': did you mean 'estimated'"):
         asked.replace(soft_labels="estimate")
@@ -182,12 +180,12 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
         asked.replace(noise_rate="automatic")
 
 
-def test_the_training_itself_refuses_what_is_not_settled(noisy: Manifest, asked: TrainConfig) -> None:
+def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, asked: TrainConfig) -> None:
     with pytest.raises(SrjtError, match="noise_rate 'auto' has not been resolved"):
         single_run(noisy, config=asked, device="cpu")
 
 
-def test_a_rate_that_the_data_do_not_settle_is_said_and_kept_plausible(
+def test_an_undetermined_rate_warns_and_is_clipped(
     noisy: Manifest, asked: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from functools import partial
@@ -204,16 +202,16 @@ def test_a_rate_that_the_data_do_not_settle_is_said_and_kept_plausible(
             noisy, config=asked.replace(method="f-correction"), device="cpu"
         )
     assert estimate is not None
-    told = np.asarray(config.transition)  # not the matrix of an estimate that is not to be relied on
-    assert float(estimate.prior @ (1 - np.diag(told))) == pytest.approx(0.02)
-    np.testing.assert_allclose(told.sum(axis=1), 1.0)
+    used = np.asarray(config.transition)  # not the matrix of an unreliable estimate
+    assert float(estimate.prior @ (1 - np.diag(used))) == pytest.approx(0.02)
+    np.testing.assert_allclose(used.sum(axis=1), 1.0)
 
 
 def test_several_processes_at_once_are_refused_unless_it_is_known(
     noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SrjtError, match="settled by one process"):
+    with pytest.raises(SrjtError, match="does not work with several processes"):
         resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")
     monkeypatch.delenv("WORLD_SIZE")
     config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")
@@ -253,7 +251,7 @@ def test_a_damaged_estimate_is_one_sentence(noisy: Manifest, asked: TrainConfig,
         resolve_noise_rate(noisy, config=asked, out=tmp_path, device="cpu")
 
 
-def test_the_warm_up_is_short_and_is_told_nothing(asked: TrainConfig) -> None:
+def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:
     run = asked.replace(epochs=150, milestones=(100,), soft_labels="estimated")
     short = warm_up(run)
     assert (short.noise_rate, short.transition, short.soft_labels, short.milestones) == (
@@ -331,9 +329,11 @@ def test_a_low_estimate_is_raised_where_images_are_unclear(
     monkeypatch.setattr(auto, "estimate_noise", pretend)
     watching = SilentReporter()
     config = fits.replace(method=method, noise_rate="auto")
-    told, estimate = resolve_noise_rate(noisy, config=config, split=split, device="cpu", reporter=watching)
+    config_used, estimate = resolve_noise_rate(
+        noisy, config=config, split=split, device="cpu", reporter=watching
+    )
     assert estimate is not None
-    assert (told.noise_rate, estimate.rate) == (used, found["rate"])
+    assert (config_used.noise_rate, estimate.rate) == (used, found["rate"])
     assert any(note.startswith("srjt uses 0.30 instead") for note in watching.notes) == (used == 0.3)
 
 
@@ -345,5 +345,5 @@ def test_a_recipe_that_cannot_rely_on_the_estimate_drops_no_less(
     monkeypatch.setattr(auto, "estimate_noise", partial(auto.estimate_noise, identifiable=False))
     monkeypatch.setattr(auto, "PLAUSIBLE", (0.01, 0.02))
     with pytest.warns(UserWarning, match=r"0\.30 is used"):
-        told, _ = resolve_noise_rate(noisy, config=fits.replace(method="srjt"), device="cpu")
-    assert told.noise_rate == 0.3
+        config_used, _ = resolve_noise_rate(noisy, config=fits.replace(method="srjt"), device="cpu")
+    assert config_used.noise_rate == 0.3

@@ -44,7 +44,7 @@ def with_dropout() -> nn.Module:
 
 
 def jitter(images: Tensor) -> Tensor:
-    """A transform of one's own that draws from torch's global generator."""
+    """A custom transform that draws from torch's global generator."""
     return images[..., :28, :28].float() / 255 + 0.1 * torch.randn(len(images), 1, 1, 1)
 
 
@@ -80,7 +80,7 @@ def test_stopped_within_an_epoch(
         assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == handlers
     reporter = SilentReporter()
     assert_same(srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **chosen), whole)
-    assert reporter.notes[1:] == ["Going on from epoch 3, step 4 of 5."]
+    assert reporter.notes[1:] == ["Resuming at epoch 3, step 4 of 5."]
 
 
 def test_stopped_at_the_last_step_of_an_epoch(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_a_damaged_checkpoint_is_passed_over(
     _, newest = sorted((stopped / "checkpoints").iterdir())
     damage(newest)
     reporter = SilentReporter()
-    with pytest.warns(UserWarning, match=f"{newest.name}.* Falling back to the checkpoint before it"):
+    with pytest.warns(UserWarning, match=f"{newest.name}.* Falling back to the previous checkpoint"):
         run = srjt.train(data.manifest, out=stopped, reporter=reporter, **settings)
-    assert reporter.notes[1:] == ["Going on from epoch 2, step 0 of 5."]
+    assert reporter.notes[1:] == ["Resuming at epoch 2, step 0 of 5."]
     assert_same(run, srjt.train(data.manifest, **settings))
     kept = sorted(path.name for path in (stopped / "checkpoints").iterdir())
     assert len(kept) == 2
@@ -139,7 +139,7 @@ def test_a_damaged_checkpoint_is_passed_over(
         checkpoint.read(path)
 
 
-def test_two_damaged_checkpoints_start_anew_and_do_not_crowd_out_new_ones(
+def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
     data: Any, settings: dict[str, Any], stopped: Path
 ) -> None:
     for path in (stopped / "checkpoints").iterdir():
@@ -147,7 +147,7 @@ def test_two_damaged_checkpoints_start_anew_and_do_not_crowd_out_new_ones(
     with pytest.warns(UserWarning, match="damaged") as said, pytest.raises(Interrupted):
         srjt.train(data.manifest, out=stopped, reporter=StopAt(1, 3), **settings)
     assert [str(w.message).rpartition(". ")[2] for w in said] == [
-        "Falling back to the checkpoint before it.",
+        "Falling back to the previous checkpoint.",
         "Starting from the beginning.",
     ]
     (left,) = (stopped / "checkpoints").iterdir()
@@ -168,7 +168,7 @@ def test_another_configuration_is_refused_and_the_difference_named(
     labels[data.split.train[0]] = (labels[data.split.train[0]] + 1) % 4
     with pytest.raises(SrjtError, match="the samples, labels or split are not the same"):
         srjt.train(data.manifest.with_noisy_labels(labels), out=stopped, **settings)
-    with pytest.raises(SrjtError, match="a network of one's own"):
+    with pytest.raises(SrjtError, match="one of them uses a network of your own"):
         srjt.train(data.manifest, out=stopped, **{**settings, "network": tiny})
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
@@ -184,7 +184,7 @@ def test_a_finished_run_is_opened_at_once(data: Any, settings: dict[str, Any], t
     before = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*") if p.is_file()}
     reporter = StopAt(1, 1)  # would be seen if it trained
     again = srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)
-    assert reporter.notes == [f"{tmp_path / 'run'} is finished already; nothing to do."]
+    assert reporter.notes == [f"{tmp_path / 'run'} is already finished: nothing to do."]
     assert_same(again, first)
     after = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in (tmp_path / "run").rglob("*") if p.is_file()}
     assert after == before
@@ -202,20 +202,18 @@ def test_results_that_were_lost_are_written_again(
     assert (tmp_path / "run" / "weights.safetensors").read_bytes() == weights
 
 
-def test_a_folder_of_something_else_is_left_alone(
+def test_a_folder_with_other_files_is_refused_and_not_changed(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(SrjtError, match="holds something else already"):
+    with pytest.raises(SrjtError, match="already contains other files"):
         srjt.train(data.manifest, out=tmp_path, **settings)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(SrjtError, match="cannot be written"):
         srjt.train(data.manifest, out=tmp_path / "thesis.tex", **settings)
 
 
-def test_what_a_killed_process_left_while_making_the_folder_is_swept(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def test_drafts_of_a_killed_process_are_removed(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".run.json.123.tmp").write_text('{"format": 1')
     srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "epochs": 1})
@@ -315,7 +313,7 @@ def test_no_room_for_a_checkpoint(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SrjtError, match=r"could not be written .*No space left on device.*Make room"):
+    with pytest.raises(SrjtError, match=r"could not be written .*No space left on device.*Free some space"):
         srjt.train(data.manifest, out=stopped, **settings)
     monkeypatch.undo()
     assert {path: path.read_bytes() for path in (stopped / "checkpoints").iterdir()} == before
@@ -328,7 +326,7 @@ def test_no_room_for_a_checkpoint(
 def test_no_room_for_a_file(
     data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """One sentence whichever file it is; afterwards the same call goes on to the same result."""
+    """One sentence whichever file it is; afterwards the same call resumes and gives the same result."""
     real = os.replace
 
     def full(source: Any, target: Any) -> None:

@@ -83,7 +83,7 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.")
     with decoding_bar() as decoded:
         found = evaluate(
-            trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,
+            trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
             progress=decoded,
         )  # fmt: skip
 

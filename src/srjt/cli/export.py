@@ -21,9 +21,7 @@ def export(
     force: options.Force = False,
     format: Annotated[
         str | None,
-        typer.Option(
-            metavar="onnx|torch.export|torchscript", help="Format of the file. [dim]default: by its suffix[/]"
-        ),
+        typer.Option(metavar="onnx|torch.export", help="Format of the file. [dim]default: by its suffix[/]"),
     ] = None,
     check: Annotated[
         list[Path] | None,
@@ -42,11 +40,11 @@ def export(
     """
     from srjt.cli.output import refuse_overwrite
     from srjt.inference.export import export as export_run
-    from srjt.inference.export import settle_format
+    from srjt.inference.export import resolve_format
     from srjt.training.record.run_folder import read_facts
     from srjt.training.trained import load_run
 
-    chosen = settle_format(out, format)
+    chosen = resolve_format(out, format)
     refuse_overwrite(out, force=force)
     if read_facts(run).own_network:
         raise SrjtError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +13,12 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.groups import RunByDefault
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     from srjt.studies.config import StudyConfig
     from srjt.studies.grid import PlannedRun, StudyData
-
-    Execute = Callable[[Path, Sequence[PlannedRun], "_Watcher"], dict[str, str]]
+    from srjt.studies.study import Executor
 
 RUNS = "Every run"
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")]
@@ -156,11 +155,12 @@ def run(
     Give the same command again to resume. Add a method, and only its runs are new.
     """
     from srjt.cli.settings import read_matrix
+    from srjt.studies.study import choose_executor, resolve_config
+    from srjt.training.config import parse_overrides
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
-    study = _layered_study(
-        preset,
-        config,
+    train = {**settings, **({"imports": import_} if import_ else {})}
+    study = resolve_config(
         {
             "source": source,
             "methods": _names(" ".join(methods)) if methods else None,
@@ -173,17 +173,24 @@ def run(
             "splits": None if splits is None else str(splits),
             "reading": reading or None,
         },
-        train={**settings, **({"imports": import_} if import_ else {})},
-        assignments=set_ or [],
+        train={**train, **parse_overrides(set_ or [])},
+        preset=preset,
+        file=config,
     )
-    on_ray = {"address": address, "gpus_per_run": gpus_per_run, "cpus_per_run": cpus_per_run}
-    execute = _chosen_executor(executor, local={"jobs": jobs, "device": device}, on_ray=on_ray)
+    execute = choose_executor(
+        executor,
+        jobs=jobs,
+        device=device,
+        address=address,
+        gpus_per_run=gpus_per_run,
+        cpus_per_run=cpus_per_run,
+    )
     _run(study, out, execute, dry_run=dry_run)
 
 
 @app.command()
 def status(folder: Folder, import_: options.Import = None) -> None:
-    """Show what is done, running, failed and left, and how long it will take."""
+    """Count the finished, running, failed and remaining runs, and estimate the remaining time."""
     from srjt.studies.results import collect_results
     from srjt.studies.status import status_lines
 
@@ -204,20 +211,25 @@ def export(
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
-    from srjt.cli.output import writing
+    from srjt.cli.output import is_stream, writing
     from srjt.errors import missing_extra
+    from srjt.files import write_atomically
     from srjt.studies.results import collect_results
 
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
+    if out.suffix == ".parquet":
+        try:
+            content = table.to_parquet(index=False)
+        except ImportError:
+            raise missing_extra("pyarrow", "parquet", "Writing Parquet files") from None
+    else:
+        content = table.to_csv(index=False).encode()
     with writing(out):
-        if out.suffix == ".parquet":
-            try:
-                table.to_parquet(out, index=False)
-            except ImportError:
-                raise missing_extra("pyarrow", "parquet", "Writing Parquet files") from None
+        if is_stream(out):
+            out.write_bytes(content)
         else:
-            table.to_csv(out, index=False)
+            write_atomically(out, content)
     done = int((results.runs["status"] == "done").sum())
     typer.echo(f"{len(table):,} rows of {done} finished runs (of {len(results.runs)}): {out}")
 
@@ -227,172 +239,123 @@ def _names(text: str) -> list[str]:
     return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
 
 
-def _layered_study(
-    preset: str | None,
-    file: Path | None,
-    given: dict[str, Any],
-    *,
-    train: dict[str, Any],
-    assignments: list[str],
-) -> StudyConfig:
-    """The preset, then the file, then the options; settings of the runs are merged, the rest is replaced."""
-    from srjt.cli.settings import merged
-    from srjt.methods.plugins import import_modules
-    from srjt.studies.config import StudyConfig, load_preset
-    from srjt.training.config import TrainConfig, load_config, parse_overrides
-
-    settings: dict[str, Any] = {}
-    for layer in (
-        load_preset(preset) if preset else {},
-        load_config(file) if file else {},
-        {name: value for name, value in given.items() if value is not None},
-        {"train": {**train, **parse_overrides(assignments)}},
-    ):
-        if settings.get("source", layer.get("source")) != layer.get("source", settings.get("source")):
-            settings.pop("reading", None)  # it was for another source
-        settings = merged(settings, layer)
-    if isinstance(settings["train"], dict):
-        imports = settings["train"].get("imports", ())
-        import_modules(TrainConfig.from_dict({"imports": imports}).imports)
-    return StudyConfig.from_dict(settings)
-
-
-def _chosen_executor(executor: str, *, local: dict[str, Any], on_ray: dict[str, Any]) -> Execute:
-    """A function that executes the runs; an option of the other executor is an error, because it has no effect."""
-    if executor not in (known := {"local": local, "ray": on_ray}):
-        raise suggest("executor", executor, known)
-    other = next(name for name in known if name != executor)
-    if unused := [name for name, value in known[other].items() if value is not None]:
-        raise SrjtError(f"--{unused[0].replace('_', '-')} is for --executor {other}, not for {executor}.")
-
-    def execute(folder: Path, cells: Sequence[PlannedRun], watcher: _Watcher) -> dict[str, str]:
-        if executor == "ray":
-            from srjt.studies.executors.ray_driver import run_on_ray
-
-            given = {name: value for name, value in on_ray.items() if value is not None}
-            return run_on_ray(folder, cells, watcher=watcher, say=watcher.say, **given)
-        from srjt.studies.executors.local import Slots, run_locally
-
-        return run_locally(folder, cells, slots=Slots.here(**local), watcher=watcher)
-
-    return execute
-
-
-def _run(study: StudyConfig, out: Path, execute: Execute, *, dry_run: bool) -> None:
-    from srjt.studies.folder import error_file, lock_study, write_plan
+def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) -> None:
+    from srjt.studies.folder import error_file, run_status
     from srjt.studies.open_data import open_data
+    from srjt.studies.study import run_study
 
-    data = open_data(study)
-    if data.manifest.patients is None:
-        typer.secho(
-            "Warning: there are no patient ids, so the same patient may be on two sides of a split.",
-            fg=typer.colors.YELLOW,
-        )
-    if study.noise_rate == "auto":
-        typer.echo(
-            "Methods that need the noise rate use an estimate from the training labels, made once for each noise, "
-            "fold and seed."
-        )
-    elif estimating := [spec for spec in study.method_specs() if spec.own_rate == "auto"]:
-        named = ", ".join(dict.fromkeys(spec.name for spec in estimating))
-        typer.echo(
-            f"The noise rate is estimated from the training labels for {named}, once for each noise, fold and seed."
-        )
-    for spec in data.noises:
-        if spec.kind == "none" and study.transition is None and isinstance(study.noise_rate, float):
-            typer.echo(
-                f"No noise is injected. Methods that need a matrix use the quasi matrix with "
-                f"ε = {study.noise_rate:g} for the observed class mix."
-            )
+    data = open_data(config)
+    _print_notes(config, data)
     if dry_run:
-        cells = list(data.cells())
-        states = _print_plan(out, data, cells)
-        for cell, state in zip(cells, states, strict=True):
-            typer.echo(f"  {state:8}{cell.key}")
+        planned_runs = list(data.planned_runs())
+        states = [run_status(out, planned.key) for planned in planned_runs]
+        typer.echo(_counts(data, runs=len(states), done=states.count("done")))
+        for planned, state in zip(planned_runs, states, strict=True):
+            typer.echo(f"  {state:8}{planned.key}")
         return
-    with lock_study(out):
-        cells = write_plan(out, data, command=shlex.join(["srjt", *sys.argv[1:]]))
-        states = _print_plan(out, data, cells)
-        with _Watcher(out, cells, done=states.count("done")) as watcher:
-            outcome = execute(out, cells, watcher)
+    command = shlex.join(["srjt", *sys.argv[1:]])
+    with _Watcher(out, data) as watcher:
+        outcome = run_study(data, out, command=command, execute=execute, watcher=watcher)
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         typer.secho(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
     typer.echo(f"Next: srjt report {out}")
     if failed:
         raise SrjtError(
-            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and give the same "
+            f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
             "command again."
         )
 
 
-def _print_plan(out: Path, data: StudyData, cells: Sequence[PlannedRun]) -> list[str]:
-    """Print how much there is to do; return the status of each run."""
-    from srjt.studies.folder import run_status
+def _print_notes(config: StudyConfig, data: StudyData) -> None:
+    """What the user should know before the runs begin."""
+    if data.manifest.patients is None:
+        typer.secho(
+            "Warning: no patient ids; images of one patient may be in training and test data.",
+            fg=typer.colors.YELLOW,
+        )
+    if config.noise_rate == "auto":
+        typer.echo(
+            "Methods that need the noise rate use an estimate from the training labels, made once for each noise, fold "
+            "and seed."
+        )
+    elif estimating := [spec.name for spec in config.method_specs() if spec.own_rate == "auto"]:
+        names = ", ".join(dict.fromkeys(estimating))
+        typer.echo(
+            f"The noise rate is estimated from the training labels for {names}, once for each noise, fold and seed."
+        )
+    known_rate = isinstance(config.noise_rate, float) and config.transition is None
+    if known_rate and any(spec.kind == "none" for spec in data.noises):
+        typer.echo(
+            f"Nothing is injected. Methods that need a matrix get the quasi matrix with rate ε = {config.noise_rate:g} "
+            "on the observed class mix."
+        )
 
-    states = [run_status(out, cell.key) for cell in cells]
-    typer.echo(
-        f"{len(cells)} runs: {states.count('done')} done, {len(cells) - states.count('done')} to do. "
-        f"{len(data.manifest):,} {'rows of features' if data.manifest.are_features else 'images'}, "
+
+def _counts(data: StudyData, *, runs: int, done: int) -> str:
+    samples = "rows of features" if data.manifest.are_features else "images"
+    return (
+        f"{runs} runs: {done} done, {runs - done} to do. {len(data.manifest):,} {samples}, "
         f"{len(data.fold_numbers)} folds."
     )
-    return states
 
 
 class _Watcher:
-    """One live display of all runs on a terminal, a line per finished run elsewhere."""
+    """A live display of all runs on a terminal; elsewhere one line per finished run."""
 
-    def __init__(self, folder: Path, cells: Sequence[PlannedRun], *, done: int) -> None:
+    def __init__(self, folder: Path, data: StudyData) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.folder = folder
+        self.folder, self.data = folder, data
         self.console = Console()
         self.live = self.console.is_terminal
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),
             console=self.console, disable=not self.live,
         )  # fmt: skip
-        self.whole = self.progress.add_task("runs", total=len(cells), completed=done)
         self.tasks: dict[str, Any] = {}
-        self._updated = 0.0
-        self.count = done
-        self.total = len(cells)
+        self.refreshed = 0.0
 
     def __enter__(self) -> _Watcher:
-        self.progress.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.progress.stop()
 
-    def say(self, sentence: str) -> None:
-        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
+        self.total, self.done = len(planned_runs), done
+        typer.echo(_counts(self.data, runs=self.total, done=done))
+        self.all_runs = self.progress.add_task("runs", total=self.total, completed=done)
+        self.progress.start()
 
-    def started(self, cell: PlannedRun) -> None:
-        title = f"{cell.method.name} {cell.noise.label} fold {cell.fold}"
-        self.tasks[cell.key] = self.progress.add_task(f"  {title[:42]:42}", total=cell.config.epochs)
+    def note(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def looked(self, running: Sequence[PlannedRun]) -> None:
-        if not self.live or time.monotonic() - self._updated < 1.0:
+    def started(self, planned: PlannedRun) -> None:
+        title = f"{planned.method.name} {planned.noise.label} fold {planned.fold}"
+        self.tasks[planned.key] = self.progress.add_task(f"  {title[:42]:42}", total=planned.config.epochs)
+
+    def updated(self, running: Sequence[PlannedRun]) -> None:
+        if not self.live or time.monotonic() - self.refreshed < 1.0:
             return
-        self._updated = time.monotonic()
-        for cell in running:
-            self.progress.update(self.tasks[cell.key], completed=_epochs_done(self.folder, cell))
+        self.refreshed = time.monotonic()
+        for planned in running:
+            self.progress.update(self.tasks[planned.key], completed=_epochs_done(self.folder, planned))
 
-    def ended(self, cell: PlannedRun, status: str) -> None:
-        self.progress.remove_task(self.tasks.pop(cell.key))
-        self.count += status == "done"
-        self.progress.update(self.whole, completed=self.count)
+    def ended(self, planned: PlannedRun, status: str) -> None:
+        self.progress.remove_task(self.tasks.pop(planned.key))
+        self.done += status == "done"
+        self.progress.update(self.all_runs, completed=self.done)
         if status == "failed" or not self.live:
             self.console.print(
-                f"[{self.count}/{self.total}] {status}: {cell.key}", highlight=False, markup=False
+                f"[{self.done}/{self.total}] {status}: {planned.key}", highlight=False, markup=False
             )
 
 
-def _epochs_done(folder: Path, cell: PlannedRun) -> int:
-    """From the last line of the run's metrics: cheap, and right for a resumed run too."""
-    path = folder / "runs" / cell.key / "metrics.csv"
+def _epochs_done(folder: Path, planned: PlannedRun) -> int:
+    """The epoch in the last line of the run's metrics: fast to read, and right for a resumed run."""
+    path = folder / "runs" / planned.key / "metrics.csv"
     try:
         with open(path, "rb") as file:
             file.seek(max(0, path.stat().st_size - 200))

@@ -1,4 +1,4 @@
-"""Images through a frozen backbone, once: any method then trains a small head on the features in seconds."""
+"""Compute features of images with a frozen backbone: any method then trains a small head on them in seconds."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from srjt.errors import SrjtError
 from srjt.networks.backbones import takes_rows
 from srjt.training.engine import cpu_tuning
 from srjt.training.engine.batches import Preprocess, centre_batches
-from srjt.training.engine.cpu_tuning import CpuSetting, applied, channels_last
+from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
 from srjt.training.engine.devices import choose_device
 
 __all__ = ["Progress", "embed"]
 
 Progress = Callable[[int, int], None]
-TRIED_ON, PAYS = 8, 500  # images: a batch for the trial of CPU settings, and how many must follow to repay it
+TUNING_BATCH = 8  # images of one step in the trial of CPU settings
+TUNING_PAYS = 500  # images from which the trial pays
 
 
 def embed(
@@ -49,29 +50,68 @@ def embed(
     decoded: Progress | None = None,
     embedded: Progress | None = None,
 ) -> tuple[Manifest, list[tuple[str, str]]]:
-    """``data`` with features (N, F) in place of its images, and (id, reason) of those that could not be read.
+    """Compute features of the centre crop of every image with a frozen backbone.
 
-    The backbone sees the centre crop, as in evaluation; flip: the mean over the crop and its mirror image. Its
-    weights are the published ones, those of the file ``weights``, or random (pretrained=False, from seed 0).
-    ``made`` of the result says all this, and which weights they were.
+    Parameters
+    ----------
+    data : Manifest
+        Images.
+    backbone : str
+        A network for images, see ``srjt.networks.names()``.
+    pretrained : bool
+        Use the published weights; False: random weights from seed 0.
+    weights : path, optional
+        A weights file instead of the published weights.
+    image_size, crop : int
+        Images are resized to ``image_size``; the backbone gets the centre crop of side ``crop``.
+    resize : {"squash", "crop"}
+        Resize to a square, or resize the short side and cut out the centre.
+    flip : bool
+        Average the features of the crop and of its mirror image.
+    batch_size : int
+        Images per batch.
+    device : str, optional
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
+    cache : path, optional
+        Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    on_bad_image : {"error", "skip"}
+        Stop at an unreadable image, or leave it out.
+    decoded, embedded : callable, optional
+        Called with (images done, images in total).
+
+    Returns
+    -------
+    manifest : Manifest
+        ``data`` with features (N, F) in place of its images. It records these settings and a hash of the weights.
+    skipped : list of (str, str)
+        (id, reason) of unreadable images.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> from srjt.inference.embed import embed
+    >>> data = srjt.data.synthetic.generate(images=12, patients=4, size=32)
+    >>> features, skipped = embed(data, backbone="tiny", pretrained=False, image_size=32, crop=28)
+    >>> features.arrays.shape
+    (12, 1536)
     """
     if data.are_features:
-        raise SrjtError("These data are features already.")
+        raise SrjtError("These data are already features.")
     if takes_rows(backbone):
-        raise SrjtError(f"The network {backbone!r} reads features, so it cannot make them from images.")
+        raise SrjtError(f"The network {backbone!r} reads features, so it cannot compute them from images.")
     if not 0 < crop <= image_size:
         raise SrjtError(f"crop ({crop}) must lie between 1 and image_size ({image_size}).")
     if batch_size < 1:
         raise SrjtError(f"batch_size must be positive; got {batch_size}.")
-    chosen = choose_device(device)
-    # before any image is decoded: weights that cannot be had are known at once
+    target = choose_device(device)
+    # before any image is decoded, so that missing weights are reported at once
     network = networks.build(
         backbone,
         head=lambda features: nn.Identity(),
         in_shape=(3, crop, crop),
         pretrained=pretrained if weights is None else weights,
     ).eval()
-    facts = {
+    settings = {
         "backbone": backbone,
         "weights": _digest(network),
         "image_size": image_size,
@@ -84,32 +124,32 @@ def embed(
         data, size=image_size, resize=resize, cache=cache, on_bad_image=on_bad_image, progress=decoded
     )
     setting = CpuSetting()
-    if chosen.type == "cuda":
-        channels_last(network.to(chosen))
-    elif len(store) >= PAYS:
-        setting = cpu_tuning.find(network, torch.zeros(TRIED_ON, 3, crop, crop), name=f"embed {backbone}")
-    preprocess = Preprocess(crop=crop, channels_last=chosen.type == "cuda" or setting.channels_last)
-    feed = open_feed(store.pixels, device=chosen)
+    if target.type == "cuda":
+        channels_last(network.to(target))
+    elif len(store) >= TUNING_PAYS:
+        setting = cpu_tuning.fastest_setting(network, torch.zeros(TUNING_BATCH, 3, crop, crop))
+    preprocess = Preprocess(crop=crop, channels_last=target.type == "cuda" or setting.channels_last)
+    feed = open_feed(store.pixels, device=target)
     features: list[Features] = []
-    with applied(setting, network), torch.inference_mode():
+    with use_cpu_setting(setting, network), torch.inference_mode():
         for images, part in centre_batches(
             feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size
         ):
-            answer = _answer(network, images, flip=flip)[: part.stop - part.start]
-            features.append(answer.float().cpu().numpy())
+            computed = _forward(network, images, flip=flip)[: part.stop - part.start]
+            features.append(computed.float().cpu().numpy())
             if embedded is not None:
                 embedded(part.stop, len(store))
-    made = replace(store.manifest, arrays=np.concatenate(features), made=json.dumps(facts))
-    return made, store.skipped
+    manifest = replace(store.manifest, arrays=np.concatenate(features), made=json.dumps(settings))
+    return manifest, store.skipped
 
 
-def _answer(network: nn.Module, images: Tensor, *, flip: bool) -> Tensor:
-    once: Tensor = network(images)
-    return (once + network(images.flip(-1))) / 2 if flip else once
+def _forward(network: nn.Module, images: Tensor, *, flip: bool) -> Tensor:
+    features: Tensor = network(images)
+    return (features + network(images.flip(-1))) / 2 if flip else features
 
 
 def _digest(network: nn.Module) -> str:
-    """Which weights these are, wherever they came from."""
+    """16 hexadecimal digits that identify the weights."""
     digest = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
         digest.update(name.encode())

@@ -1,7 +1,8 @@
-"""A trained run against labels: metrics with intervals, confusion matrix, calibration."""
+"""``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled samples."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,15 +10,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from srjt.data.images.store import open_store
+from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
-from srjt.inference.predict import check_choices, predictions
+from srjt.data.problems import drop_unusable
+from srjt.data.sources import read
+from srjt.errors import SrjtError
+from srjt.inference.predict import RunLike, WhichNetwork, check_choices, open_run, predictions
 from srjt.ordinal.calibration import (
     CalibrationBin,
     calibration_bins,
     expected_calibration_error,
     ranked_probability_score,
 )
+from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.training.trained import Trained
@@ -27,17 +32,42 @@ __all__ = ["Evaluation", "evaluate"]
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
+    """The result of ``srjt.evaluate``.
+
+    Attributes
+    ----------
+    samples : int
+        Number of evaluated samples.
+    judged_by : str
+        ``"true grades"`` or ``"given grades"``: the labels that the predictions are compared with.
+    by_patient : bool
+        Whether the intervals resample patients; else they resample samples and are probably too narrow.
+    views : int
+        Views of each sample over which the probabilities are averaged.
+    intervals : dict of str to Interval
+        Every metric with its 95 % interval: (value, low, high).
+    confusion : list of list of int
+        Counts; rows are the labels, columns the predicted grades.
+    calibration_error : float
+        Expected calibration error.
+    ranked_probability_score : float
+        Mean ranked probability score; 0 is best.
+    calibration : list of CalibrationBin
+        Confidence and accuracy per bin.
+    """
+
     samples: int
-    judged_by: str  # "true grades" or "given grades"
-    by_patient: bool  # whether intervals resample patients
-    views: int  # of each sample, over which the probabilities are averaged
+    judged_by: str
+    by_patient: bool
+    views: int
     intervals: dict[str, Interval]
-    confusion: list[list[int]]  # rows: true grade
+    confusion: list[list[int]]
     calibration_error: float
     ranked_probability_score: float
     calibration: list[CalibrationBin]
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
         plain = asdict(self)
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
         plain["calibration"] = [b._asdict() for b in self.calibration]
@@ -45,35 +75,70 @@ class Evaluation:
 
 
 def evaluate(
-    run: Trained,
-    data: Manifest,
+    run: RunLike,
+    data: Manifest | str | os.PathLike[str],
     *,
-    network: str = "ensemble",
-    decoding: str = "argmax",
+    network: WhichNetwork = "ensemble",
+    decoding: Decoding = "argmax",
     views: int = 1,
-    on_bad_image: str = "error",
+    on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
-    """Judge ``run`` on ``data``: by the true grades where they are known, else by the given ones.
+    """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
 
-    views: as for ``predict``.
+    Parameters
+    ----------
+    run : Trained or path
+        A trained run, or the path of its folder.
+    data : Manifest or path
+        The samples. A path is anything that ``srjt.data.read`` reads; its grades are those of the run.
+    network : {"ensemble", "1", "2"}
+        The mean of the networks' probabilities, or one network.
+    decoding : {"argmax", "median", "expected"}
+        The most likely grade, the grade of least expected absolute error, or the rounded mean.
+    views : {1, 2, 10}
+        Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
+    on_bad_image : {"error", "skip"}
+        Stop at an unusable sample, or leave it out.
+    resamples : int
+        Bootstrap resamples for the 95 % intervals: of patients where they are known, else of samples.
+    progress : callable, optional
+        Called with (images decoded, images in total).
+
+    Returns
+    -------
+    Evaluation
+        Metrics with intervals, confusion matrix, calibration.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+    >>> run = srjt.train(data, **settings)
+    >>> result = srjt.evaluate(run, data, resamples=50)
+    >>> result.samples, result.by_patient
+    (60, True)
     """
     check_choices(network, decoding)
-    run.check_made(data.made)
-    shown = run.views(views)  # an error before any image is read
+    run = open_run(run)
+    crops = run.views(views)  # an error before any image is read
+    if not isinstance(data, Manifest):
+        data = _read_labelled(run, data, on_bad_image=on_bad_image)
+    run.check_feature_settings(data.made)
     store = open_store(
         data,
         size=run.config.image_size,
         resize=run.config.resize,
-        on_bad_image=on_bad_image,  # type: ignore[arg-type]
+        on_bad_image=on_bad_image,
         progress=progress,
     )
     manifest = store.manifest
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)  # type: ignore[arg-type]
-    place = {name: c for c, name in enumerate(run.grades)}
-    predicted = np.array([place[name] for name in table["grade"]], dtype=np.int64)
+    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
+    position = {name: c for c, name in enumerate(run.grades)}
+    predicted = np.array([position[name] for name in table["grade"]], dtype=np.int64)
     chosen = table[[f"p_{name}" for name in run.grades]].to_numpy(np.float64)
     truth = manifest.true_labels
     labels = manifest.labels if truth is None else truth
@@ -82,7 +147,7 @@ def evaluate(
         samples=len(manifest),
         judged_by="given grades" if truth is None else "true grades",
         by_patient=manifest.patients is not None,
-        views=len(shown),
+        views=len(crops),
         intervals=bootstrap_metrics(
             labels, predicted, num_classes=classes, groups=manifest.patients, resamples=resamples
         ),
@@ -93,3 +158,10 @@ def evaluate(
         ranked_probability_score=ranked_probability_score(chosen, labels),
         calibration=calibration_bins(chosen, labels),
     )
+
+
+def _read_labelled(run: Trained, source: str | os.PathLike[str], *, on_bad_image: str) -> Manifest:
+    if not isinstance(source, (str, os.PathLike)):
+        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
+    reading = read(source, grades=run.grades)
+    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)

@@ -1,4 +1,4 @@
-"""One file for deployment, written only after it has answered as the run itself does."""
+"""``srjt.export``: one file for deployment, written only if it predicts what the run predicts."""
 
 from __future__ import annotations
 
@@ -25,71 +25,103 @@ from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, suggest
 from srjt.files import write_atomically
 from srjt.inference.export_module import OUTPUTS, ExportModule, on_cpu
-from srjt.inference.predict import predictions
+from srjt.inference.predict import RunLike, open_run, predictions
 from srjt.networks.small import Standardise
 from srjt.training.config import COMPUTE_ONLY, TrainConfig
 from srjt.training.trained import Trained
 
-__all__ = ["Exported", "Format", "config_hash", "export", "settle_format"]
+__all__ = ["Exported", "Format", "config_hash", "export", "resolve_format"]
 
-Format = Literal["onnx", "torch.export", "torchscript"]
-SUFFIXES: dict[str, Format] = {
-    ".onnx": "onnx",
-    ".pt2": "torch.export",
-    ".pt": "torchscript",
-    ".ts": "torchscript",
-}
+Format = Literal["onnx", "torch.export"]
+SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch.export"}
 
-TOLERANCE = 1e-4  # how far probabilities may lie from the run's own
-OPSET = 18  # what runtimes of the last years read
+TOLERANCE = 1e-4  # largest difference from the probabilities of the run
+OPSET = 18  # supported by the runtimes of the last years
 CHUNK = 64  # samples that are checked at a time
 
-Answers: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
+Outputs: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
-    """What was written, and how far its probabilities lie from the run's own."""
+    """The result of ``srjt.export``.
+
+    Attributes
+    ----------
+    path : Path
+        The written file.
+    format : {"onnx", "torch.export"}
+        Its format.
+    input : str
+        Name, type and shape of its input.
+    metadata : dict
+        What the file contains about itself: grades, input shape, method, network, version, configuration hash.
+    checked : int
+        Number of samples that it was checked with.
+    difference : float
+        Largest difference between its probabilities and the run's, at most 1e-4.
+    """
 
     path: Path
     format: Format
     input: str
     metadata: dict[str, Any]
-    checked: int  # samples
-    difference: float  # the largest, at most TOLERANCE
+    checked: int
+    difference: float
 
 
 def export(
-    run: Trained, path: str | Path, *, format: Format | None = None, samples: Samples | None = None
+    run: RunLike, path: str | Path, *, format: Format | None = None, samples: Samples | None = None
 ) -> Exported:
-    """Write ``run`` as one file: preprocessing (without resizing), all networks, probabilities, grade, severity.
+    """Write a run as one file: preprocessing (without resizing), all networks, probabilities, grade, severity.
 
-    Input: ``images``, uint8 (N, H, W, 3) RGB of the run's image size, or ``features``, float32 (N, F).
-    Outputs: ``probabilities`` (N, C), ``grade`` (N,) int64, ``severity`` (N,) float. N is free.
+    The input of the file is ``images``, uint8 (N, H, W, 3) RGB of the run's image size, or ``features``, float32
+    (N, F). The outputs are ``probabilities`` (N, C), ``grade`` (N,) int64 and ``severity`` (N,) float. N is dynamic.
 
-    format: by the suffix of ``path`` unless given (.onnx; .pt2: torch.export; .pt: TorchScript).
-    samples: what the file is checked with before it is written, in the shape of the input; by default a few
-    synthetic images, or random features. A file whose probabilities differ from those of ``run`` by more than
-    1e-4 is not written.
+    Parameters
+    ----------
+    run : Trained or path
+        A trained run, or the path of its folder.
+    path : path
+        The file to write. It is written only if its probabilities differ from those of the run by at most 1e-4.
+    format : {"onnx", "torch.export"}, optional
+        Default: from the suffix of ``path``, ``.onnx`` or ``.pt2``.
+    samples : ndarray, optional
+        Samples to check the file with, in the shape of its input. Default: a few synthetic images, or random features.
+
+    Returns
+    -------
+    Exported
+        The path, the input and the metadata of the file, and how well it agrees with the run.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+    >>> run = srjt.train(data, **settings)
+    >>> srjt.export(run, "model.pt2").input
+    'images uint8 (N, 32, 32, 3)'
     """
     target = Path(path)
-    chosen = settle_format(target, format)
+    format = resolve_format(target, format)
+    run = open_run(run)
     config, run = run.config, on_cpu(run)
-    given = _examples(run) if samples is None else _checked(run, samples)
-    metadata = {**_metadata(run, given), "config_hash": config_hash(config)}
+    checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
+    metadata = {**_metadata(run, checked), "config_hash": config_hash(config)}
     module = ExportModule(run).eval()
     with _quiet(), torch.no_grad():
         try:
-            content = _WRITERS[chosen](module, _batch_of(given, 2), metadata)
+            content = _WRITERS[format](module, _batch_of(checked, 2), metadata)
         except SrjtError:
             raise
-        except Exception as problem:  # the exporters fail in many ways
+        except Exception as problem:  # the exporters raise many types
             reason = next(iter(str(problem).strip().splitlines()), type(problem).__name__)
-            others = " or ".join(name for name in get_args(Format) if name != chosen)
+            (other,) = (name for name in get_args(Format) if name != format)
             raise SrjtError(
-                f"This network cannot be written as {chosen} ({reason}): try the format {others}."
+                f"This network cannot be written as {format} ({reason}): try the format {other}."
             ) from problem
-        difference = _compare(_READERS[chosen](content), run, given)
+        difference = _compare(_READERS[format](content), run, checked)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, content)
@@ -97,23 +129,28 @@ def export(
         raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
     return Exported(
         path=target,
-        format=chosen,
-        input=f"{_name(given)} {given.dtype} ({', '.join(['N', *map(str, given.shape[1:])])})",
+        format=format,
+        input=f"{_input_name(checked)} {checked.dtype} ({', '.join(['N', *map(str, checked.shape[1:])])})",
         metadata=metadata,
-        checked=len(given),
+        checked=len(checked),
         difference=difference,
     )
 
 
-def settle_format(path: Path, format: str | None) -> Format:
-    """The format that was asked for, or the one that the file's name says."""
+def resolve_format(path: Path, format: str | None) -> Format:
+    """The requested format, or the one of the file's suffix."""
+    suffix = path.suffix.lower()
+    if format == "torchscript" or (format is None and suffix in (".pt", ".ts")):
+        raise SrjtError(
+            "TorchScript is deprecated by PyTorch: export to .onnx, or to .pt2 (torch.export), instead."
+        )
     if format is None:
-        if path.suffix.lower() not in SUFFIXES:
+        if suffix not in SUFFIXES:
             raise SrjtError(
-                f"What {path.name} should be is not clear from its name: end it in {', '.join(SUFFIXES)}, or give the "
-                f"format ({', '.join(get_args(Format))})."
+                f"The format of {path.name} is not clear from its name: use the suffix {' or '.join(SUFFIXES)}, or "
+                f"pass the format ({' or '.join(get_args(Format))})."
             )
-        return SUFFIXES[path.suffix.lower()]
+        return SUFFIXES[suffix]
     if format not in get_args(Format):
         raise suggest("format", format, get_args(Format))
     return format  # type: ignore[return-value]
@@ -121,15 +158,15 @@ def settle_format(path: Path, format: str | None) -> Format:
 
 def config_hash(config: TrainConfig) -> str:
     """16 hexadecimal digits of the settings that determine the result: equal for equal trainings."""
-    decisive = {name: value for name, value in config.to_dict().items() if name not in COMPUTE_ONLY}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+    settings = {name: value for name, value in config.to_dict().items() if name not in COMPUTE_ONLY}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
     facts = {
         "srjt": __version__,
         "grades": list(run.grades),
-        "input": _name(samples),
+        "input": _input_name(samples),
         "input_shape": list(samples.shape[1:]),
         "method": run.config.method,
         "network": run.config.network,
@@ -138,14 +175,14 @@ def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
     return facts if samples.ndim == 2 else {**facts, "resize": run.config.resize, "crop": run.config.crop}
 
 
-# ---------------------------------------------------------------------- what the file is checked with
+# ---------------------------------------------------------------------- check
 
 
-def _name(samples: Samples) -> str:
+def _input_name(samples: Samples | Tensor) -> str:
     return "features" if samples.ndim == 2 else "images"
 
 
-def _examples(run: Trained) -> Samples:
+def _synthetic_samples(run: Trained) -> Samples:
     if len(run.in_shape) == 1:
         drawn = np.random.default_rng(0).standard_normal((64, *run.in_shape)).astype(np.float32)
         scaled = next((m for m in run.networks.modules() if isinstance(m, Standardise)), None)
@@ -155,53 +192,53 @@ def _examples(run: Trained) -> Samples:
     return images.astype(np.uint8, copy=False)
 
 
-def _checked(run: Trained, samples: Samples) -> Samples:
-    """Samples as the file will take them, or an error that says what is expected."""
+def _checked_samples(run: Trained, samples: Samples) -> Samples:
+    """The samples, or an error that says which type and shape the file takes."""
     size = run.config.image_size
-    wanted, kind = ((size, size, 3), "uint8") if len(run.in_shape) == 3 else (run.in_shape, "float32")
-    if samples.shape[1:] != wanted or samples.dtype != kind or len(samples) == 0:
+    shape, dtype = ((size, size, 3), "uint8") if len(run.in_shape) == 3 else (run.in_shape, "float32")
+    if samples.shape[1:] != shape or samples.dtype != dtype or len(samples) == 0:
         raise SrjtError(
-            f"To check this run's file it takes samples of {kind} (N, {', '.join(map(str, wanted))}), not "
-            f"{samples.dtype} {samples.shape}."
+            f"The check of this run takes samples of {dtype} (N, {', '.join(map(str, shape))}), not {samples.dtype} "
+            f"{samples.shape}."
         )
     return samples
 
 
 def _batch_of(samples: Samples, count: int) -> Tensor:
-    """The exporters look at a batch of two: of one they would take the size for a constant."""
+    """An example for the exporters. They treat a batch size of one as a constant."""
     return torch.from_numpy(np.ascontiguousarray(np.resize(samples, (count, *samples.shape[1:]))))
 
 
-def _compare(answer: Callable[[Samples], Answers], run: Trained, samples: Samples) -> float:
-    """The largest difference between the file's probabilities and the run's own, or an error if it is too large."""
+def _compare(exported: Callable[[Samples], Outputs], run: Trained, samples: Samples) -> float:
+    """The largest difference between the file's probabilities and the run's; an error if it is too large."""
     largest = 0.0
-    # one alone, then by many: a file in which the batch's size is frozen does not pass
+    # a single sample, then many: a file with a fixed batch size does not pass
     parts = [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]
     for part in parts:
         by_network, grades = run.probabilities(samples[part])
         expected = predictions(run, by_network, grades)
-        own = by_network.mean(axis=0, dtype=np.float64)
-        probabilities, grade, severity = answer(samples[part])
-        apart = [
-            np.abs(probabilities - own).max(),
+        mean = by_network.mean(axis=0, dtype=np.float64)
+        probabilities, grade, severity = exported(samples[part])
+        differences = [
+            np.abs(probabilities - mean).max(),
             np.abs(severity - expected["expected_grade"].to_numpy()).max() / len(run.grades),
         ]
-        said = np.array(run.grades)[grade] == expected["grade"].to_numpy()
-        if not (max(apart) <= TOLERANCE and (said | _borderline(own)).all()):  # not: NaN is no number ≤ 1e-4
-            differs = max(apart)
+        equal = np.array(run.grades)[grade] == expected["grade"].to_numpy()
+        # written with "not", because comparisons with NaN are false
+        if not (max(differences) <= TOLERANCE and (equal | _borderline(mean)).all()):
             raise SrjtError(
-                f"The exported network does not answer as the run does (probabilities differ by {differs:.1e}, "
-                f"{int((~said).sum())} of {len(said)} grades): nothing was written."
+                f"The exported network does not predict what the run predicts (probabilities differ by "
+                f"{max(differences):.1e}, {int((~equal).sum())} of {len(equal)} grades): nothing was written."
             )
-        largest = max(largest, float(apart[0]))
+        largest = max(largest, float(differences[0]))
     return largest
 
 
 def _borderline(probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """(N, C) → (N,): where the last bits decide the grade, by the mode or by the thresholds at ½."""
+    """(N, C) → (N,): where rounding decides the grade, of the most likely one or of thresholds at ½."""
     second, first = np.sort(probabilities, axis=1)[:, -2:].T
-    above = np.abs(probabilities.cumsum(axis=1) - 0.5).min(axis=1)
-    return np.asarray((first - second < 10 * TOLERANCE) | (above < 10 * TOLERANCE))
+    to_threshold = np.abs(probabilities.cumsum(axis=1) - 0.5).min(axis=1)
+    return np.asarray((first - second < 10 * TOLERANCE) | (to_threshold < 10 * TOLERANCE))
 
 
 # ---------------------------------------------------------------------- formats
@@ -209,15 +246,15 @@ def _borderline(probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]
 
 def _write_onnx(module: nn.Module, example: Tensor, metadata: dict[str, Any]) -> bytes:
     onnx = _import("onnx")
-    _import("onnxscript")  # what torch's exporter writes with
-    _import("onnxruntime")  # before minutes are spent: the check needs it
-    # The older exporter, by TorchScript, is on its way out and cannot pool to a size that is no divisor.
+    _import("onnxscript")  # used by torch's exporter
+    _import("onnxruntime")  # used by the check; imported before minutes are spent
+    # dynamo=False would use TorchScript, which is deprecated and cannot pool to sizes that are not divisors.
     program = torch.onnx.export(
         module,
         (example,),
         dynamo=True,
         dynamic_shapes=({0: torch.export.Dim("N")},),
-        input_names=[_name_of(example)],
+        input_names=[_input_name(example)],
         output_names=list(OUTPUTS),
         opset_version=OPSET,
         verbose=False,
@@ -229,7 +266,7 @@ def _write_onnx(module: nn.Module, example: Tensor, metadata: dict[str, Any]) ->
     return content
 
 
-def _read_onnx(content: bytes) -> Callable[[Samples], Answers]:
+def _read_onnx(content: bytes) -> Callable[[Samples], Outputs]:
     session = _import("onnxruntime").InferenceSession(content, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     return lambda samples: tuple(session.run(list(OUTPUTS), {name: samples}))
@@ -242,38 +279,22 @@ def _write_exported(module: nn.Module, example: Tensor, metadata: dict[str, Any]
     return buffer.getvalue()
 
 
-def _read_exported(content: bytes) -> Callable[[Samples], Answers]:
+def _read_exported(content: bytes) -> Callable[[Samples], Outputs]:
     module = torch.export.load(io.BytesIO(content)).module()
     return lambda samples: _as_arrays(module(torch.from_numpy(samples)))
 
 
-def _write_script(module: nn.Module, example: Tensor, metadata: dict[str, Any]) -> bytes:
-    traced = torch.jit.trace(module, (example,), check_trace=False)  # we check it ourselves
-    buffer = io.BytesIO()
-    torch.jit.save(traced, buffer, _extra_files={"srjt.json": json.dumps(metadata)})
-    return buffer.getvalue()
-
-
-def _read_script(content: bytes) -> Callable[[Samples], Answers]:
-    module = torch.jit.load(io.BytesIO(content))
-    return lambda samples: _as_arrays(module(torch.from_numpy(samples)))
-
-
-_WRITERS = {"onnx": _write_onnx, "torch.export": _write_exported, "torchscript": _write_script}
-_READERS = {"onnx": _read_onnx, "torch.export": _read_exported, "torchscript": _read_script}
-
-
-def _name_of(example: Tensor) -> str:
-    return "features" if example.ndim == 2 else "images"
+_WRITERS = {"onnx": _write_onnx, "torch.export": _write_exported}
+_READERS = {"onnx": _read_onnx, "torch.export": _read_exported}
 
 
 def _as_text(value: Any) -> str:
-    """ONNX keeps texts only: lists and numbers as JSON."""
+    """ONNX metadata are strings: lists and numbers as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _as_arrays(answers: tuple[Tensor, Tensor, Tensor]) -> Answers:
-    probabilities, grade, severity = answers
+def _as_arrays(outputs: tuple[Tensor, Tensor, Tensor]) -> Outputs:
+    probabilities, grade, severity = outputs
     return probabilities.numpy(), grade.numpy(), severity.numpy()
 
 
@@ -286,7 +307,7 @@ def _import(package: str) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporters report that torchvision is missing, and what torch itself will change one day."""
+    """Hide the exporters' messages about a missing torchvision, and torch's own deprecation warnings."""
     logger = logging.getLogger("torch.onnx")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""A trained model as one module that needs nothing of srjt around it: samples in, answers out."""
+"""A trained model as one self-contained module: samples in, probabilities out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OUTPUTS = ("probabilities", "grade", "severity")
 
 
 def on_cpu(run: Trained) -> Trained:
-    """The same model on the CPU in float32, whatever it was trained on: what an exported file is held against."""
+    """The same model on the CPU in float32: the reference for an exported file."""
     members = [copy.deepcopy(member).cpu().float() for member in run.networks.members]
     for member in members:
         member.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
@@ -39,7 +39,7 @@ class ExportModule(nn.Module):
     """uint8 RGB images (N, H, W, 3) of the stored size, or float32 features (N, F) →
 
     probabilities (N, C): the mean over the networks of the method's own probabilities;
-    grade (N,) int64: the likeliest one, or for one network the method's own answer (Garg counts thresholds);
+    grade (N,) int64: the most likely one, or for one network the method's own decoding (Garg counts thresholds);
     severity (N,): the expected grade.
     """
 
@@ -47,8 +47,8 @@ class ExportModule(nn.Module):
         super().__init__()
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
-                "An eval_transform of one's own cannot be put into a file: export a run without one, and apply it "
-                "before the exported network by yourself."
+                "Your own eval_transform cannot be exported: export a run without one, and apply the transform "
+                "before the exported network."
             )
         self.networks = nn.ModuleList(run.networks.members)
         self.method = run.method
@@ -61,14 +61,14 @@ class ExportModule(nn.Module):
         self.register_buffer("shift", -mean / std)
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x = samples if samples.ndim == 2 else self.normalised(samples)
+        x = samples if samples.ndim == 2 else self.normalise_centre(samples)
         logits = torch.stack([network(x) for network in self.networks])
         probabilities = self.method.probabilities(logits).mean(dim=0)
-        alone = len(self.networks) == 1
-        grade = self.method.grades(logits)[0] if alone else most_likely_grade(probabilities)
+        single = len(self.networks) == 1
+        grade = self.method.grades(logits)[0] if single else most_likely_grade(probabilities)
         return probabilities, grade, expected_grade(probabilities)
 
-    def normalised(self, images: Tensor) -> Tensor:
-        """(N, H, W, 3) uint8 → (N, 3, crop, crop): the centre, as evaluation sees it."""
+    def normalise_centre(self, images: Tensor) -> Tensor:
+        """(N, H, W, 3) uint8 → (N, 3, crop, crop): the centre crop, as in evaluation."""
         centre = slice(self.margin, self.margin + self.crop)
         return images[:, centre, centre].permute(0, 3, 1, 2).to(torch.float32) * self.scale + self.shift

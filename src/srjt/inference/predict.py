@@ -1,9 +1,11 @@
-"""Applying a trained run to images: one row per image with grade, probabilities and doubts."""
+"""``srjt.predict``: the grade, probabilities and uncertainty of every image."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import Literal, get_args
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,16 +14,31 @@ import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
+from srjt.data.sources.features import read_ungraded_features
+from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError, suggest
 from srjt.ordinal.decoding import Decoding, decode, expected_grade
-from srjt.training.trained import Trained
+from srjt.training.trained import Trained, load_run
 
-__all__ = ["WhichNetwork", "check_choices", "predict", "predictions"]
+__all__ = ["RunLike", "WhichNetwork", "check_choices", "open_run", "predict", "predictions"]
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 
 
+RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
+
+
+def open_run(run: RunLike) -> Trained:
+    """The run itself, or the run in a folder."""
+    if isinstance(run, Trained):
+        return run
+    if isinstance(run, (str, os.PathLike)):
+        return load_run(os.fspath(run))
+    raise SrjtError(f"A run is what srjt.train returns, or the path of its folder; got {type(run).__name__}.")
+
+
 def check_choices(network: str, decoding: str) -> None:
+    """Raise an error for an unknown network or decoding."""
     if network not in get_args(WhichNetwork):
         raise suggest("network", network, get_args(WhichNetwork))
     if decoding not in get_args(Decoding):
@@ -29,8 +46,8 @@ def check_choices(network: str, decoding: str) -> None:
 
 
 def predict(
-    run: Trained,
-    data: Manifest,
+    run: RunLike,
+    data: Manifest | str | os.PathLike[str],
     *,
     network: WhichNetwork = "ensemble",
     decoding: Decoding = "argmax",
@@ -38,22 +55,74 @@ def predict(
     on_bad_image: OnBadImage = "error",
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
-    """Predictions for every image of ``data`` (its grades are not looked at).
+    """Predict the grades of images, or of rows of features.
 
-    views: 1, the centre crop; 2, the mean with its mirror image; 10, with the four corners, each plain and mirrored.
+    Parameters
+    ----------
+    run : Trained or path
+        A trained run, or the path of its folder.
+    data : Manifest or path
+        The samples; grades in it are not used. A path is an image, a folder of images, a table with a column of
+        images, or a file of features.
+    network : {"ensemble", "1", "2"}
+        The mean of the networks' probabilities, or one network.
+    decoding : {"argmax", "median", "expected"}
+        The most likely grade, the grade of least expected absolute error, or the rounded mean.
+    views : {1, 2, 10}
+        Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
+        with the four corners too, each plain and mirrored.
+    on_bad_image : {"error", "skip"}
+        Stop at an unreadable image, or leave it out and list it in ``attrs["skipped"]`` of the result.
+    progress : callable, optional
+        Called with (images decoded, images in total).
+
+    Returns
+    -------
+    DataFrame
+        One row per sample: ``image``, ``grade``, ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and,
+        for two networks, ``disagreement``, their total variation distance from 0 to 1.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+    >>> run = srjt.train(data, **settings)
+    >>> table = srjt.predict(run, data)
+    >>> list(table.columns[:3]), len(table)
+    (['image', 'grade', 'p_0'], 60)
     """
-    config = run.config
-    run.check_made(data.made)
-    shown = run.views(views)  # an error before any image is read
+    check_choices(network, decoding)
+    run = open_run(run)
+    crops = run.views(views)  # an error before any image is read
+    manifest = data if isinstance(data, Manifest) else _read_samples(run, data)
+    run.check_feature_settings(manifest.made)
     store = open_store(
-        data, size=config.image_size, resize=config.resize, on_bad_image=on_bad_image, progress=progress
+        manifest,
+        size=run.config.image_size,
+        resize=run.config.resize,
+        on_bad_image=on_bad_image,
+        progress=progress,
     )
     probabilities, grades = run.probabilities(store.pixels, views=views)
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
-    table.attrs["views"] = len(shown)
-    table.attrs["skipped"] = store.skipped  # (image, reason) of what could not be read
+    table.attrs["views"] = len(crops)
+    table.attrs["skipped"] = store.skipped  # (image, reason)
     return table
+
+
+def _read_samples(run: Trained, source: str | os.PathLike[str]) -> Manifest:
+    """Samples without grades from a path, of the kind that the run was trained on."""
+    if not isinstance(source, (str, os.PathLike)):
+        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
+    if len(run.in_shape) == 1:
+        return read_ungraded_features(Path(source), grades=run.grades)
+    if Path(source).suffix == ".npz":
+        raise SrjtError(
+            f"This run reads images, but {source} is a file of arrays: pass an image, folder or table."
+        )
+    return read_images([source], grades=run.grades)
 
 
 def predictions(
@@ -66,25 +135,25 @@ def predictions(
 ) -> pd.DataFrame:
     """(K, N, C) probabilities and (K, N) grades → grade, p_<grade> …, expected_grade, entropy, disagreement.
 
-    The disagreement of two networks is their total variation distance, from 0 (they say the same) to 1.
+    The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1.
     """
     if network == "ensemble":
         chosen = probabilities.mean(axis=0)
     elif int(network) <= len(probabilities):
         chosen = probabilities[int(network) - 1]
     else:
-        raise SrjtError(f"This run trained {len(probabilities)} network(s): there is no network {network}.")
+        raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
     p = torch.from_numpy(np.ascontiguousarray(chosen))
     if decoding == "argmax" and (network != "ensemble" or len(probabilities) == 1):
-        answer = grades[
-            0 if network == "ensemble" else int(network) - 1
-        ]  # the method's own rule (Garg's differs)
+        # the method's own rule, which differs for Garg
+        predicted = grades[0 if network == "ensemble" else int(network) - 1]
     else:
-        answer = decode(p, decoding).numpy()
-    columns: dict[str, object] = {"grade": [run.grades[g] for g in answer]}
+        predicted = decode(p, decoding).numpy()
+    columns: dict[str, object] = {"grade": [run.grades[g] for g in predicted]}
     columns |= {f"p_{name}": chosen[:, c] for c, name in enumerate(run.grades)}
     columns["expected_grade"] = expected_grade(p).numpy()
-    columns["entropy"] = -(p * p.clamp(min=1e-30).log()).sum(dim=-1).numpy()
+    columns["entropy"] = torch.special.entr(p).sum(dim=-1).clamp(min=0.0).numpy()  # rounding: p may exceed 1
     if len(probabilities) == 2:
-        columns["disagreement"] = 0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)
+        distance = 0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)
+        columns["disagreement"] = distance.clip(max=1.0)  # rounding can exceed 1
     return pd.DataFrame(columns)

@@ -1,4 +1,4 @@
-"""Backbones, pretrained weights, and the one function that joins a backbone with a method's last layer."""
+"""Backbones, pretrained weights, and the function that joins a backbone with a method's last layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a network's name to a function that makes its backbone, a module that ends in (B, features)."""
+"""Backbones by name: each is a module whose output is (B, features)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,19 @@ _EFFICIENTNETS = tuple(f"efficientnet-b{size}" for size in range(5))
 
 
 def names() -> tuple[str, ...]:
-    """The built-in networks. ``timm:NAME`` gives any of timm's as well."""
+    """Names of the built-in networks; ``timm:NAME`` selects any network of timm.
+
+    Returns
+    -------
+    tuple of str
+        ``linear`` and ``mlp`` read rows of features, all others images.
+
+    Examples
+    --------
+    >>> from srjt import networks
+    >>> "resnet18" in networks.names()
+    True
+    """
     return (*_SMALL, *_ROWS, *_RESNETS, *_DENSENETS, *_EFFICIENTNETS)
 
 
@@ -38,9 +50,9 @@ def takes_rows(name: str) -> bool:
 def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -> Maker:
     """A function that makes the backbone ``name`` for samples of ``in_shape``.
 
-    Slow imports happen here and not inside the returned function, so that a caller who seeds the random
-    state before calling it gets the same weights whether or not this was the first import.
-    ``timm_weights`` lets timm fetch its own pretrained weights for ``timm:NAME``.
+    Slow imports happen here and not inside the returned function: a caller who seeds the random state before calling
+    it gets the same weights whether or not this was the first import. ``timm_weights`` lets timm download its
+    pretrained weights for ``timm:NAME``.
     """
     channels = in_shape[0]
     if name == "linear":
@@ -60,13 +72,13 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
 
 def _monai(name: str, *, channels: int) -> Maker:
     state = random.getstate()  # the first import draws from Python's global generator
-    # takes seconds, so only when one of its networks is wanted
+    # takes seconds, so imported only for its own networks
     nets: Any = importlib.import_module("monai.networks.nets")
     random.setstate(state)
 
     if name in _RESNETS:
-        # These settings make MONAI's 2-D ResNet the same network, with the same names of weights, as the
-        # one whose ImageNet weights PyTorch publishes.
+        # With these settings MONAI's 2-D ResNet is the network whose ImageNet weights PyTorch publishes, with the same
+        # names of weights.
         return partial(
             getattr(nets, name),
             spatial_dims=2,
@@ -85,7 +97,7 @@ def _monai(name: str, *, channels: int) -> Maker:
     def efficientnet() -> nn.Module:
         network: Any = nets.EfficientNetBN(name, pretrained=False, spatial_dims=2, in_channels=channels)
         network._fc = nn.Identity()
-        network.set_swish(memory_efficient=False)  # the other is opaque to torch.compile and to export
+        network.set_swish(memory_efficient=False)  # the other one cannot be compiled or exported
         return network  # type: ignore[no-any-return]
 
     return densenet if name in _DENSENETS else efficientnet
@@ -96,15 +108,15 @@ def _timm(name: str, *, channels: int, pretrained: bool) -> Maker:
         import timm
     except ModuleNotFoundError as error:
         raise missing_extra("timm", "timm", f"The network 'timm:{name}'") from error
-    except Exception as error:  # a torchvision built for another torch fails in many ways
+    except Exception as error:  # a torchvision for another version of torch raises various errors
         raise SrjtError(
             f"timm is installed but cannot be imported ({_first_line(error)}): install the torchvision that "
-            "belongs to your torch."
+            "matches your version of torch."
         ) from error
     if not timm.is_model(name):
         near = difflib.get_close_matches(name, timm.list_models(), n=1, cutoff=0.5)
         hint = f"did you mean 'timm:{near[0]}'? " if near else ""
-        raise UnknownNameError(f"Unknown network 'timm:{name}': {hint}timm.list_models() names them all.")
+        raise UnknownNameError(f"Unknown network 'timm:{name}': {hint}timm.list_models() lists all.")
 
     def make() -> nn.Module:
         try:
@@ -113,7 +125,7 @@ def _timm(name: str, *, channels: int, pretrained: bool) -> Maker:
             if not pretrained:
                 raise
             raise SrjtError(
-                f"timm could not get its pretrained weights of {name!r} ({_first_line(error)}): give a local "
+                f"timm could not download its pretrained weights of {name!r} ({_first_line(error)}): pass a local "
                 "file with --weights FILE, or start from random weights with --no-pretrained."
             ) from error
         return network  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""One network = a backbone, perhaps with weights from a file, and the last layer its method asks for."""
+"""A network: a backbone, with pretrained weights if requested, and the last layer of its method."""
 
 from __future__ import annotations
 
@@ -25,23 +25,43 @@ def build(
     pretrained: bool | str | os.PathLike[str] | None = None,
     seed: int = 0,
 ) -> nn.Module:
-    """A module from (B, \\*in_shape) to the head's output, with the parts ``backbone`` and ``head``.
+    """Build a network from a backbone and a last layer.
 
-    - ``network``: a name (``networks.names()`` or ``timm:NAME``), or a function without arguments that
-      makes a *new* module with an output of shape (B, features); a joint method calls it twice.
-    - ``head``: makes the last layer, given the number of features.
-    - ``in_shape``: one sample's shape, (channels, H, W) for images or (F,) for rows of features.
-    - ``pretrained``: None or False for random weights, True for the published ImageNet weights (timm's own
-      for ``timm:NAME``), or the path of a weights file for the backbone.
-    - ``seed``: decides all random weights. Pretrained networks with different seeds differ in their heads
-      only. The random state outside is left untouched.
+    Parameters
+    ----------
+    network : str or callable
+        A name (see ``networks.names()``, or ``timm:NAME``), or a function without arguments that returns a *new* module
+        with an output of shape (B, features). Methods with two networks call it twice.
+    head : callable
+        Number of features → the last layer.
+    in_shape : tuple of int
+        Shape of one sample: (channels, H, W) for images, (F,) for rows of features.
+    pretrained : bool or path, optional
+        None or False: random weights. True: the published ImageNet weights (timm's for ``timm:NAME``). A path: a
+        weights file for the backbone.
+    seed : int
+        Determines all random weights; the global random state is not changed. Pretrained networks with different
+        seeds differ in their heads only.
+
+    Returns
+    -------
+    nn.Module
+        A module from (B, \\*in_shape) to the head's output, with the parts ``backbone`` and ``head``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt import networks
+    >>> network = networks.build("tiny", head=lambda features: torch.nn.Linear(features, 4), in_shape=(3, 32, 32))
+    >>> network(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 4])
     """
     shape = tuple(in_shape)
     with torch.random.fork_rng(devices=[]):
         make = _maker(network, shape=shape, pretrained=pretrained)
         file = _weights_file(network, pretrained)
         given = None if file is None else weights.read(file)
-        # torch.manual_seed would seed the accelerators as well; modules are made on the CPU.
+        # torch.manual_seed would seed the GPUs too; modules are built on the CPU.
         torch.default_generator.manual_seed(seed)
         backbone = make()
         if not isinstance(backbone, nn.Module):
@@ -62,8 +82,8 @@ def _maker(
 ) -> backbones.Maker:
     if isinstance(network, nn.Module):
         raise SrjtError(
-            "Give a function that makes the network (such as its class), not the module itself: "
-            "each of two networks needs weights of its own."
+            "Pass a function that returns the network (such as its class), not the module itself: two networks need "
+            "separate weights."
         )
     if not isinstance(network, str):
         return network
@@ -72,7 +92,7 @@ def _maker(
     if len(shape) != (1 if rows else 3):
         reads, other = ("rows of features", "tiny") if rows else ("images", "mlp")
         raise SrjtError(
-            f"The network {network!r} reads {reads}, not samples of shape {shape}: choose, for example, {other!r}."
+            f"The network {network!r} reads {reads}, not samples of shape {shape}: choose for example {other!r}."
         )
     return make
 
@@ -85,39 +105,39 @@ def _weights_file(
     if pretrained is not True:
         return Path(pretrained).expanduser()
     if isinstance(network, str) and network.startswith("timm:"):
-        return None  # timm has loaded its own
+        return None  # timm loads its own
     url = imagenet.OFFICIAL.get(network) if isinstance(network, str) else None
     if url is None:
         raise SrjtError(
             f"There are no published ImageNet weights for {_name(network)}, only for "
-            f"{', '.join(imagenet.OFFICIAL)}: give a local file with --weights FILE, or start from random "
+            f"{', '.join(imagenet.OFFICIAL)}: pass a local file with --weights FILE, or start from random "
             "weights with --no-pretrained."
         )
     return imagenet.fetch(url)
 
 
 def _count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -> int:
-    """Columns of the backbone's output, found by a run on zeros.
+    """Number of columns of the backbone's output for a sample of zeros.
 
-    A ``num_features`` attribute is no substitute: some of timm's networks give more columns than it says.
-    The run also shows at once when the network cannot take inputs of this size.
+    A ``num_features`` attribute does not replace it: some of timm's networks return more columns. The forward pass also
+    shows at once if the network cannot process samples of this size.
     """
     device = next((tensor.device for tensor in backbone.parameters()), torch.device("cpu"))
     modes = [(module, module.training) for module in backbone.modules()]
-    backbone.eval()  # so that batch norm learns nothing from the zeros
+    backbone.eval()  # so that batch norm does not update its statistics
     try:
         with torch.no_grad():
             output = backbone(torch.zeros(1, *shape, device=device))
     except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise SrjtError(f"Samples of shape {shape} do not suit {name}: {reason}") from error
+        raise SrjtError(f"Samples of shape {shape} do not fit {name}: {reason}") from error
     finally:
         for module, mode in modes:
             module.training = mode
     if not isinstance(output, Tensor) or output.ndim != 2:
         got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise SrjtError(
-            f"A network must give features of shape (batch, features), but {name} gives {got} for one sample: "
+            f"A network must return features of shape (batch, features), but {name} returns {got} for one sample: "
             "end it with pooling and nn.Flatten()."
         )
     return output.shape[1]

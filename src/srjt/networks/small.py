@@ -1,4 +1,4 @@
-"""Backbones written here: small ones for CPUs, tests and cached features."""
+"""Small backbones for CPUs, tests and features."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["Standardise", "linear", "mlp", "standardise", "tiny"]
 def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.Module:
     """Three strided convolutions and pooling to 4 × 4: (B, channels, H ≥ 16, W ≥ 16) to (B, 1536).
 
-    The first convolution shrinks by four at once: most of a small network's time goes into its largest
-    maps. Pooling to 4 × 4 and not to one value leaves it able to memorise wrong labels, as large networks
-    are: what works on it has a chance to work on them. Batch norm learns faster here; ``norm="group"`` uses
-    no statistics of the batch, so that a batch split over processes gives the same gradients as the whole.
+    The first convolution has stride 4, because a small network spends most of its time on its largest maps. With
+    pooling to 4 × 4 instead of one value it can memorise wrong labels as large networks do, so that results on it
+    are meaningful for them. Batch norm learns faster here; ``norm="group"`` uses no statistics of the batch, so that a
+    batch that is split over processes gives the same gradients as the whole.
     """
 
     def block(inputs: int, outputs: int, *, kernel: int, stride: int) -> nn.Sequential:
@@ -36,16 +36,16 @@ def tiny(*, channels: int = 3, norm: Literal["batch", "group"] = "batch") -> nn.
 
 
 def linear(*, inputs: int) -> nn.Module:
-    """Nothing but standardised columns: (B, inputs) to the same; the method's last layer is all that learns."""
+    """Standardised columns, (B, inputs) to (B, inputs): only the method's last layer is trained."""
     return Standardise(inputs)
 
 
 def mlp(*, inputs: int, hidden: int = 128, dropout: float = 0.1) -> nn.Module:
     """One hidden layer on standardised columns: (B, inputs) to (B, hidden).
 
-    128 wide because, on embeddings with noisy labels, wider ones memorised more and took longer.
-    LayerNorm instead would wipe out rows of one or two columns and mix columns of different units; batch
-    statistics would tie samples together.
+    The width is 128 because, on embeddings with noisy labels, wider layers memorised more and took longer. LayerNorm
+    would remove the information in rows of one or two columns and mix columns of different units; batch norm would
+    make the output of a sample depend on the others.
     """
     return nn.Sequential(Standardise(inputs), nn.Linear(inputs, hidden), nn.GELU(), nn.Dropout(dropout))
 
@@ -53,8 +53,7 @@ def mlp(*, inputs: int, hidden: int = 128, dropout: float = 0.1) -> nn.Module:
 class Standardise(nn.Module):
     """(B, F) → (x − mean) / scale, column by column; the identity until ``standardise``.
 
-    Buffers, so that a run's weights alone say how its features were scaled: applying or exporting a trained
-    network needs nothing else.
+    Mean and scale are buffers, so that a run's weights contain them.
     """
 
     mean: Tensor  # (F,)
@@ -72,14 +71,14 @@ class Standardise(nn.Module):
 def standardise(network: nn.Module, rows: npt.NDArray[np.floating]) -> None:
     """Set every ``Standardise`` in ``network`` from ``rows`` (N, F): mean 0 and variance 1 in each column.
 
-    Columns that never change keep the scale 1: there they become 0, and elsewhere nothing explodes.
+    Constant columns get the scale 1: they become 0 in ``rows``, and stay moderate in other data.
     """
     layers = [module for module in network.modules() if isinstance(module, Standardise)]
     if not layers:
         return
     mean = rows.mean(axis=0, dtype=np.float64)
     scale = rows.std(axis=0, dtype=np.float64)
-    scale[np.ptp(rows, axis=0) == 0] = 1.0  # their computed deviation is not always exactly 0
+    scale[np.ptp(rows, axis=0) == 0] = 1.0  # rounding can make their deviation differ from 0
     for layer in layers:
         layer.mean.copy_(torch.from_numpy(mean))
         layer.scale.copy_(torch.from_numpy(scale))

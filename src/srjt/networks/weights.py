@@ -1,4 +1,4 @@
-"""Weights from a file a user may have been sent: nothing in it is ever executed, and every key counts."""
+"""Load weights from an untrusted file: no code in it is executed, and every key must match."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLASSIFIERS = {"fc", "_fc", "classifier", "class_layers", "head", "heads", "las
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The named tensors in a ``.safetensors`` file, or in one written by ``torch.save`` (any other ending)."""
+    """The named tensors in a ``.safetensors`` file, or in one written by ``torch.save`` (any other suffix)."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise SrjtError(f"There is no weights file at {file}.")
@@ -32,10 +32,10 @@ def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     except OSError as error:
         raise SrjtError(f"{file} cannot be read: {error.strerror}.") from error
     except Exception as error:
-        # torch tells the two cases apart in its message only
+        # torch distinguishes the two cases only in its message
         if any(sign in str(error) for sign in ("GLOBAL", "TorchScript")):
             raise SrjtError(
-                f"{file} holds Python objects besides tensors, and loading those could run any code: save the "
+                f"{file} contains Python objects besides tensors, and loading those could run any code: save the "
                 "weights alone, with torch.save(model.state_dict(), FILE) or as .safetensors."
             ) from error
         raise SrjtError(
@@ -43,19 +43,19 @@ def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         ) from error
     tensors = _unwrap(found)
     if not tensors:
-        raise SrjtError(f"{file} holds no named weights: it must contain a module's state_dict.")
+        raise SrjtError(f"{file} contains no named weights: it must contain a module's state_dict.")
     return tensors
 
 
 def load(network: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> None:
-    """Copy ``weights`` into ``network``, which has no classifier; the file's own classifier is left out.
+    """Copy ``weights`` into ``network``, which has no classifier; the file's classifier is not used.
 
-    A name in front of all keys (``module.`` of DDP, ``backbone.`` of ours) is dropped. What then is missing,
-    unexpected or of another shape is an error that mentions ``source``.
+    A prefix that all keys share (``module.`` of DDP, ``backbone.`` of srjt) is removed. Keys that are then missing,
+    unexpected or of another shape are an error that names ``source``.
     """
     wanted = network.state_dict()
     given = _match(weights, wanted)
-    # Many published files lack batch norm's step counters, which ordinary batch norm never reads.
+    # Many published files lack batch norm's step counters, which batch norm does not use by default.
     missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in given if key not in wanted]
     reshaped = [
@@ -87,7 +87,7 @@ def _unwrap(found: object) -> dict[str, Tensor]:
 
 
 def _match(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """``weights`` without a first name that all keys share (and the network lacks), and without classifier."""
+    """``weights`` without a prefix that all keys share (and the network lacks), and without the classifier."""
     tops = {_top(key) for key in wanted}
     given = dict(weights)
     while True:

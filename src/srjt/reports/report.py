@@ -9,12 +9,13 @@ from pathlib import Path
 from srjt.errors import SrjtError, suggest
 from srjt.files import write_atomically
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.figures.canvas import save
+from srjt.reports.figures.canvas import save_figure
 from srjt.reports.pages.audit_page import audit_page
-from srjt.reports.pages.html import drawings, write_page
+from srjt.reports.pages.html import page_figures, write_page
 from srjt.reports.pages.run_page import run_page
-from srjt.reports.pages.study_page import ratio_of_sides, study_page
-from srjt.reports.tables.study_tables import PAPER_METRICS, study_tables
+from srjt.reports.pages.study_page import read_size_ratio, study_page
+from srjt.reports.tables.results import PAPER_METRICS
+from srjt.reports.tables.study_tables import study_tables
 from srjt.studies.results import StudyResults, collect_results
 
 __all__ = ["report"]
@@ -30,7 +31,7 @@ def report(
 ) -> list[Path]:
     """Write a study, a run or an audit as one self-contained HTML page.
 
-    The page needs no network and opens from disk. It names unfinished runs and failures at its top.
+    The page needs no network and opens from disk. It lists failed and unfinished runs at its top.
 
     Parameters
     ----------
@@ -77,15 +78,16 @@ def report(
     write_page(page, path)
     files = [path]
     if figures is not None:
-        files += [file for drawing in drawings(page) for file in save(drawing, Path(figures))]
+        files += [file for figure in page_figures(page) for file in save_figure(figure, Path(figures))]
     if tables is not None and results is not None:
         files += _write_tables(results, tuple(metrics), Path(tables))
     return files
 
 
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
+    """Write each table as Markdown, CSV and LaTeX; return the files."""
     written = []
-    made = study_tables(results, metrics=metrics, test_train_ratio=ratio_of_sides(results.folder))
+    made = study_tables(results, metrics=metrics, test_train_ratio=read_size_ratio(results.folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(made, start=1):

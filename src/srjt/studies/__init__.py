@@ -1,1 +1,1 @@
-"""The paper's whole comparison: methods × noises × folds, run once each, gathered into tables and figures."""
+"""Studies: methods × noises × folds × seeds, each trained once, and their results."""

@@ -1,11 +1,11 @@
-"""A study's folder: what is planned, what is done.
+"""A study's folder: its plan and the state of its runs.
 
-study.json                     what was asked, of which data, by which versions
+study.json                     the settings, the data, the versions and the planned runs
 splits.csv                     id, fold, split
-noise/<noise>_fold<k>_seed<s>.json   what was injected there
-estimates/<name>/noise.json    the noise as it was estimated, where the methods are told "auto"
-runs/<key>/                    one run each
-errors/<key>.txt               the traceback of a run that failed
+noise/<noise>_fold<k>_seed<s>.json   the injected noise
+estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
+runs/<key>/                    the folder of one run
+errors/<key>.txt               the error of a failed run
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 @contextlib.contextmanager
 def lock_study(folder: Path) -> Iterator[None]:
-    """One srjt study at a time works in a folder: a second one would change the plan under the first one's runs."""
+    """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -54,19 +54,17 @@ def lock_study(folder: Path) -> Iterator[None]:
 
 
 def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
-    """Write down what is planned and give the cells. Runs of an earlier plan stay, and are not repeated."""
+    """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
     folder.mkdir(parents=True, exist_ok=True)
     before = folder / "study.json"
     if before.exists():
-        read_study(folder)  # refuses what is not from here
+        read_study(folder)  # an error if it is not a study of srjt
     elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
         raise SrjtError(f"{folder} holds something else already: choose another --out.")
-    cells = list(data.cells())
-    aside = (
-        folder / f".splits.csv.{os.getpid()}.tmp"
-    )  # a process killed here leaves nothing that looks foreign
-    write_splits(aside, data.manifest, data.splits)
-    splits_hash = hashlib.blake2b(aside.read_bytes(), digest_size=8).hexdigest()
+    planned_runs = list(data.planned_runs())
+    draft = folder / f".splits.csv.{os.getpid()}.tmp"  # lock_study removes it if the process is killed here
+    write_splits(draft, data.manifest, data.splits)
+    splits_hash = hashlib.blake2b(draft.read_bytes(), digest_size=8).hexdigest()
     patients = data.manifest.patients
     write_json(
         before,
@@ -93,12 +91,12 @@ def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRu
                 "numpy": np.__version__,
                 "python": platform.python_version(),
             },
-            "cells": [cell.facts() for cell in cells],
+            "cells": [planned.facts() for planned in planned_runs],
         },
     )
-    aside.replace(folder / "splits.csv")
+    draft.replace(folder / "splits.csv")
     _write_noises(folder / "noise", data)
-    return cells
+    return planned_runs
 
 
 def _write_noises(folder: Path, data: StudyData) -> None:
@@ -106,9 +104,9 @@ def _write_noises(folder: Path, data: StudyData) -> None:
     for spec in data.noises:
         for seed in data.config.seeds:
             for fold in data.fold_numbers:
-                _, found = data.labelled(spec, fold, seed)
-                rate, matrix = data.told(spec)
-                if rate == "auto":  # each run's own noise.json says what it was told
+                _, injected = data.labelled(spec, fold, seed)
+                rate, matrix = data.given_noise(spec)
+                if rate == "auto":  # the noise.json of each run has its estimate
                     rate, matrix = None, spec.matrix(data.manifest.class_counts)
                 name = re.sub(r"[^A-Za-z0-9.+-]+", "-", spec.label)
                 write_json(
@@ -121,16 +119,17 @@ def _write_noises(folder: Path, data: StudyData) -> None:
                         "rho": spec.rho_on(data.manifest.class_counts),
                         "told_rate": rate,
                         "told_matrix": None if matrix is None else np.asarray(matrix).tolist(),
-                        "injected": found is not None,
-                        "nominal_rate": None if found is None else found.nominal_rate,
-                        "realised_rate": None if found is None else found.realised_rate,
-                        "realised_matrix": None if found is None else found.realised_matrix,
+                        "injected": injected is not None,
+                        "nominal_rate": None if injected is None else injected.nominal_rate,
+                        "realised_rate": None if injected is None else injected.realised_rate,
+                        "realised_matrix": None if injected is None else injected.realised_matrix,
                         "condition_number": None if matrix is None else float(np.linalg.cond(matrix)),
                     },
                 )
 
 
 def read_study(folder: Path) -> dict[str, Any]:
+    """The contents of ``study.json``."""
     try:
         facts = json.loads((folder / "study.json").read_text())
         if not isinstance(facts, dict) or "cells" not in facts:
@@ -143,6 +142,7 @@ def read_study(folder: Path) -> dict[str, Any]:
 
 
 def study_config(facts: dict[str, Any]) -> StudyConfig:
+    """The configuration in a ``study.json``."""
     return StudyConfig.from_dict(facts["study"])
 
 
@@ -159,9 +159,9 @@ def error_file(folder: Path, key: str) -> Path:
 
 
 def run_status(folder: Path, key: str) -> str:
-    """done, running, failed or left."""
+    """done, running, failed or left (not started)."""
     run = run_folder(folder, key)
-    if (run / "summary.json").exists():  # written last; the weights may have been deleted to save room
+    if (run / "summary.json").exists():  # written last; the weights may have been deleted to save space
         return "done"
     if is_locked(run):
         return "running"

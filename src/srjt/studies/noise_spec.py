@@ -1,4 +1,4 @@
-"""Noise as a person writes it: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``."""
+"""Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["NoiseSpec", "parse_noise"]
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseSpec:
-    """What is injected into training and validation labels, and which rate methods are told.
+    """The noise injected into training and validation labels, and the rate given to the methods.
 
-    A ``rate`` alone is solved for ρ on the whole dataset's class mix; ``rho`` alone gives the rate on that mix;
-    both fix ρ and tell the methods the nominal rate, as the paper does (0.1 and 0.2 for LIMUC).
+    With ``rate`` alone, ρ is solved on the whole dataset's class mix. With ``rho`` alone, the rate follows from that
+    mix. With both, ρ is fixed and the methods get the nominal rate, as in the paper (0.1 and 0.2 for LIMUC).
     """
 
     label: str
@@ -28,20 +28,20 @@ class NoiseSpec:
     rho: float | None = None
 
     def rho_on(self, class_counts: npt.ArrayLike) -> float | None:
-        """ρ as given, or as solved for the rate; None when nothing is injected."""
+        """ρ as given, or solved for the rate; None if nothing is injected."""
         if self.rho is not None or self.rate is None:
             return self.rho
         return noise.rho_for_rate(self.kind, rate=self.rate, class_counts=class_counts)
 
     def matrix(self, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
-        """(C, C), or None when nothing is injected."""
+        """The transition matrix (C, C); None if nothing is injected."""
         rho = self.rho_on(class_counts)
         if rho is None:
             return None
         return noise.transition_matrix(self.kind, num_classes=len(np.asarray(class_counts)), rho=rho)
 
-    def told_rate(self, class_counts: npt.ArrayLike) -> float | None:
-        """ε as the methods are told it."""
+    def given_rate(self, class_counts: npt.ArrayLike) -> float | None:
+        """The rate ε that the methods get; None if nothing is injected."""
         if self.rate is not None or self.kind == "none":
             return self.rate
         matrix = self.matrix(class_counts)
@@ -50,6 +50,7 @@ class NoiseSpec:
 
 
 def parse_noise(text: str) -> NoiseSpec:
+    """The noise that ``text`` describes; an error with an example if it describes none."""
     label = "".join(str(text).split())
     kind, _, rest = label.partition(":")
     if label == "none":
@@ -64,5 +65,5 @@ def parse_noise(text: str) -> NoiseSpec:
                 raise ValueError(name)
             values[name] = float(number)
     except ValueError:
-        raise SrjtError(f"Noise is written quasi:0.2, quasi:rho=0.1 or none; {text!r} is not.") from None
+        raise SrjtError(f"Write noise as quasi:0.2, quasi:rho=0.1 or none; got {text!r}.") from None
     return NoiseSpec(label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"))

@@ -1,4 +1,4 @@
-"""Opening a study's data: the same for the command that plans it and for every process that runs a part."""
+"""Open a study's data: the same way in the process that plans it and in every process that trains a run."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["open_data"]
 
 
 def open_data(config: StudyConfig) -> StudyData:
-    """Read the source and split it."""
+    """Read the source and make its folds."""
     if not config.source:
-        raise SrjtError("A study needs data: name a source, or 'synthetic' for the synthetic dataset.")
+        raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
     options = dict(config.reading)
     known = set(inspect.signature(generate if config.source == "synthetic" else read).parameters)
     for name in options:
@@ -41,7 +41,7 @@ def open_data(config: StudyConfig) -> StudyData:
         reading = read(config.source, **options)
         manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeakageWarning)  # said once by the command, and in the report
+        warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
@@ -50,24 +50,24 @@ def open_data(config: StudyConfig) -> StudyData:
 
 
 def _synthetic(options: dict[str, Any]) -> Manifest:
-    """Drawn once and remembered: drawing takes seconds, and every process of a study needs it."""
+    """The synthetic dataset, generated once and cached: it takes seconds, and every process of a study needs it."""
     text = json.dumps([__version__, options], sort_keys=True)
     name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     file = cache_folder() / "synthetic" / f"{name}.npz"
     damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as kept:
-        table = pd.read_json(io.StringIO(str(kept["table"])), orient="split", dtype=False)
+    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as cached:
+        table = pd.read_json(io.StringIO(str(cached["table"])), orient="split", dtype=False)
         table["patient"] = table["patient"].astype(str)
-        return Manifest(table=table, grades=tuple(map(str, kept["grades"])), arrays=kept["pixels"])
+        return Manifest(table=table, grades=tuple(map(str, cached["grades"])), arrays=cached["pixels"])
     try:
         manifest = generate(**options)
     except TypeError as problem:
-        raise SrjtError(f"The synthetic dataset is described by whole numbers: {problem}.") from None
+        raise SrjtError(f"The options of the synthetic dataset are whole numbers: {problem}.") from None
     assert manifest.arrays is not None
     buffer = io.BytesIO()
     table_text = manifest.table.to_json(orient="split", double_precision=15)
     np.savez(buffer, pixels=manifest.arrays, grades=np.array(manifest.grades), table=np.array(table_text))
-    with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
+    with contextlib.suppress(OSError):  # without a writable cache the study still runs
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, buffer.getvalue())
     return manifest

@@ -1,8 +1,8 @@
-"""Is "+ours" better than its host, and than the best baseline? Paired over folds, with an honest variance.
+"""Compare "+ours" with its host and with the best baseline by a paired test over folds.
 
-Folds share training data, so their differences are not independent and a plain paired t-test sees effects that
-are not there. Nadeau and Bengio (Machine Learning 52, 2003) widen the variance of the mean difference from
-s²/n to (1/n + n_test/n_train)·s².
+Folds share training data, so their differences are not independent, and a plain paired t-test reports effects that
+do not exist. Nadeau and Bengio (Machine Learning 52, 2003) increase the variance of the mean difference from s²/n to
+(1/n + n_test/n_train)·s².
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if metric.l
 
 @dataclass(frozen=True, kw_only=True)
 class PairedTest:
-    """The mean of n paired differences, and how sure it is. None where it cannot be said."""
+    """The mean of n paired differences with its test and confidence interval; None where there is none."""
 
     n: int
     difference: float | None
-    std: float | None = None  # of the differences, n − 1 in the denominator; not of their mean
+    std: float | None = None  # of the differences, not of their mean; ddof = 1
     t: float | None = None
     p_value: float | None = None  # two-sided
     low: float | None = None  # the confidence interval of the mean difference
@@ -50,16 +50,16 @@ def corrected_t_test(
     """Nadeau and Bengio's corrected resampled t-test of paired differences (n,) against 0.
 
     test_train_ratio: size of a test set over that of a training set, 1/3 for 60/20/20; 0 gives the plain
-    paired t-test. One difference, or differences that are all the same, allow no test: the mean comes alone.
+    paired t-test. With one difference, or with equal differences, there is no test, only the mean.
     """
     from scipy.stats import t as student  # type: ignore[import-untyped]
 
     if not 0.0 <= test_train_ratio < math.inf:
         raise SrjtError(
-            f"test_train_ratio is the test set's size over the training set's, not {test_train_ratio:g}."
+            f"test_train_ratio is the size of the test set over that of the training set; got {test_train_ratio:g}."
         )
     if not 0.0 < confidence < 1.0:
-        raise SrjtError(f"A confidence lies between 0 and 1, 0.95 for example, not at {confidence:g}.")
+        raise SrjtError(f"confidence must be between 0 and 1, for example 0.95; got {confidence:g}.")
     values = np.asarray(differences, dtype=np.float64).reshape(-1)
     n = len(values)
     if n < 2:
@@ -85,8 +85,8 @@ def fold_differences(
 ) -> pd.Series[float]:
     """``method`` minus ``against`` per fold, over the folds that both have. Index: fold.
 
-    Only runs of the same fold and seed are paired. Seeds are averaged within a fold: they share its data, and
-    counting them as folds would pretend to more evidence than there is.
+    Only runs of the same fold and seed are paired. Seeds are averaged within a fold: they share its data, so
+    counting them as folds would overstate the evidence.
     """
     wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
     return _differences(wide, method, against)
@@ -100,12 +100,12 @@ def compare_ours(
     split: str = "test",
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Every "+ours" with its host and with the best baseline, which is the best by the mean of the same scores;
-    a recipe, which has no host, with the best baseline and the best "+ours".
+    """Compare every "+ours" with its host and with the best baseline (by the mean of the same scores); compare a
+    recipe, which has no host, with the best baseline and the best "+ours".
 
-    scores: a study's (method, variant, noise, fold, seed, split, metric, value); variants take no part. Rows:
-    noise, metric, method, role (host | best + Ours | best baseline), against, better (None: equal or unknown) and
-    PairedTest's.
+    scores: of a study (method, variant, noise, fold, seed, split, metric, value); variants are left out. Columns of
+    the result: noise, metric, method, role (host | best + Ours | best baseline), against, better (None: equal or
+    unknown) and the fields of PairedTest.
     """
     known = set(scores.loc[scores["split"] == split, "metric"])
     rows = []
@@ -122,10 +122,10 @@ def compare_ours(
                 opponents: dict[str, str | None] = {}
                 if is_recipe(method):
                     ours = [name for name in ordered if host_of(name)]
-                    opponents["best + Ours"] = _best(wide, ours, beside=method, metric=metric)
+                    opponents["best + Ours"] = _best(wide, ours, other=method, metric=metric)
                 else:
                     opponents["host"] = next((name for name in baselines if name == host_of(method)), None)
-                opponents["best baseline"] = _best(wide, baselines, beside=method, metric=metric)
+                opponents["best baseline"] = _best(wide, baselines, other=method, metric=metric)
                 for role, against in opponents.items():
                     if against is None:
                         continue
@@ -171,9 +171,9 @@ def _differences(wide: pd.DataFrame, method: str, against: str) -> pd.Series[flo
     return (wide[method] - wide[against]).dropna().groupby(level="fold").mean()
 
 
-def _best(wide: pd.DataFrame, baselines: Sequence[str], *, beside: str, metric: str) -> str | None:
-    """The best mean over the runs shared with ``beside``, among the baselines that share the most."""
-    shared = wide.loc[wide[beside].notna(), list(baselines)]
+def _best(wide: pd.DataFrame, baselines: Sequence[str], *, other: str, metric: str) -> str | None:
+    """The best mean over the runs shared with ``other``, among the baselines that share the most."""
+    shared = wide.loc[wide[other].notna(), list(baselines)]
     counts = shared.notna().sum()
     fullest = [name for name in baselines if counts[name] == counts.max() > 0]
     if not fullest:

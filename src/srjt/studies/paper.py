@@ -1,9 +1,9 @@
-"""The paper's own results, every table to the last digit, and its names and order of the methods.
+"""The results that the paper prints, and its names and order of the methods.
 
-``paper_results.csv`` holds what the nine tables print: LIMUC and the private UC dataset with either noise, the
-ablations (host: Co-teaching) and DR (means only). The paper deviates from itself once: the macro-F1 of
-hard/soft on the private dataset, Quasi-Gaussian at ε = 0.4, is 0.555 ± 0.031 in the comparison and
-0.555 ± 0.036 in the ablation. Both are kept as printed.
+``paper_results.csv`` has the numbers of its nine tables: LIMUC and the private UC dataset with both noises, the
+ablations (host: Co-teaching) and DR (means only). The paper has one inconsistency: the macro-F1 of hard/soft on the
+private dataset, Quasi-Gaussian at ε = 0.4, is 0.555 ± 0.031 in the comparison and 0.555 ± 0.036 in the ablation. The
+file keeps both as printed.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _RATE_OF_RHO = {("quasi", 0.1): 0.2, ("quasi", 0.2): 0.4, ("truncated", 0.15): 0
 
 
 def paper_results() -> pd.DataFrame:
-    """All 450 cells: table (comparison | ablation), dataset (limuc | private | dr), noise, rate, method, select,
-    update (both empty in the comparisons), metric, mean, std (nan for DR)."""
+    """All 450 printed values: table (comparison | ablation), dataset (limuc | private | dr), noise, rate, method,
+    select, update (both empty in the comparisons), metric, mean, std (nan for DR)."""
     table = pd.DataFrame(_rows())
     for column in ("rate", "mean", "std"):
         table[column] = pd.to_numeric(table[column])
@@ -71,10 +71,10 @@ def _rows() -> tuple[dict[str, str], ...]:
 def paper_value(
     dataset: str, noise: str, method: str, metric: str, *, select: str = "", update: str = ""
 ) -> tuple[float, float | None] | None:
-    """What the paper prints for this setting, mean and std, or None where it prints nothing.
+    """Mean and standard deviation that the paper prints for this setting; None if it prints none.
 
-    noise: a study's label, "quasi:0.2" or with the paper's ρ "quasi:rho=0.1"; "none" for DR. With ``select``
-    and ``update`` the cell of an ablation, ``method`` being the host.
+    noise: as in a study, "quasi:0.2" or with the paper's ρ "quasi:rho=0.1"; "none" for DR. select, update: for a
+    value of the ablation, whose ``method`` is the host.
     """
     spec = parse_noise(noise)
     rate = _DR_RATE if spec.kind == "none" else spec.rate
@@ -98,7 +98,7 @@ def _lookup() -> dict[tuple[str, str, float, str, str, str, str], tuple[float, f
 
 
 def paper_dataset(facts: Mapping[str, Any]) -> str | None:
-    """The paper's dataset whose setting a study repeats, by its preset; None where it is the user's own."""
+    """The paper's dataset whose preset a study uses; None for other data."""
     preset = facts.get("preset")
     return preset if preset in ("limuc", "dr") else None
 
@@ -109,24 +109,24 @@ def host_of(method: str) -> str | None:
 
 
 def is_recipe(method: str) -> bool:
-    """Whether it is trained in its own way, as ``srjt``; False for a method that is not known here."""
+    """Whether the method has its own training recipe, as ``srjt`` has; False for an unknown method."""
     return method in registered.names() and registered.lookup(method).is_recipe
 
 
 def is_ours(method: str) -> bool:
-    """ "+ours" or a recipe: no baseline, but what is compared with them."""
+    """Whether the method is "+ours" or a recipe, and so not a baseline."""
     return host_of(method) is not None or is_recipe(method)
 
 
 def display_name(method: str, variant: str = "") -> str:
-    """The name in tables and figures: the paper's where it has one."""
+    """The name in tables and figures; the paper's name if it has one."""
     host = host_of(method)
     name = DISPLAY_NAMES.get(method) or (f"{display_name(host)} + Ours" if host else method)
     return f"{name} ({variant.replace(',', ', ')})" if variant else name
 
 
 def paper_order(methods: Iterable[str]) -> list[str]:
-    """The paper's order; your own methods follow in the order given, each "+ours" directly after its host."""
+    """Methods in the paper's order; your own follow in the given order, each "+ours" directly after its host."""
     given = list(dict.fromkeys(methods))
     known = list(DISPLAY_NAMES)
 

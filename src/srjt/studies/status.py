@@ -1,4 +1,4 @@
-"""How far a study is, and how long the rest will take: from the runs that are done, not from hope."""
+"""The state of a study, and the remaining time, estimated from the finished runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["remaining_seconds", "status_lines"]
 
 
 def remaining_seconds(results: StudyResults) -> float | None:
-    """The work that is left if run one after the other, in seconds; None before anything is done.
+    """Seconds of training that remain, one run after the other; None before the first run has finished.
 
-    A run takes as long as the median of done runs with as many networks; one under way counts in full.
+    A run counts as the median of the finished runs with as many networks. A run in progress counts in full.
     """
     runs = results.runs.copy()
     imports = results.facts["study"]["train"].get("imports", ())
@@ -21,14 +21,15 @@ def remaining_seconds(results: StudyResults) -> float | None:
     done = runs[runs["status"] == "done"]
     if done.empty:
         return None
-    typical = done.groupby("networks")["seconds"].median()
+    median = done.groupby("networks")["seconds"].median()
     left = runs[runs["status"].isin(["left", "running", "failed"])]
     return float(
-        sum(typical.get(n, typical.mean() * n / typical.index.to_series().mean()) for n in left["networks"])
+        sum(median.get(n, median.mean() * n / median.index.to_series().mean()) for n in left["networks"])
     )
 
 
 def status_lines(results: StudyResults) -> Iterator[str]:
+    """What ``srjt study status`` prints."""
     runs = results.runs
     counts = runs["status"].value_counts()
     parts = [f"{counts.get(state, 0)} {state}" for state in ("done", "running", "failed", "left")]
@@ -36,19 +37,19 @@ def status_lines(results: StudyResults) -> Iterator[str]:
     seconds = remaining_seconds(results)
     if counts.get("done", 0) < len(runs):
         if seconds is None:
-            yield "No run is done yet: there is nothing to estimate from."
+            yield "No run has finished yet: the remaining time is unknown."
         else:
             parallel = max(1, int(counts.get("running", 0)))
             yield (
-                f"About {_span(seconds)} of work is left ({_span(seconds / parallel)} with {parallel} at a time), by "
-                "the median of the done runs with as many networks; start-up is not counted."
+                f"About {_duration(seconds)} of training remain ({_duration(seconds / parallel)} with {parallel} runs "
+                "at a time), by the median of the finished runs with as many networks; start-up is not counted."
             )
     for _, run in runs[runs["status"] == "failed"].iterrows():
         last = [line for line in run["error"].strip().splitlines() if line.strip()][-1:]
-        yield f"failed: {run['key']}: {last[0] if last else 'no word was left'}"
+        yield f"failed: {run['key']}: {last[0] if last else 'no error message'}"
 
 
-def _span(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

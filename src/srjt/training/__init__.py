@@ -1,1 +1,1 @@
-"""One loop for all methods, near the hardware's limit, that survives anything."""
+"""Training: one loop for all methods, fast, and resumable at any step."""

@@ -1,8 +1,8 @@
-"""Cross-fitting: every sample is judged by networks that have not seen it, nor anything else of its patient.
+"""Cross-fitting: networks predict every sample without having been trained on it or on other samples of its patient.
 
-crossfit.json      what was asked, to refuse other settings in the same folder
-fold0/ …           one run each, trained on all other folds
-fold0/held_out.npz what its networks say of the samples that they have not seen
+crossfit.json      the settings; other settings in the same folder are an error
+fold0/ …           one run per fold, trained on all other folds
+fold0/held_out.npz the predictions of its networks for the held-out samples
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from srjt.files import is_foreign, write_atomically, write_json
 from srjt.methods import JointTraining
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
-from srjt.training.engine.cpu_tuning import applied
+from srjt.training.engine.cpu_tuning import use_cpu_setting
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.neighbours import features, nearest
-from srjt.training.record.progress import FoldReporter
-from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
 from srjt.training.single_run import fingerprint, resolve_split, single_run
 from srjt.training.trained import NetworkMaker, Trained
 
@@ -49,20 +48,37 @@ NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, kw_only=True)
 class CrossFit:
-    """What networks say of N samples that they were not trained on."""
+    """Out-of-fold predictions for N samples.
 
-    manifest: Manifest  # the N samples: without those left out, of a split only the training side
-    probabilities: Floats  # (N, C), the mean over the networks
-    by_network: Floats  # (K, N, C)
-    grades: Ints  # (K, N) each network's own answer
-    fold: Ints  # (N,) which fold held the sample out
-    selected: (
-        Floats  # (N,) share of the times it was selected where it was trained on; nan: nothing is selected
-    )
-    neighbours: npt.NDArray[np.int32] | None = (
-        None  # (N, C, count) the most similar of each given grade; −1: none
-    )
-    skipped: tuple[tuple[str, str], ...] = ()  # (id, reason) of images that could not be read
+    Attributes
+    ----------
+    manifest : Manifest
+        The N samples: those of the split's training side, without unreadable images.
+    probabilities : ndarray, shape (N, C)
+        Mean over the networks.
+    by_network : ndarray, shape (K, N, C)
+        Probabilities of each network.
+    grades : ndarray, shape (K, N)
+        Predicted grade of each network.
+    fold : ndarray, shape (N,)
+        The fold in which the sample was held out.
+    selected : ndarray, shape (N,)
+        Share of the times that the sample was selected as clean when it was trained on; nan for methods that select
+        nothing.
+    neighbours : ndarray, shape (N, C, count), optional
+        Positions of the most similar samples of each given grade; −1 where there are too few.
+    skipped : tuple of (str, str)
+        (id, reason) of unreadable images.
+    """
+
+    manifest: Manifest
+    probabilities: Floats
+    by_network: Floats
+    grades: Ints
+    fold: Ints
+    selected: Floats
+    neighbours: npt.NDArray[np.int32] | None = None
+    skipped: tuple[tuple[str, str], ...] = ()
 
 
 def cross_fit(
@@ -82,70 +98,103 @@ def cross_fit(
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
 ) -> CrossFit:
-    """Train once per fold on all other folds, and let each run judge the fold that it has not seen.
+    """Train once per fold on all other folds, and predict the held-out fold with each run.
 
-    Folds are dealt by patient, stratified by the *given* grades: true ones, where they are known, are not
-    looked at. out: finished runs in it are not repeated, an unfinished one is gone on with. split: only the
-    samples of its training side take part. neighbours: how many similar samples of each grade to find.
-    The rest is as for ``training.train.train``.
+    Folds are disjoint by patient and stratified by the *given* grades. True grades are not used, even where they are
+    known.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The samples.
+    config : TrainConfig
+        Settings of the runs; ``noise_rate`` is a number, or not needed.
+    folds : int
+        Number of folds, at least 2.
+    seed : int
+        Seed of the assignment to folds.
+    out : Path, optional
+        Folder of the runs. Finished runs in it are reused, an unfinished one is resumed. Without it nothing is
+        written.
+    split : Split or callable, optional
+        Only the samples of its training side are used.
+    neighbours : int
+        How many similar samples of each grade to find for every sample.
+    device, reporter, cache, on_bad_image, network, transform, eval_transform
+        As for ``srjt.train``.
+
+    Returns
+    -------
+    CrossFit
+        Out-of-fold predictions for every sample.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> from srjt.training.config import TrainConfig
+    >>> from srjt.training.crossfit import cross_fit
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> config = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1)
+    >>> cross_fit(data, config=config, folds=2).probabilities.shape
+    (60, 4)
     """
     if folds < 2:
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
     config = config.for_data(features=manifest.are_features)
     reporter = reporter or SilentReporter()
-    blind = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
+    without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
     store = open_store(
-        blind,
+        without_truth,
         size=config.image_size,
         resize=config.resize,
         cache=cache,
         on_bad_image=on_bad_image,
         progress=reporter.decoded,
     )
-    if store.path is None:  # resized in memory: once is enough
-        blind = replace(blind, arrays=store.pixels)
+    if store.path is None:  # images in memory: keep the resized ones, to resize only once
+        without_truth = replace(without_truth, arrays=store.pixels)
     rows = resolve_split(split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
     fold = assign_folds(samples, folds=folds, seed=seed)
-    _say_what_is_rare(samples, reporter)
+    _note_rare_grades(samples, reporter)
     if out is not None:
-        _settle(out, samples, config=config, folds=folds, seed=seed)
+        _open_folder(out, samples, config=config, folds=folds, seed=seed)
 
     by_network: Floats | None = None
     grades = similar = None
-    chosen, seen = np.zeros(len(samples)), np.zeros(len(samples))
+    times_selected, times_seen = np.zeros(len(samples)), np.zeros(len(samples))
     for k in range(folds):
-        held, learnt = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
+        held_out, trained_on = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
         title = f"Fold {k + 1} of {folds}: "
-        watch = FoldReporter(reporter, before=k * config.epochs, title=title)
+        fold_reporter = FoldReporter(reporter, before=k * config.epochs, title=title)
         folder = None if out is None else out / f"fold{k}"
         run = single_run(
-            blind,
+            without_truth,
             out=folder,
-            split=_only(rows[learnt]),
+            split=_train_on(rows[trained_on]),
             network=network,
             transform=transform,
             eval_transform=eval_transform,
             device=device,
-            reporter=watch,
+            reporter=fold_reporter,
             config=config,
             cache=cache,
             on_bad_image=on_bad_image,
         )
-        watch.stepped(config.epochs, 1, 1)  # also where an earlier process has done it
-        found = _judged(run, store.pixels, rows, held, samples.labels, neighbours=neighbours)
+        fold_reporter.stepped(config.epochs, 1, 1)  # also if an earlier process has trained this fold
+        found = _predict_held_out(run, store.pixels, rows, held_out, samples.labels, neighbours=neighbours)
         if by_network is None or grades is None:
             networks = len(found["probabilities"])
             by_network = np.empty((networks, len(samples), samples.num_classes))
             grades = np.empty((networks, len(samples)), dtype=np.int64)
             similar = np.empty((len(samples), samples.num_classes, neighbours), dtype=np.int32)
         assert similar is not None
-        by_network[:, held], grades[:, held] = found["probabilities"], found["grades"]
-        similar[held] = found["neighbours"]
+        by_network[:, held_out], grades[:, held_out] = found["probabilities"], found["grades"]
+        similar[held_out] = found["neighbours"]
         if isinstance(run.method, JointTraining):
-            chosen[learnt] += _times_selected(run)
-            seen[learnt] += run.history["seen"].to_numpy()
-        if folder is not None:  # nobody goes on from a finished run
+            times_selected[trained_on] += _times_selected(run)
+            times_seen[trained_on] += run.history["seen"].to_numpy()
+        if folder is not None:  # a finished run needs none
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     assert by_network is not None
     assert grades is not None
@@ -155,44 +204,46 @@ def cross_fit(
         by_network=by_network,
         grades=grades,
         fold=fold,
-        selected=np.divide(chosen, seen, out=np.full(len(seen), np.nan), where=seen > 0),
+        selected=np.divide(
+            times_selected, times_seen, out=np.full(len(samples), np.nan), where=times_seen > 0
+        ),
         neighbours=similar if neighbours else None,
         skipped=tuple(store.skipped),
     )
 
 
-def _only(rows: Ints) -> Callable[[Manifest], Split]:
-    """A training on these rows, with nothing evaluated on the way."""
+def _train_on(rows: Ints) -> Callable[[Manifest], Split]:
+    """A split that trains on these rows and evaluates nothing."""
     return lambda manifest: Split(train=rows, validation=NO_ROWS, test=NO_ROWS)
 
 
-def _judged(
-    run: Trained, pixels: Samples, rows: Ints, held: Ints, labels: Ints, *, neighbours: int
+def _predict_held_out(
+    run: Trained, pixels: Samples, rows: Ints, held_out: Ints, labels: Ints, *, neighbours: int
 ) -> dict[str, npt.NDArray[Any]]:
-    """What a run says of the held-out samples; remembered in its folder, because it will never say otherwise.
+    """Predictions of a run for the held-out samples, cached in its folder.
 
-    rows (N,): where the samples are in the store; held (M,): positions among them.
+    rows (N,): rows of the samples in the store; held_out (M,): positions among them.
     """
     file = None if run.folder is None else run.folder / "held_out.npz"
-    if file is not None and (known := _remembered(file, held, neighbours=neighbours)) is not None:
-        return known
+    if file is not None and (cached := _read_held_out(file, held_out, neighbours=neighbours)) is not None:
+        return cached
     feed = open_feed(pixels, device=run.device, share=run.config.memory_share)
-    with applied(run.cpu, run.networks):
+    with use_cpu_setting(run.cpu, run.networks):
         probabilities, grades = predict_probabilities(
             run.networks,
             run.method,
             feed,
-            torch.from_numpy(rows[held]),
+            torch.from_numpy(rows[held_out]),
             preprocess=run.preprocess,
             batch_size=run.config.eval_batch_size,
             amp=amp_dtype(run.config, run.device),
         )
     classes = run.method.num_classes
-    similar = np.empty((len(held), classes, 0), dtype=np.int32)
+    similar = np.empty((len(held_out), classes, 0), dtype=np.int32)
     if neighbours:
-        similar = nearest(features(run, feed, rows), held, labels, num_classes=classes, count=neighbours)
+        similar = nearest(features(run, feed, rows), held_out, labels, num_classes=classes, count=neighbours)
     found = {
-        "held": held,
+        "held": held_out,
         "probabilities": probabilities.numpy().astype(np.float64),
         "grades": grades.numpy(),
         "neighbours": similar,
@@ -204,74 +255,74 @@ def _judged(
     return found
 
 
-def _remembered(file: Path, held: Ints, *, neighbours: int) -> dict[str, npt.NDArray[Any]] | None:
+def _read_held_out(file: Path, held_out: Ints, *, neighbours: int) -> dict[str, npt.NDArray[Any]] | None:
     damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as kept:
-        found = {name: kept[name] for name in ("held", "probabilities", "grades", "neighbours")}
-        if np.array_equal(found["held"], held) and found["neighbours"].shape[-1] == neighbours:
+    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as saved:
+        found = {name: saved[name] for name in ("held", "probabilities", "grades", "neighbours")}
+        if np.array_equal(found["held"], held_out) and found["neighbours"].shape[-1] == neighbours:
             return found
     return None
 
 
 def _times_selected(run: Trained) -> Floats:
-    """(M,) how often each training sample was selected, the networks averaged."""
+    """(M,) how often each training sample was selected, mean over the networks."""
     names = [f"selected_{k + 1}" for k in range(run.method.networks)]
     times: Floats = run.history[names].to_numpy(np.float64).mean(axis=1)
     return times
 
 
 def _with_truth(samples: Manifest, given: Manifest) -> Manifest:
-    """The samples with the true grades that the fits were not shown, and their images as they were given."""
+    """The samples with the true grades that the runs did not get, and their images as given."""
     place = {name: row for row, name in enumerate(given.ids)}
     return given.select([place[name] for name in samples.ids])
 
 
-def _say_what_is_rare(samples: Manifest, reporter: Reporter) -> None:
-    owners = np.array(samples.patients or samples.ids, dtype=object)
+def _note_rare_grades(samples: Manifest, reporter: Reporter) -> None:
+    groups = np.array(samples.patients or samples.ids, dtype=object)
     for grade, name in enumerate(samples.grades):
-        who = len(set(owners[samples.labels == grade]))
-        if who == 1:
-            whose = "patient" if samples.patients else "sample"
+        count = len(set(groups[samples.labels == grade]))
+        if count == 1:
+            unit = "patient" if samples.patients else "sample"
             reporter.note(
-                f"Only one {whose} has the grade {name}: networks that have not seen it cannot know that grade."
+                f"Only one {unit} has the grade {name}: networks that are not trained on it cannot learn that grade."
             )
 
 
-def _settle(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, seed: int) -> None:
-    """Write down what is asked, or compare with what was; other settings do not go into the same folder."""
+def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, seed: int) -> None:
+    """Write the settings, or compare with those in the folder; a folder with other settings is an error."""
     file = out / "crossfit.json"
-    everyone = Split(train=np.arange(len(samples)), validation=NO_ROWS, test=NO_ROWS)
-    wanted = {
+    all_rows = Split(train=np.arange(len(samples)), validation=NO_ROWS, test=NO_ROWS)
+    requested = {
         "format": 1,
         "srjt": __version__,
         "folds": folds,
         "seed": seed,
-        "fingerprint": fingerprint(samples, everyone),
+        "fingerprint": fingerprint(samples, all_rows),
         "config": config.to_dict(),
     }
-    begun = any(
+    trained = any(
         out.glob("fold*")
-    )  # else a device that is not there, say, ended it before anything was trained
-    if not file.exists() or not begun:
+    )  # an earlier call may have failed before it, for example for lack of a GPU
+    if not file.exists() or not trained:
         if out.is_dir() and any(is_foreign(path) and path != file for path in out.iterdir()):
-            raise SrjtError(f"{out} holds something else already: choose another --out.")
+            raise SrjtError(f"{out} already contains other files: choose another --out.")
         out.mkdir(parents=True, exist_ok=True)
-        write_json(file, wanted)
+        write_json(file, requested)
         return
     try:
-        found = json.loads(file.read_text())
+        found = json.loads(file.read_text(encoding="utf-8"))
         was, before = TrainConfig.from_dict(found["config"]), found["fingerprint"]
         differences = [
-            f"{name} was {found[name]} and is now {wanted[name]}"
+            f"{name} was {found[name]} and is now {requested[name]}"
             for name in ("folds", "seed")
-            if found[name] != wanted[name]
+            if found[name] != requested[name]
         ]
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(f"{file} is damaged or not from srjt ({problem}).") from None
     for name, (old, new) in was.difference(config).items():
-        if name not in wanted:  # the seed is in both
+        if name not in requested:  # the seed is among both
             differences.append(f"{name} was {old!r} and is now {new!r}")
-    if before != wanted["fingerprint"]:
+    if before != requested["fingerprint"]:
         differences.append("the samples or their labels are not the same")
     if differences:
         raise SrjtError(

@@ -20,10 +20,10 @@ from srjt.training.engine.cuda_graph import make_epoch_runner
 from srjt.training.engine.distributed import Process
 from srjt.training.engine.plan import Plan, balancing_weights, draw_plan, generator, subseed
 from srjt.training.engine.recorder import EpochRecord, Recorder
-from srjt.training.engine.scoring import confusions
+from srjt.training.engine.scoring import confusion_counts
 from srjt.training.engine.stacked_networks import StackedNetworks
-from srjt.training.engine.starvation import StarvationWatch
-from srjt.training.engine.state import initialise, restore, state_tensors
+from srjt.training.engine.starvation import StarvationMonitor
+from srjt.training.engine.state import initialise_optimizer, restore, state_tensors
 from srjt.training.engine.step import Step, make_optimizer, set_learning_rate
 from srjt.training.engine.stop_signal import StopRequest
 from srjt.training.record import checkpoint
@@ -43,7 +43,7 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What is left after a training."""
+    """The result of a training."""
 
     networks: StackedNetworks
     metrics: pd.DataFrame
@@ -52,7 +52,7 @@ class Fitted:
 
 
 def fit(
-    committee: StackedNetworks,
+    networks: StackedNetworks,
     method: Method,
     feed: Feed,
     data: TrainingSet,
@@ -67,45 +67,47 @@ def fit(
     reporter: Reporter,
     process: Process,
 ) -> Fitted:
-    """Train ``committee`` (on its device) by ``method``; everything in ``folder`` lets a later call go on.
+    """Train ``networks`` (on their device) with ``method``; a later call with the same ``folder`` resumes.
 
-    The result is a function of the configuration, the data and the weights handed in: where a resumed run
-    was interrupted does not show.
+    The result is a function of the configuration, the data and the initial weights. It does not depend on where a
+    resumed run was interrupted.
     """
     device = data.labels.device
     samples, batch_size = len(data.labels), min(config.batch_size, len(data.labels))
     steps = samples // batch_size
 
     optimizer = make_optimizer(
-        committee.parameters(),
+        networks.parameters(),
         learning_rate=config.learning_rate_at(1),
         weight_decay=config.weight_decay,
         device=device,
     )
-    initialise(optimizer)
+    initialise_optimizer(optimizer)
     recorder = Recorder(
         data.labels, data.true, networks=method.networks, num_classes=method.num_classes, steps=steps
     )
     keep = torch.zeros((), dtype=torch.int64, device=device)
     step = Step(
-        networks=process.distribute(committee, sync_batchnorm=config.sync_batchnorm),
+        networks=process.distribute(networks, sync_batchnorm=config.sync_batchnorm),
         method=method,
         optimizer=optimizer,
         recorder=recorder,
         keep=keep,
         amp=amp,
-        gather=process.gather if process.world > 1 else None,
-        gather_targets=process.gather_targets if process.world > 1 else None,
-        loss_scale=float(process.world),  # undoes the averaging of gradients: the loss is the global batch's
+        gather=process.gather if process.world_size > 1 else None,
+        gather_targets=process.gather_targets if process.world_size > 1 else None,
+        loss_scale=float(
+            process.world_size
+        ),  # the loss is of the global batch, so undo the averaging of gradients
     )
-    log = MetricsLog(folder / "metrics.csv" if folder and process.leads else None)
-    writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.leads else None
-    watch = StarvationWatch(grades)
+    log = MetricsLog(folder / "metrics.csv" if folder and process.is_main else None)
+    writer = checkpoint.CheckpointWriter(folder / "checkpoints") if folder and process.is_main else None
+    starvation = StarvationMonitor(grades)
 
-    assert config.balance is not None, "decided by for_data before training begins"
-    drawn_by = balancing_weights(data.labels, balance=config.balance)
+    assert config.balance is not None, "for_data sets it"
+    sampling_weights = balancing_weights(data.labels, balance=config.balance)
 
-    def plan_of(epoch: int) -> Plan:
+    def plan_for(epoch: int) -> Plan:
         return draw_plan(
             samples,
             batch_size=batch_size,
@@ -114,111 +116,111 @@ def fit(
             margin=image_size - config.crop,
             augment=preprocess.train_transform is None,
             flip=config.flip,
-            weights=drawn_by,
+            weights=sampling_weights,
         )
 
-    # ---- where we left off
+    # ---- resume
     epoch, first_step = 1, 0
-    method_draws = generator(config.seed, "method", epoch)
+    method_generator = generator(config.seed, "method", epoch)
     saved = checkpoint.latest(folder / "checkpoints") if folder else None
     if saved is not None:
         tensors, meta = saved
         epoch, first_step = int(meta["epoch"]), int(meta["step"])
-        randomness = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
-        restore(state_tensors(committee, optimizer, recorder), tensors)
-        method_draws.set_state(randomness["random.method"])
-        torch.set_rng_state(randomness["random.cpu"])
-        if device.type == "cuda" and "random.cuda" in randomness:
-            torch.cuda.set_rng_state(randomness["random.cuda"], device)
-        watch.recall(meta["starved"])
-        reporter.note(f"Going on from epoch {epoch}, step {first_step} of {steps}.")
+        rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
+        restore(state_tensors(networks, optimizer, recorder), tensors)
+        method_generator.set_state(rng_states["random.method"])
+        torch.set_rng_state(rng_states["random.cpu"])
+        if device.type == "cuda" and "random.cuda" in rng_states:
+            torch.cuda.set_rng_state(rng_states["random.cuda"], device)
+        starvation.load_state(meta["starved"])
+        reporter.note(f"Resuming at epoch {epoch}, step {first_step} of {steps}.")
     log.resume(before=epoch)
 
     def save(epoch: int, step_number: int) -> None:
-        """The state before step ``step_number`` of ``epoch``."""
+        """Save the state before step ``step_number`` of ``epoch``."""
         if writer is None:
             return
-        if not _finite(committee):  # the last good checkpoint stays the newest
-            _finish(writer)
+        if not _is_finite(networks):  # the last checkpoint with finite weights stays the newest
+            _wait_for(writer)
             raise SrjtError(
                 f"The weights were no longer finite before epoch {epoch}, step {step_number + 1} of {steps}: "
                 + _why_not_finite(method, config)
                 + " The last good checkpoint is kept."
             )
-        log.sync()  # no checkpoint may outlive the rows of the epochs before it
-        state = state_tensors(committee, optimizer, recorder)
-        state["random.method"] = method_draws.get_state()
+        log.sync()  # a checkpoint must not exist without the metrics of the epochs before it
+        state = state_tensors(networks, optimizer, recorder)
+        state["random.method"] = method_generator.get_state()
         state["random.cpu"] = torch.get_rng_state()
         if device.type == "cuda":
             state["random.cuda"] = torch.cuda.get_rng_state(device)
-        meta = {"epoch": epoch, "step": step_number, "starved": watch.memory()}
+        meta = {"epoch": epoch, "step": step_number, "starved": starvation.state()}
         writer.save(state, meta, step=(epoch - 1) * steps + step_number)
 
-    def judge(name: str) -> np.ndarray:
-        """(K + 1, C, C) confusion counts of a side; each process looks at its share."""
+    def evaluate(name: str) -> np.ndarray:
+        """(K + 1, C, C) confusion counts of a side; each process evaluates its share of the samples."""
         side = sides[name]
-        counts = confusions(
-            committee,
+        counts = confusion_counts(
+            networks,
             method,
             feed,
-            side.rows[process.rank :: process.world],
-            side.labels[process.rank :: process.world],
+            side.rows[process.rank :: process.world_size],
+            side.labels[process.rank :: process.world_size],
             preprocess=preprocess,
             batch_size=config.eval_batch_size,
             amp=amp,
         )
-        return process.total(counts).cpu().numpy()
+        return process.sum(counts).cpu().numpy()
 
     # ---- warm up
-    began = time.perf_counter()
-    committee.train()
+    start = time.perf_counter()
+    networks.train()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        run = make_epoch_runner(
+        run_epoch = make_epoch_runner(
             config.step,
             step,
-            committee,
+            networks,
             data,
             preprocess=preprocess,
-            plan=plan_of(epoch),
+            plan=plan_for(epoch),
             generator=generator(config.seed, "warm-up"),
             part=process.part(batch_size),
-            work=samples * config.epochs,
+            images=samples * config.epochs,
         )
-        if committee.runners:  # compiled for evaluation, too, before the clock of the first epoch starts
+        if networks.compiled:  # compile for evaluation too, before the first epoch is timed
             for name in sides:
-                judge(name)
-    warm_up = time.perf_counter() - began
+                evaluate(name)
+    warm_up = time.perf_counter() - start
     if warm_up > 1.0:
         reporter.note(f"Warm-up (compiling, capturing) took {warm_up:.1f} s.")
 
-    judged: dict[str, np.ndarray] = {}
+    confusions: dict[str, np.ndarray] = {}
     last_saved = time.monotonic()
     with StopRequest() as stop:
         while epoch <= config.epochs:
-            began = time.perf_counter()
+            start = time.perf_counter()
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(device)
             set_learning_rate(optimizer, config.learning_rate_at(epoch))
             keep.fill_(method.keep(epoch, batch_size))
             if first_step == 0:
                 recorder.start_epoch()
-                method_draws = generator(config.seed, "method", epoch)
+                method_generator = generator(config.seed, "method", epoch)
                 torch.manual_seed(subseed(config.seed, "network", epoch))  # dropout, if the network has any
 
-            # ---- learn
-            done, taken = first_step, 0
-            for _ in run(plan_of(epoch), first_step, method_draws):
-                done, taken = done + 1, taken + 1
-                reporter.stepped(epoch, done, steps)
-                if stop.number is not None and done < steps and process.world == 1:
-                    save(epoch, done)
-                    _finish(writer)
-                    raise Interrupted(stop.number, f"Stopped at epoch {epoch}, step {done} of {steps}.")
+            # ---- train
+            steps_done, steps_now = first_step, 0
+            for _ in run_epoch(plan_for(epoch), first_step, method_generator):
+                steps_done, steps_now = steps_done + 1, steps_now + 1
+                reporter.stepped(epoch, steps_done, steps)
+                if stop.number is not None and steps_done < steps and process.world_size == 1:
+                    save(epoch, steps_done)
+                    _wait_for(writer)
+                    raise Interrupted(stop.number, f"Stopped at epoch {epoch}, step {steps_done} of {steps}.")
             first_step = 0
             record = recorder.finish_epoch()
-            learnt = time.perf_counter() - began
+            train_seconds = time.perf_counter() - start
             if record.first_bad_step is not None:
-                _finish(writer)
+                _wait_for(writer)
                 raise SrjtError(
                     f"The loss was not finite at epoch {epoch}, step {record.first_bad_step + 1} of {steps}: "
                     + _why_not_finite(method, config)
@@ -227,48 +229,48 @@ def fit(
 
             # ---- evaluate
             rows = _training_rows(epoch, record, recorder.knows_truth)
-            judged = {name: judge(name) for name in sides}
-            for name, counts in judged.items():
+            confusions = {name: evaluate(name) for name in sides}
+            for name, counts in confusions.items():
                 rows += metric_rows(epoch, name, counts)
 
-            # ---- write down
+            # ---- record
             rows += [
                 MetricRow(epoch, "train", "", "learning_rate", config.learning_rate_at(epoch)),
                 MetricRow(epoch, "train", "", "kept", int(keep) / batch_size),
-                MetricRow(epoch, "train", "", "images_per_second", taken * batch_size / learnt),
-                MetricRow(epoch, "train", "", "seconds", time.perf_counter() - began),
+                MetricRow(epoch, "train", "", "images_per_second", steps_now * batch_size / train_seconds),
+                MetricRow(epoch, "train", "", "seconds", time.perf_counter() - start),
                 MetricRow(epoch, "train", "", "peak_memory_mb", _peak_memory_mb(device)),
             ]
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
-            if (warning := watch.look(record.counts)) is not None:
+            if (warning := starvation.update(record.counts)) is not None:
                 reporter.note(warning)
             epoch += 1
             due = time.monotonic() - last_saved >= config.checkpoint_seconds
-            signal = process.agree(stop.number or 0) if epoch <= config.epochs else 0
+            signal = process.agree_on_signal(stop.number or 0) if epoch <= config.epochs else 0
             if epoch > config.epochs or signal or (due and not (writer and writer.busy)):
                 save(epoch, 0)
                 last_saved = time.monotonic()
             if signal:
-                _finish(writer)
+                _wait_for(writer)
                 raise Interrupted(signal, f"Stopped after epoch {epoch - 1} of {config.epochs}.")
-    _finish(writer)
+    _wait_for(writer)
     return Fitted(
-        networks=committee,
+        networks=networks,
         metrics=log.table(),
         history=recorder.history(),
-        confusions=judged
-        or {name: judge(name) for name in sides},  # the latter if only writing was left to do
+        # empty if the checkpoint was taken after the last epoch
+        confusions=confusions or {name: evaluate(name) for name in sides},
     )
 
 
-def _finish(writer: checkpoint.CheckpointWriter | None) -> None:
+def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:
     if writer is not None:
         writer.wait()
 
 
-def _finite(committee: StackedNetworks) -> bool:
-    return all(bool(p.isfinite().all()) for p in committee.parameters())
+def _is_finite(networks: StackedNetworks) -> bool:
+    return all(bool(p.isfinite().all()) for p in networks.parameters())
 
 
 def _training_rows(epoch: int, record: EpochRecord, knows_truth: bool) -> list[MetricRow]:
@@ -294,15 +296,15 @@ def _why_not_finite(method: Method, config: TrainConfig) -> str:
     else:
         hint = "try a smaller --learning-rate."
     if "transition" in method.needs:
-        return (
-            f"a method that corrects by the transition matrix can diverge where it is ill-conditioned; {hint}"
-        )
+        return f"a method that uses the transition matrix can diverge where that matrix is ill-conditioned; {hint}"
     return f"the weights have probably diverged; {hint}"
 
 
 def _peak_memory_mb(device: torch.device) -> float:
     if device.type == "cuda":
-        return torch.cuda.max_memory_reserved(device) / 2**20  # a graph keeps its own pool
+        return (
+            torch.cuda.max_memory_reserved(device) / 2**20
+        )  # reserved, not allocated: a CUDA graph has its own pool
     try:
         import resource
     except ImportError:  # Windows

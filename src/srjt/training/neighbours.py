@@ -8,7 +8,7 @@ import torch
 
 from srjt.data.images.feed import Feed
 from srjt.training.engine.batches import centre_batches
-from srjt.training.engine.cpu_tuning import applied
+from srjt.training.engine.cpu_tuning import use_cpu_setting
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.trained import Trained
 
@@ -20,36 +20,36 @@ BLOCK = 1024  # samples compared with all others at a time
 
 @torch.no_grad()
 def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
-    """Store rows (N,) → (N, F): what the last layer of the run's first network sees."""
+    """Store rows (N,) → (N, F): the input of the last layer of the run's first network."""
     backbone = run.networks.members[0].backbone
     assert isinstance(backbone, torch.nn.Module)
     amp = amp_dtype(run.config, run.device)
-    found = []
-    with applied(run.cpu, run.networks):
+    vectors = []
+    with use_cpu_setting(run.cpu, run.networks):
         for x, part in centre_batches(
             feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=run.config.eval_batch_size
         ):
             with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
-                found.append(backbone(x)[: part.stop - part.start].float().cpu())
-    return torch.cat(found).numpy()
+                vectors.append(backbone(x)[: part.stop - part.start].float().cpu())
+    return torch.cat(vectors).numpy()
 
 
 def nearest(
-    vectors: npt.ArrayLike, asked: Ints, labels: npt.ArrayLike, *, num_classes: int, count: int = 4
+    vectors: npt.ArrayLike, queries: Ints, labels: npt.ArrayLike, *, num_classes: int, count: int = 4
 ) -> npt.NDArray[np.int32]:
-    """(N, F) features, (M,) positions asked for, (N,) grades → (M, C, count) positions, the most similar first.
+    """(N, F) features, (M,) positions of the queries, (N,) grades → (M, C, count) positions, the most similar first.
 
-    Similar by the cosine; of equals the earlier one. Nobody is their own neighbour; −1 where a grade has too few.
+    By cosine similarity; ties go to the earlier sample. A sample is not its own neighbour; −1: a grade has too few.
     """
     array = np.asarray(vectors, dtype=np.float32)
     length = np.linalg.norm(array, axis=1, keepdims=True)
     unit = array / np.maximum(length, np.finfo(np.float32).tiny)
     grades = np.asarray(labels)
-    found = np.full((len(asked), num_classes, count), -1, dtype=np.int32)
+    found = np.full((len(queries), num_classes, count), -1, dtype=np.int32)
     for grade in range(num_classes):
         members = np.flatnonzero(grades == grade)
-        for start in range(0, len(asked), BLOCK):
-            block = asked[start : start + BLOCK]
+        for start in range(0, len(queries), BLOCK):
+            block = queries[start : start + BLOCK]
             distance = -(unit[block] @ unit[members].T)
             distance[block[:, None] == members[None, :]] = np.inf
             order = np.argsort(distance, axis=1, kind="stable")[:, :count]

@@ -37,7 +37,7 @@ __all__ = ["describe", "needs_estimate", "resolve_noise_rate", "warm_up"]
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
-WARM_UP_LEAST = 10  # but no fewer than this, unless the run itself is shorter
+WARM_UP_MIN_EPOCHS = 10  # but no fewer than this, unless the run itself is shorter
 PLAUSIBLE = (0.05, 0.4)  # an estimate that cannot be relied on is clipped to this range
 
 
@@ -58,7 +58,7 @@ def resolve_noise_rate(
     """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they come from.
 
     Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
-    none. out: a ``noise.json`` in this folder is reused; of several processes one makes it, the others wait.
+    none. out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
     if config.requested_noise_rate != "auto":
         return config, None
@@ -67,9 +67,9 @@ def resolve_noise_rate(
         return config.replace(noise_rate=None), None
     _check_options(config, num_classes=manifest.num_classes)
     reporter = reporter or SilentReporter()
-    warming = warm_up(config)
+    warm_up_config = warm_up(config)
     readable = manifest
-    if manifest.arrays is None:  # in memory everything can be read
+    if manifest.arrays is None:  # arrays in memory are always readable
         opened = open_store(
             manifest,
             size=config.image_size,
@@ -82,20 +82,23 @@ def resolve_noise_rate(
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
-        "warm_up": {name: value for name, value in warming.to_dict().items() if name not in COMPUTE_ONLY},
+        "warm_up": {
+            name: value for name, value in warm_up_config.to_dict().items() if name not in COMPUTE_ONLY
+        },
         "folds": WARM_UP_FOLDS,
     }
 
-    def make(folder: Path | None) -> NoiseEstimate:
+    def estimate_in(folder: Path | None) -> NoiseEstimate:
         reporter.note(
-            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {warming.epochs} epochs ({warming.method})."
+            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {warm_up_config.epochs} epochs "
+            f"({warm_up_config.method})."
         )
-        reporter.begin("warm-up", epochs=warming.epochs, folds=WARM_UP_FOLDS)
+        reporter.begin("warm-up", epochs=warm_up_config.epochs, folds=WARM_UP_FOLDS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
             fitted = cross_fit(
                 manifest,
-                config=warming,
+                config=warm_up_config,
                 folds=WARM_UP_FOLDS,
                 seed=config.seed,
                 out=folder,
@@ -112,7 +115,7 @@ def resolve_noise_rate(
             fitted.manifest.labels, fitted.probabilities, groups=fitted.manifest.patients, seed=config.seed
         )
 
-    estimate = make(None) if out is None else _make_once(Path(out), facts, make, reporter)
+    estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
     resolved = _apply(config, estimate)
     used = float(resolved.known_noise_rate or 0.0)
     reporter.note(describe(estimate))
@@ -125,44 +128,46 @@ def resolve_noise_rate(
     elif used != estimate.rate:
         reporter.note(
             f"{config.method} uses {used:.2f} instead: no image shows some of the grades clearly, so the estimate may "
-            "be too low. A rate that you pass is used as it is."
+            "be too low. A rate that you pass is not changed."
         )
     return resolved, estimate
 
 
 def needs_estimate(config: TrainConfig) -> bool:
-    """Whether ``noise_rate="auto"`` has anything to find out for this method."""
+    """Whether the noise must be estimated for this method."""
     needs = set(methods.lookup(config.method).method.needs)
     if config.transition is not None:
         needs -= {"transition"}
     if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
         raise SrjtError(
-            f"{config.method} does not learn from soft labels: leave --soft-labels estimated out, or choose a method "
+            f"{config.method} does not learn from soft labels: drop --soft-labels estimated, or choose a method "
             "that does, such as co-teaching+ours or sord."
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
-        raise SrjtError("soft_labels 'estimated' makes the label_matrix: do not give one as well.")
+        raise SrjtError("soft_labels 'estimated' computes label_matrix: do not pass both.")
     return config.requested_noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
 
 
 def _check_options(config: TrainConfig, *, num_classes: int) -> None:
-    """A misspelt option of the method is better known now than after the warm-up."""
-    told = {"noise_rate": 0.0, "transition": np.eye(num_classes).tolist(), "soft_labels": "paper"}
-    build_method(config.replace(**told), num_classes=num_classes)
+    """Report a misspelt option of the method now, not after the warm-up."""
+    placeholders = {"noise_rate": 0.0, "transition": np.eye(num_classes).tolist(), "soft_labels": "paper"}
+    build_method(config.replace(**placeholders), num_classes=num_classes)
 
 
 def warm_up(config: TrainConfig) -> TrainConfig:
-    """The settings of the warm-up: those of the run, but short, and with a method that is told nothing. Nothing of
-    the method's own recipe is left, so that all methods share one estimate."""
+    """The settings of the warm-up: those of the run, but short, and with a method that needs no noise rate.
+
+    Nothing of the method's recipe remains, so that all methods share one estimate.
+    """
     return config.replace(
         method=WARM_UP_METHOD,
         method_options={},
         noise_rate=None,
         transition=None,
         soft_labels="paper",
-        epochs=min(config.epochs, max(WARM_UP_LEAST, round(config.epochs / WARM_UP_SHARE))),
+        epochs=min(config.epochs, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
         milestones=None,
-        balance=0.0,  # grades drawn as they occur: the estimate compares predictions with how often labels are given
+        balance=0.0,  # the estimate compares predictions with the frequency of the given labels
     )
 
 
@@ -177,47 +182,47 @@ def describe(estimate: NoiseEstimate) -> str:
 
 
 def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
-    least = _least(config, estimate)
+    minimum = _minimum_rate(config, estimate)
     if not estimate.identifiable:
-        estimate = _plain(estimate, rate=max(float(np.clip(estimate.rate, *PLAUSIBLE)), least))
-    told: dict[str, Any] = {"noise_rate": max(estimate.rate, least)}
+        estimate = _quasi_noise(estimate, rate=max(float(np.clip(estimate.rate, *PLAUSIBLE)), minimum))
+    resolved: dict[str, Any] = {"noise_rate": max(estimate.rate, minimum)}
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
-        told["transition"] = estimate.transition.tolist()
+        resolved["transition"] = estimate.transition.tolist()
     if config.soft_labels == "estimated":
-        told["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
-    return config.replace(**told)
+        resolved["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
+    return config.replace(**resolved)
 
 
-def _least(config: TrainConfig, estimate: NoiseEstimate) -> float:
-    """What the method's recipe takes a lower estimate for, where that is likely to be too low."""
+def _minimum_rate(config: TrainConfig, estimate: NoiseEstimate) -> float:
+    """The recipe's minimum, which replaces a lower estimate where that is likely to be too low."""
     doubtful = bool(estimate.caution) or not estimate.identifiable
     return methods.lookup(config.method).recipe.least_rate if doubtful else 0.0
 
 
-def _plain(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
-    """In the place of an estimate that is not to be relied on: quasi noise of this rate, or as much as there can be."""
+def _quasi_noise(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
+    """Replace an unreliable estimate by quasi noise of this rate, or of the largest possible rate."""
     classes = len(estimate.prior)
     largest = noise.largest_rho("quasi", num_classes=classes)
-    most = float(
+    largest_rate = float(
         estimate.prior @ (1.0 - np.diag(noise.transition_matrix("quasi", num_classes=classes, rho=largest)))
     )
-    rho = largest * min(rate / most, 1.0)  # the rate is linear in ρ
+    rho = largest * min(rate / largest_rate, 1.0)  # the rate is linear in ρ
     matrix = noise.transition_matrix("quasi", num_classes=classes, rho=rho)
     return replace(estimate, rate=rate, transition=matrix)
 
 
-def _make_once(
+def _estimate_once(
     folder: Path,
     facts: dict[str, Any],
-    make: Callable[[Path | None], NoiseEstimate],
+    estimate_in: Callable[[Path | None], NoiseEstimate],
     reporter: Reporter,
 ) -> NoiseEstimate:
-    """The estimate in this folder; made by the first process that comes, while the others wait for it."""
+    """The estimate in this folder: the first process computes it while the others wait."""
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
-            "noise_rate 'auto' is settled by one process, not by several at once: estimate the rate with srjt audit "
-            "first, and give it as a number."
+            "noise_rate 'auto' does not work with several processes: estimate the rate with srjt audit first, and pass "
+            "it as a number."
         )
     if not file.exists():
         try:
@@ -225,27 +230,26 @@ def _make_once(
         except OSError as problem:
             raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
         with wait_for_lock(
-            folder, waiting=_say_once(reporter, f"Another process works on {folder}; waiting for it.")
+            folder, waiting=_note_once(reporter, f"Waiting for another process that works on {folder}.")
         ):
             if not file.exists():
-                estimate = make(folder / "warmup")
-                written = {"format": 1, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
-                write_json(file, written)
-    known = read_noise_file(file)
-    if {name: known.get(name) for name in facts} != facts:
+                estimate = estimate_in(folder / "warmup")
+                content = {"format": 1, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
+                write_json(file, content)
+    saved = read_noise_file(file)
+    if {name: saved.get(name) for name in facts} != facts:
         raise SrjtError(
-            f"{file} is an estimate from other labels or settings: choose another --out, or delete that folder."
+            f"{file} was estimated from other labels or settings: choose another --out, or delete that folder."
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
-    return NoiseEstimate.from_dict(known["estimate"])
+    return NoiseEstimate.from_dict(saved["estimate"])
 
 
-def _say_once(reporter: Reporter, text: str) -> Callable[[], None]:
-    said: list[str] = []
+def _note_once(reporter: Reporter, text: str) -> Callable[[], None]:
+    remaining = [text]
 
-    def say() -> None:
-        if not said:
-            reporter.note(text)
-            said.append(text)
+    def note() -> None:
+        if remaining:
+            reporter.note(remaining.pop())
 
-    return say
+    return note

@@ -1,4 +1,4 @@
-"""One training: from a manifest to a trained model, in a folder from which it can be resumed."""
+"""One training: from a manifest to a trained model, in a folder from which it resumes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
 from srjt.training.engine import cpu_tuning
 from srjt.training.engine.batches import Preprocess, TrainingSet, Transform
-from srjt.training.engine.cpu_tuning import CpuSetting, applied, channels_last
-from srjt.training.engine.devices import amp_dtype, choose_device, device_name, settled
-from srjt.training.engine.distributed import join
+from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
+from srjt.training.engine.devices import amp_dtype, choose_device, device_name, torch_flags
+from srjt.training.engine.distributed import join_process_group
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
@@ -58,10 +58,12 @@ def single_run(
     The arguments are those of ``srjt.train``.
     """
     config = config.for_data(features=data.are_features)
-    _check_inputs(data, config, own_network=network is not None, own_transform=transform or eval_transform)
+    _check_inputs(
+        data, config, custom_network=network is not None, custom_transform=transform or eval_transform
+    )
     reporter = reporter or SilentReporter()
     chosen = choose_device(device)
-    process = join(chosen)
+    process = join_process_group(chosen)
     folder = None if out is None else Path(out)
     method = build_method(config, num_classes=data.num_classes)
 
@@ -77,7 +79,7 @@ def single_run(
     if store.skipped:
         names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
         listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""
-        reporter.note(f"{len(store.skipped)} images that cannot be read are left out: {names}{listed}")
+        reporter.note(f"{len(store.skipped)} unreadable images are skipped: {names}{listed}")
     parts = resolve_split(split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
 
@@ -98,28 +100,27 @@ def single_run(
         own_network=network is not None,
     )
     if folder is not None and is_finished(folder):
-        open_run_folder(folder, facts)  # or an error that says what differs
-        reporter.note(f"{folder} is finished already; nothing to do.")
-        return _reopened(folder, device=device, network=network, eval_transform=eval_transform)
-    committee = build_networks(config, method, in_shape=in_shape, network=network)
+        open_run_folder(folder, facts)  # raises an error if it is a different run
+        reporter.note(f"{folder} is already finished: nothing to do.")
+        return _open_finished(folder, device=device, network=network, eval_transform=eval_transform)
+    networks = build_networks(config, method, in_shape=in_shape, network=network)
     if manifest.are_features:
-        standardise(committee, as_features(store.pixels[parts.train]))
+        standardise(networks, as_features(store.pixels[parts.train]))
     if (
-        folder is not None and process.leads
-    ):  # only now: weights that cannot be had must not leave a run behind
+        folder is not None and process.is_main
+    ):  # not earlier: missing weights must not leave a run folder behind
         facts = open_run_folder(folder, facts)
 
     feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
     if chosen.type == "cuda":
-        channels_last(committee.to(chosen))
+        channels_last(networks.to(chosen))
     elif facts.cpu is None:
         cpu = CpuSetting()
-        if config.tune_cpu and not config.deterministic and process.world == 1:
+        if config.tune_cpu and not config.deterministic and process.world_size == 1:
             example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
-            name = str(config.network) if network is None else "own"
-            cpu = cpu_tuning.find(committee.members[0], example, name=name)
+            cpu = cpu_tuning.fastest_setting(networks.members[0], example)
         facts = replace(facts, cpu=cpu)
-        if folder is not None and process.leads:
+        if folder is not None and process.is_main:
             write_facts(folder, facts)
     amp = amp_dtype(config, chosen)
     preprocess = Preprocess(
@@ -131,11 +132,11 @@ def single_run(
     )
 
     reporter.note(
-        _opening(
+        _first_note(
             f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
-            committee,
+            networks,
             config,
-            name="own network" if network else None,
+            name="custom network" if network else None,
             device=chosen,
             amp=amp,
         )
@@ -150,14 +151,14 @@ def single_run(
         if name != "train" and len(rows)
     }
     with (
-        lock_folder(folder if process.leads else None),
-        settled(config, chosen, work=len(parts.train) * config.epochs),
-        applied(facts.cpu, committee),
+        lock_folder(folder if process.is_main else None),
+        torch_flags(config, chosen, images=len(parts.train) * config.epochs),
+        use_cpu_setting(facts.cpu, networks),
         torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
     ):
         try:
             fitted = fit(
-                committee,
+                networks,
                 method.to(chosen),
                 feed,
                 TrainingSet(
@@ -178,22 +179,22 @@ def single_run(
             )
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
-                f"The GPU's memory does not suffice for batches of {config.batch_size} samples of "
-                f"{'×'.join(map(str, in_shape))}: lower "
-                "--batch-size, choose --precision bf16, or give the images less of it with --set memory_share=0.2."
+                f"The GPU does not have enough memory for batches of {config.batch_size} samples of "
+                f"{'×'.join(map(str, in_shape))}: lower --batch-size, choose --precision bf16, or keep fewer images "
+                "on the GPU with --set memory_share=0.2."
             ) from None
 
     history = _history(manifest, parts, fitted)
-    if folder is not None and process.leads:
-        _write_results(folder, committee=fitted, history=history, config=config)
+    if folder is not None and process.is_main:
+        _write_results(folder, fitted=fitted, history=history, config=config)
     return Trained(
-        networks=committee.eval(),
+        networks=networks.eval(),
         method=method.to(chosen),
         config=config,
         grades=manifest.grades,
         preprocess=preprocess,
         in_shape=in_shape,
-        made=manifest.made,
+        feature_settings=manifest.made,
         device=chosen,
         cpu=facts.cpu,
         folder=folder,
@@ -203,79 +204,81 @@ def single_run(
     )
 
 
-def _opening(
+def _first_note(
     samples: str,
-    committee: StackedNetworks,
+    networks: StackedNetworks,
     config: TrainConfig,
     *,
     name: str | None,
     device: torch.device,
     amp: object,
 ) -> str:
-    """One line on what is about to happen."""
-    size = sum(p.numel() for p in committee.members[0].parameters()) / 1e6
+    """One line about the training that begins."""
+    size = sum(p.numel() for p in networks.members[0].parameters()) / 1e6
     precision = "bf16" if amp else "fp32" if device.type == "cpu" else config.precision
     return (
-        f"{samples}, {len(committee.members)} × {name or config.network} of {size:.2g} M weights, "
+        f"{samples}, {len(networks.members)} × {name or config.network} of {size:.2g} M weights, "
         f"{device_name(device)}, {precision}."
     )
 
 
-def _write_results(folder: Path, *, committee: Fitted, history: pd.DataFrame, config: TrainConfig) -> None:
-    final = {name: tensor.detach().cpu() for name, tensor in weights(committee.networks).items()}
+def _write_results(folder: Path, *, fitted: Fitted, history: pd.DataFrame, config: TrainConfig) -> None:
+    final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
     try:
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": config.epochs})
         write_atomically(folder / "history.csv", history.to_csv(index=False).encode())
-        averages = last_epochs(committee.metrics, pooled=config.convention == "published-code")
+        averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",
             {
                 "epochs": config.epochs,
                 "last_epochs": averages.to_dict("records"),
-                "confusion": {name: counts.tolist() for name, counts in committee.confusions.items()},
+                "confusion": {name: counts.tolist() for name, counts in fitted.confusions.items()},
             },
         )
     except OSError as problem:
         raise SrjtError(
-            f"The results could not be written to {folder} ({problem.strerror}): make room and run the same "
-            "command again; the training itself is safe in its checkpoint."
+            f"The results cannot be written to {folder} ({problem.strerror}): free some space and run the same "
+            "command again; the training itself is saved in its checkpoint."
         ) from problem
 
 
 def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
     columns = [c for c in ("id", "grade", "true_grade") if c in manifest.table]
-    who = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
-    return pd.concat([who, fitted.history], axis=1)
+    samples = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
+    return pd.concat([samples, fitted.history], axis=1)
 
 
-def _reopened(folder: Path, **how: Any) -> Trained:
-    run = load_run(folder, **how)
+def _open_finished(folder: Path, **options: Any) -> Trained:
+    run = load_run(folder, **options)
     history = pd.read_csv(folder / "history.csv", dtype={"id": str}, float_precision="round_trip")
     return Trained(**{**vars(run), "metrics": read_metrics(folder / "metrics.csv"), "history": history})
 
 
-def _check_inputs(data: Manifest, config: TrainConfig, *, own_network: bool, own_transform: object) -> None:
-    """Features for networks that read rows, images for all others; known before anything is decoded."""
-    if data.are_features and own_transform is not None:
+def _check_inputs(
+    data: Manifest, config: TrainConfig, *, custom_network: bool, custom_transform: object
+) -> None:
+    """Check that the network reads this kind of data, before anything is decoded."""
+    if data.are_features and custom_transform is not None:
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)
     known = name in backbones.names() or name.startswith("timm:")
-    if own_network or not known or backbones.takes_rows(name) == data.are_features:
-        return  # who builds the network says what is wrong with an unknown name
+    if custom_network or not known or backbones.takes_rows(name) == data.are_features:
+        return  # an unknown name is an error when the network is built
     if data.are_features:
         raise SrjtError(
             f"The network {config.network!r} reads images, but these data are rows of features: choose 'linear' or "
-            "'mlp', or leave the network open."
+            "'mlp', or do not set the network."
         )
     raise SrjtError(
         f"The network {config.network!r} reads rows of features, but these data are images: choose 'resnet18' or "
-        "another network for images, or leave the network open."
+        "another network for images, or do not set the network."
     )
 
 
 def _check_samples(manifest: Manifest, parts: Split) -> None:
     if len(parts.train) < 2:
-        raise SrjtError(f"There are {len(parts.train)} training samples: at least two are needed.")
+        raise SrjtError(f"There are {len(parts.train)} training samples: training needs at least two.")
     missing = [
         manifest.grades[c]
         for c, n in enumerate(np.bincount(manifest.labels[parts.train], minlength=manifest.num_classes))
@@ -286,7 +289,7 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
 
 
 def fingerprint(manifest: Manifest, parts: Split) -> str:
-    """A hash of who is learnt from, with which labels, and who is evaluated; of features also their values."""
+    """A hash of the samples on each side with their labels; for features also of their values."""
     digest = hashlib.blake2b(digest_size=16)
     ids, labels, true = manifest.ids, manifest.labels, manifest.true_labels
     for name, rows in parts.sides().items():
@@ -303,12 +306,13 @@ def resolve_split(
     split: Split | Callable[[Manifest], Split] | None, manifest: Manifest, *, skipped: bool
 ) -> Split:
     if split is None:
-        nobody = np.empty(0, dtype=np.int64)
-        return Split(train=np.arange(len(manifest)), validation=nobody, test=nobody)
+        no_rows = np.empty(0, dtype=np.int64)
+        return Split(train=np.arange(len(manifest)), validation=no_rows, test=no_rows)
     if not isinstance(split, Split):
         return split(manifest)
     if skipped:
         raise SrjtError(
-            "Bad images were left out, so the split's row positions no longer fit: pass a function."
+            "Unreadable images were skipped, so the row positions of the split are no longer valid: pass a function "
+            "that makes the split from the remaining manifest."
         )
     return split

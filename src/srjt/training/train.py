@@ -84,8 +84,11 @@ def train(
     Examples
     --------
     >>> import srjt
-    >>> data = srjt.data.synthetic.generate(images=200)
-    >>> run = srjt.train(data, split=srjt.data.folds(data)[0], method="srjt", network="tiny", image_size=64, crop=56)
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1}
+    >>> run = srjt.train(data, split=srjt.data.folds(data)[0], noise_rate=0.2, **settings)
+    >>> sorted(set(run.metrics["split"]))
+    ['test', 'train', 'validation']
     """
     if not isinstance(data, Manifest):
         raise SrjtError("srjt.train takes a manifest: srjt.train(srjt.data.read(path).manifest, …).")

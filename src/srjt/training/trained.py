@@ -1,4 +1,4 @@
-"""A trained model: networks with all that is needed to apply them."""
+"""A trained model: its networks and everything that is needed to apply them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from srjt.methods import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import CENTRE, Preprocess, Transform, Views
-from srjt.training.engine.cpu_tuning import CpuSetting, applied, channels_last
+from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
 from srjt.training.engine.devices import amp_dtype, choose_device
 from srjt.training.engine.plan import subseed
 from srjt.training.engine.scoring import predict_probabilities
@@ -37,41 +37,84 @@ NetworkMaker = Callable[[], nn.Module]
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """The networks of a run after its last epoch, and how they learnt."""
+    """A trained run: the networks after the last epoch, and the record of their training.
+
+    ``srjt.train`` and ``srjt.load_run`` return it; ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export`` take it.
+
+    Attributes
+    ----------
+    networks : StackedNetworks
+        The K = 1 or 2 networks as one module, (B, …) → (K, B, C).
+    method : Method
+        The method, which turns logits into probabilities and grades.
+    config : TrainConfig
+        The settings, with every default and "auto" resolved.
+    grades : tuple of str
+        The names of the C grades, from mild to severe.
+    preprocess : Preprocess
+        Crop, normalisation, and your own transforms.
+    in_shape : tuple of int
+        Shape of one sample as the networks take it: (3, H, W) or (F,).
+    feature_settings : str
+        How the features were computed, as JSON, where it is known; empty for images.
+    device : torch.device
+        Where the networks are.
+    cpu : CpuSetting or None
+        The fastest CPU setting; None on a GPU.
+    folder : Path or None
+        The folder of the run, if it has one.
+    metrics : DataFrame
+        epoch, split, network, metric, value; empty after ``load_run``.
+    history : DataFrame
+        One row per training sample: how often it was seen and selected, its running loss; empty after ``load_run``.
+    noise_estimate : NoiseEstimate or None
+        None where the noise rate was given, or not needed.
+    skipped : tuple of (str, str)
+        (id, reason) of unreadable images.
+    """
 
     networks: StackedNetworks
     method: Method
     config: TrainConfig
     grades: tuple[str, ...]
     preprocess: Preprocess
-    in_shape: tuple[int, ...]  # one sample as the networks take it: (3, H, W) or (F,)
-    made: str = ""  # how the features were made, where that is known
+    in_shape: tuple[int, ...]
+    feature_settings: str = ""
     device: torch.device
     cpu: CpuSetting | None = None
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
-    history: pd.DataFrame = field(default_factory=pd.DataFrame)  # one row per training sample
-    noise_estimate: NoiseEstimate | None = None  # None where the noise rate was given, or not needed
-    skipped: tuple[tuple[str, str], ...] = ()  # (id, reason) of images that could not be read
+    history: pd.DataFrame = field(default_factory=pd.DataFrame)
+    noise_estimate: NoiseEstimate | None = None
+    skipped: tuple[tuple[str, str], ...] = ()
 
     def probabilities(
         self, pixels: Samples, *, views: int = 1
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """uint8 images (N, H, W, 3) of the store's size, or features (N, F) → (K, N, C) probabilities and (K, N)
-        grades, by network.
+        """Probabilities and grades of each network.
 
-        views: 1, the centre crop; 2 or 10, the mean of each network's probabilities over as many views of an image,
-        as ``view_crops`` describes them.
+        Parameters
+        ----------
+        pixels : ndarray
+            uint8 images (N, H, W, 3) of ``config.image_size``, or features (N, F).
+        views : {1, 2, 10}
+            Number of views of an image over which each network's probabilities are averaged: the centre crop; with
+            its mirror image; with the four corners too, each plain and mirrored.
+
+        Returns
+        -------
+        probabilities : ndarray, shape (K, N, C)
+        grades : ndarray, shape (K, N)
         """
-        self._check(pixels)
-        shown = self.views(views, size=pixels.shape[1])
+        self._check_kind(pixels)
+        crops = self.views(views, size=pixels.shape[1])
         if len(pixels) == 0:
             shape = (self.method.networks, 0, self.method.num_classes)
             return np.empty(shape, np.float32), np.empty(shape[:2], np.int64)
         if pixels.ndim == 2:
             pixels = as_features(pixels)
         feed = open_feed(pixels, device=self.device, share=self.config.memory_share)
-        with applied(self.cpu, self.networks):
+        with use_cpu_setting(self.cpu, self.networks):
             probabilities, grades = predict_probabilities(
                 self.networks,
                 self.method,
@@ -80,47 +123,65 @@ class Trained:
                 preprocess=self.preprocess,
                 batch_size=self.config.eval_batch_size,
                 amp=amp_dtype(self.config, self.device),
-                views=shown,
+                views=crops,
             )
         return probabilities.numpy(), grades.numpy()
 
     def views(self, count: int = 1, *, size: int | None = None) -> Views:
-        """What is shown of each image of this size (None: the run's): five views instead of ten if it was trained
-        without mirror images. An error if there are no such views."""
+        """The crops of an image that ``probabilities`` averages over.
+
+        Parameters
+        ----------
+        count : {1, 2, 10}
+            Number of views. A run that was trained without mirror images has 5 instead of 10.
+        size : int, optional
+            Side of the images in pixels. Default: ``config.image_size``.
+
+        Returns
+        -------
+        sequence of Crops or None
+            One entry per view; None is the usual evaluation crop.
+        """
         if count == 1:
             return CENTRE
         if len(self.in_shape) == 1:
             raise SrjtError(f"This run was trained on features, which have no views: use 1, not {count}.")
         if self.preprocess.eval_transform is not None:
-            raise SrjtError(f"An eval_transform of one's own shows one view of an image: use 1, not {count}.")
+            raise SrjtError(f"Your own eval_transform gives one view of an image: use 1, not {count}.")
         margin = (size or self.config.image_size) - self.config.crop
         return view_crops(count, margin=margin, mirror=self.config.flip)
 
-    def check_made(self, made: str) -> None:
-        """Refuse features made in another way, where both ways are known: numbers alone would not tell."""
-        if self.made and made and _way(self.made) != _way(made):
+    def check_feature_settings(self, settings: str) -> None:
+        """Raise an error for features that were computed with other settings than those of the training.
+
+        Parameters
+        ----------
+        settings : str
+            How the features were computed, as JSON; empty where it is not known, which passes.
+        """
+        known = bool(self.feature_settings and settings)
+        if known and _without_version(self.feature_settings) != _without_version(settings):
             raise SrjtError(
-                f"This run was trained on features made otherwise ({self.made}) than these ({made}): make them in the "
-                "same way with srjt features."
+                f"This run was trained on features with other settings ({self.feature_settings}) than these "
+                f"({settings}): compute them with the same settings of srjt features."
             )
 
-    def _check(self, pixels: Samples) -> None:
-        learnt = f"rows of {self.in_shape[0]} features" if len(self.in_shape) == 1 else "images"
+    def _check_kind(self, pixels: Samples) -> None:
+        trained = f"rows of {self.in_shape[0]} features" if len(self.in_shape) == 1 else "images"
         given = f"rows of {pixels.shape[1]} features" if pixels.ndim == 2 else "images"
-        if learnt != given:
-            raise SrjtError(f"This run was trained on {learnt}: it cannot be applied to {given}.")
+        if trained != given:
+            raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
 
 
-def _way(made: str) -> object:
-    """How features were made, whichever version of srjt did it."""
+def _without_version(settings: str) -> object:
     try:
-        facts = json.loads(made)
-        return {name: value for name, value in facts.items() if name != "srjt"}
+        return {name: value for name, value in json.loads(settings).items() if name != "srjt"}
     except (ValueError, AttributeError):
-        return made
+        return settings
 
 
 def build_method(config: TrainConfig, *, num_classes: int) -> Method:
+    """The method of a complete configuration."""
     methods.lookup(config.method, registered_by=config.imports)
     try:
         return methods.create(
@@ -131,9 +192,9 @@ def build_method(config: TrainConfig, *, num_classes: int) -> Method:
             convention=config.convention,
             **config.method_options,
         )
-    except TypeError as problem:  # an option of the wrong kind: the methods compare and compute with it
+    except TypeError as problem:  # the methods compute with an option of the wrong type
         raise SrjtError(
-            f"An option of {config.method} does not fit {dict(config.method_options)}: {problem}."
+            f"An option of {config.method} has the wrong type ({dict(config.method_options)}): {problem}."
         ) from None
 
 
@@ -145,9 +206,9 @@ def build_networks(
     network: NetworkMaker | None = None,
     with_weights: bool = True,
 ) -> StackedNetworks:
-    """The method's networks, each from a seed of its own: pretrained ones differ in their heads only."""
+    """The method's networks, each with a different seed: pretrained ones differ in their heads only."""
     name = network or config.network
-    assert name is not None, "decided by for_data before networks are built"
+    assert name is not None, "for_data sets it"
     pretrained: bool | str | None = None
     if with_weights and network is None and config.network not in ("tiny", "tiny-gn", "linear", "mlp"):
         pretrained = config.weights if config.weights is not None else config.pretrained
@@ -167,8 +228,8 @@ def build_networks(
         len(list(member.parameters())) for member in members
     ):
         raise SrjtError(
-            "The network function returned the same module twice: it must make a new one at each call, because "
-            "each of two networks needs weights of its own."
+            "The network function returned the same module twice: it must return a new one at each call, because "
+            "two networks need separate weights."
         )
     return StackedNetworks(members)
 
@@ -180,45 +241,71 @@ def load_run(
     network: NetworkMaker | None = None,
     eval_transform: Transform | None = None,
 ) -> Trained:
-    """Open a finished run. The folder alone suffices, unless the network was one's own function."""
+    """Open a finished run.
+
+    Parameters
+    ----------
+    folder : path
+        Folder of the run. Opening it executes no code from it.
+    device : str, optional
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
+    network : callable, optional
+        The function that made the network, if the run was trained with one of your own.
+    eval_transform : callable, optional
+        The evaluation transform, if the run was trained with one of your own.
+
+    Returns
+    -------
+    Trained
+        The networks, ready for ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export``.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+    >>> run = srjt.train(data, out="runs/example", **settings)
+    >>> srjt.load_run("runs/example").grades
+    ('0', '1', '2', '3')
+    """
     path = Path(folder)
     facts: RunFacts = read_facts(path)
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
-        raise SrjtError(f"{path} has not finished training: run the same srjt train command again to go on.")
+        raise SrjtError(f"{path} has not finished training: run the same srjt train command again to resume.")
     if facts.own_network and network is None:
         raise SrjtError(f"{path} was trained with a network of your own: pass it again as network=….")
-    chosen = choose_device(device)
+    target = choose_device(device)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
-    committee = build_networks(facts.config, method, in_shape=shape, network=network, with_weights=False)
+    stacked = build_networks(facts.config, method, in_shape=shape, network=network, with_weights=False)
     tensors, _ = checkpoint.read(weights_file)
-    for k, member in enumerate(committee.members):
-        own = {name[len(f"{k}.") :]: tensor for name, tensor in tensors.items() if name.startswith(f"{k}.")}
+    for k, member in enumerate(stacked.members):
+        state = {name[len(f"{k}.") :]: tensor for name, tensor in tensors.items() if name.startswith(f"{k}.")}
         try:
-            member.load_state_dict(own)
+            member.load_state_dict(state)
         except RuntimeError as problem:
             reason = " ".join(str(problem).split())[:200]
             raise SrjtError(
                 f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
             ) from None
-    committee.to(chosen)
-    if chosen.type == "cuda":
-        channels_last(committee)
+    stacked.to(target)
+    if target.type == "cuda":
+        channels_last(stacked)
     return Trained(
-        networks=committee.eval(),
-        method=method.to(chosen),
+        networks=stacked.eval(),
+        method=method.to(target),
         config=facts.config,
         grades=facts.grades,
         preprocess=Preprocess(
             crop=facts.config.crop,
-            dtype=amp_dtype(facts.config, chosen) or torch.float32,
-            channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
+            dtype=amp_dtype(facts.config, target) or torch.float32,
+            channels_last=target.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
             eval_transform=eval_transform,
         ),
         in_shape=shape,
-        made=str(facts.data.get("made", "")),
-        device=chosen,
+        feature_settings=str(facts.data.get("made", "")),
+        device=target,
         cpu=facts.cpu,
         folder=path,
         noise_estimate=read_noise_estimate(path),

@@ -81,10 +81,10 @@ def epochs_written(out: Path) -> int:
     return int(read_metrics(path)["epoch"].max()) if path.exists() and path.read_text().count("\n") > 1 else 0
 
 
-def test_stopped_together_and_gone_on_with_alone(
+def test_two_processes_stop_together_and_one_resumes(
     launcher: Any, labels: Path, alone: Path, tmp_path: Path
 ) -> None:
-    """One process is told; both stop after the epoch. What they saved is a run like any other."""
+    """One process gets the signal; both stop after the epoch. The checkpoint is like any other."""
     out = tmp_path / "run"
     pids = start_two(launcher, command(labels, out), tmp_path)
     # Not before an epoch is written: until the loop has begun, a signal ends a process at once.
@@ -101,15 +101,15 @@ def test_a_batch_that_cannot_be_shared_evenly(launcher: Any, labels: Path, tmp_p
     arguments = command(labels, tmp_path / "run", "--set", "batch_size=15")
     codes = [launcher.wait(pid) for pid in start_two(launcher, arguments, tmp_path)]
     assert codes == [2, 2]
-    assert "A batch of 15 cannot be shared evenly by 2 processes." in (tmp_path / "says0").read_text()
+    assert "A batch of 15 cannot be shared evenly by 2 processes:" in (tmp_path / "says0").read_text()
 
 
 def test_parts_cover_a_batch_once() -> None:
     columns = torch.arange(12)
-    parts = [columns[Process(rank=rank, world=4).part(12)] for rank in range(4)]
+    parts = [columns[Process(rank=rank, world_size=4).part(12)] for rank in range(4)]
     assert torch.equal(torch.cat(parts), columns)
     with pytest.raises(SrjtError, match="A batch of 13 cannot be shared evenly by 4"):
-        Process(rank=0, world=4).part(13)
+        Process(rank=0, world_size=4).part(13)
     assert Process().part(13) == slice(0, 13)
-    assert Process().leads
-    assert not Process(rank=1, world=2).leads
+    assert Process().is_main
+    assert not Process(rank=1, world_size=2).is_main

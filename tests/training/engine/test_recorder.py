@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import srjt
-from srjt.training.engine.recorder import MEMORY, Recorder
-from srjt.training.engine.starvation import PATIENCE, StarvationWatch
+from srjt.training.engine.recorder import SMOOTHING, Recorder
+from srjt.training.engine.starvation import PATIENCE, StarvationMonitor
 
 
 def test_selections_add_up_to_what_was_to_be_kept(data: Any, settings: dict[str, Any]) -> None:
@@ -75,7 +75,7 @@ def test_the_running_loss_forgets_slowly_and_starts_at_the_first() -> None:
         recorder.add(rows, torch.tensor(0.0), torch.zeros(1), every, torch.tensor([losses]))
     history = recorder.history()
     assert history["loss_1"].to_numpy() == pytest.approx(
-        [MEMORY + 3 * (1 - MEMORY), np.nan, 2.0], nan_ok=True
+        [SMOOTHING + 3 * (1 - SMOOTHING), np.nan, 2.0], nan_ok=True
     )
     assert history["seen"].tolist() == [2, 0, 2]
 
@@ -103,9 +103,9 @@ def counts(*selected: list[int], total: tuple[int, ...] = (100, 100, 10)) -> Any
 FED, STARVED = [60, 60, 5], [80, 70, 0]
 
 
-def test_it_speaks_once_after_several_epochs_in_plain_words() -> None:
-    watch = StarvationWatch(["none", "mild", "severe"])
-    said = [watch.look(counts(FED, STARVED)) for _ in range(PATIENCE + 5)]
+def test_one_warning_after_several_epochs() -> None:
+    monitor = StarvationMonitor(["none", "mild", "severe"])
+    said = [monitor.update(counts(FED, STARVED)) for _ in range(PATIENCE + 5)]
     assert said[: PATIENCE - 1] == [None] * (PATIENCE - 1)
     message = said[PATIENCE - 1]
     assert message is not None
@@ -117,18 +117,18 @@ def test_it_speaks_once_after_several_epochs_in_plain_words() -> None:
 
 
 def test_epochs_must_follow_each_other() -> None:
-    watch = StarvationWatch(["none", "mild", "severe"])
+    monitor = StarvationMonitor(["none", "mild", "severe"])
     for _ in range(4):
-        assert [watch.look(counts(c, FED)) for c in (STARVED, STARVED, FED)] == [None] * 3
+        assert [monitor.update(counts(c, FED)) for c in (STARVED, STARVED, FED)] == [None] * 3
 
 
 def test_a_grade_that_is_not_in_the_data_is_not_starved() -> None:
-    watch = StarvationWatch(["none", "mild", "severe"])
+    monitor = StarvationMonitor(["none", "mild", "severe"])
     absent = counts([60, 60, 0], [60, 60, 0], total=(100, 100, 0))
-    assert [watch.look(absent) for _ in range(6)] == [None] * 6
+    assert [monitor.update(absent) for _ in range(6)] == [None] * 6
 
 
-def test_a_training_that_starves_a_grade_says_so(data: Any, settings: dict[str, Any]) -> None:
+def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, Any]) -> None:
     """A network that answers the mildest grade to everything, with nine tenths dropped."""
     from srjt.training.record.reporters import SilentReporter
 

@@ -113,7 +113,7 @@ def test_the_papers_average_over_ten_epochs_and_both_networks() -> None:
     assert pooled["value"] == pytest.approx(10 * np.arange(6, 16).mean())
 
 
-def test_one_network_has_no_pool_and_few_epochs_are_all_taken() -> None:
+def test_one_network_has_no_pool_and_few_epochs_are_all_averaged() -> None:
     table = pd.DataFrame([row(1, 0.2), row(2, 0.4)], columns=list(MetricRow._fields))
     for pooled in (False, True):
         (found,) = last_epochs(table, pooled=pooled).to_dict("records")

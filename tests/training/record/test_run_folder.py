@@ -1,4 +1,4 @@
-"""Run folders that came from elsewhere: nothing in them is executed, and what is wrong is said."""
+"""Run folders from elsewhere: no code in them is executed, and damage is reported."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_facts_that_are_not_json(run: Path, content: bytes) -> None:
 
 
 def test_not_a_run_or_not_finished(tmp_path: Path, run: Path) -> None:
-    with pytest.raises(SrjtError, match=r"not the folder of a run: there is no run\.json"):
+    with pytest.raises(SrjtError, match=r"not the folder of a run: it contains no run\.json"):
         srjt.load_run(tmp_path / "nowhere")
     (run / "weights.safetensors").unlink()
     with pytest.raises(SrjtError, match="has not finished training"):
@@ -94,7 +94,7 @@ def test_not_a_run_or_not_finished(tmp_path: Path, run: Path) -> None:
 
 
 class Evil:
-    """Its unpickling leaves a trace."""
+    """Unpickling it writes a file."""
 
     def __init__(self, trace: Path) -> None:
         self.trace = trace

@@ -1,4 +1,4 @@
-"""TensorBoard events say what metrics.csv says; without the package, the pip line is named."""
+"""TensorBoard events have the numbers of metrics.csv; without the package, the error names the pip command."""
 
 from __future__ import annotations
 

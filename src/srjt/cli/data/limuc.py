@@ -56,7 +56,7 @@ def _download(url: str, directory: Path, archive_name: str) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from srjt.data.download import download, extract
+    from srjt.download import download, extract
 
     archive = directory / archive_name
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

@@ -1,26 +1,34 @@
-"""Why hard selection is better, epoch by epoch: the ablation's cells side by side, a panel for each host."""
+"""Figures of the ablation, hard or soft loss for selection and update: one panel per host."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from srjt.reports.figures.canvas import PALETTE, Drawing
+from srjt.reports.figures.canvas import PALETTE, CaptionedFigure
 from srjt.reports.figures.curves import Curve, small_multiples
-from srjt.reports.figures.method_curves import BAND, curves, file_name, incomplete, line_name, rates, under
+from srjt.reports.figures.method_curves import (
+    BAND_NOTE,
+    curve_name,
+    file_name,
+    incomplete_note,
+    method_curves,
+    nominal_rates,
+)
 from srjt.reports.figures.styles import Style
-from srjt.reports.tables.ablation import CELLS, MethodVariant, Usage, ablation
+from srjt.reports.noise_names import noise_phrase
+from srjt.reports.tables.ablation import LOSS_USAGES, LossUsage, MethodVariant, ablation
 from srjt.reports.tables.results import METRIC_NAMES
 from srjt.studies.paper import display_name
 
 if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
 
-__all__ = ["CELL_STYLES", "ablation_figures"]
+__all__ = ["USAGE_STYLES", "ablation_figures"]
 
-# The selecting loss has the colour and the marker, the updating one the dashes and the filling. So "+ours" is
-# full and its host dashed, as in every other figure.
-CELL_STYLES = {
+# The loss for selection gives colour and marker, the loss for the update dashes and filling. So "+ours" is solid and
+# its host dashed, as in every other figure.
+USAGE_STYLES = {
     (select, update): Style(
         colour=PALETTE["blue" if select == "hard" else "vermillion"],
         marker="o" if select == "hard" else "s",
@@ -29,93 +37,96 @@ CELL_STYLES = {
         width=2.0 if (select, update) == ("hard", "soft") else 1.5,
         bold=(select, update) == ("hard", "soft"),
     )
-    for select, update in CELLS
+    for select, update in LOSS_USAGES
 }
-SUBTITLE = "each line: loss that selects/loss that updates; hard/hard is the host, hard/soft is + Ours"
+SUBTITLE = "each curve: loss for selection/loss for the update; hard/hard is the host, hard/soft is + Ours"
 KEY = (
-    "Each line is called by the loss that selects and the loss that updates: hard/hard is the host itself, hard/soft "
-    "is “+ Ours”. Circles: hard selection, squares: soft selection; full lines: soft updating, dashed: hard updating"
+    "Each curve is named after the loss for selection and the loss for the update: hard/hard is the host itself, "
+    "hard/soft is “+ Ours”. Circles: hard selection, squares: soft selection; solid lines: soft update, dashed: hard "
+    "update"
 )
 
 
-def ablation_figures(results: StudyResults, noise: str) -> list[Drawing]:
-    """Label precision and test MAE over epochs; nothing where no run selects by the soft loss."""
+def ablation_figures(results: StudyResults, noise: str) -> list[CaptionedFigure]:
+    """Label precision and test MAE over epochs; no figures if no run selects by the soft loss."""
     if not _hosts(results, noise):
         return []
-    m = results.metrics
-    results = replace(results, metrics=m[m["noise"] == noise])  # a study may have millions of rows
-    drawings = (_label_precision(results, noise), _test_mae(results, noise))
-    return [drawing for drawing in drawings if drawing is not None]
+    metrics = results.metrics
+    results = replace(
+        results, metrics=metrics[metrics["noise"] == noise]
+    )  # a study may have millions of rows
+    figures = (_label_precision(results, noise), _test_mae(results, noise))
+    return [figure for figure in figures if figure is not None]
 
 
-def _hosts(results: StudyResults, noise: str) -> dict[str, dict[Usage, MethodVariant]]:
-    """Of the ablation those that also select by the soft loss: of the others the usual figures show all there is."""
+def _hosts(results: StudyResults, noise: str) -> dict[str, dict[LossUsage, MethodVariant]]:
+    """The hosts of the ablation that also select by the soft loss; other figures show the rest."""
     runs = results.runs[results.runs["noise"] == noise]
     found = ablation(zip(runs["method"], runs["variant"], strict=True))
-    return {host: cells for host, cells in found.items() if any(select == "soft" for select, _ in cells)}
+    return {host: usages for host, usages in found.items() if any(select == "soft" for select, _ in usages)}
 
 
-def _label_precision(results: StudyResults, noise: str) -> Drawing | None:
-    rate = rates(results).get(noise)
+def _label_precision(results: StudyResults, noise: str) -> CaptionedFigure | None:
+    rate = nominal_rates(results).get(noise)
     level = None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}")
-    return _drawing(
+    return _figure(
         results,
         noise,
         split="train",
         metric="label_precision",
         title="Share of correct labels among the selected, by selection and updating",
-        said=f"Label precision of the selection {under(noise)}: the share of truly clean samples among those learnt "
-        "from.",
+        summary=f"Label precision of the selection {noise_phrase(noise)}: the share of selected samples whose label is "
+        "correct.",
         reference=level,
-        closing="" if level is None else " The thin line at 1 − ε is what no selection gives.",
+        closing="" if level is None else " The thin line at 1 − ε is the label precision without selection.",
     )
 
 
-def _test_mae(results: StudyResults, noise: str) -> Drawing | None:
+def _test_mae(results: StudyResults, noise: str) -> CaptionedFigure | None:
     name = METRIC_NAMES["mae"][1]
-    return _drawing(
+    return _figure(
         results,
         noise,
         split="test",
         metric="mae",
         title=f"Test {name}, by selection and updating",
-        said=f"Test {name} {under(noise)}, mean over folds and networks; lower is better.",
+        summary=f"Test {name} {noise_phrase(noise)}, mean over folds and networks; lower is better.",
     )
 
 
-def _drawing(
+def _figure(
     results: StudyResults,
     noise: str,
     *,
     split: str,
     metric: str,
     title: str,
-    said: str,
+    summary: str,
     reference: tuple[float, str] | None = None,
     closing: str = "",
-) -> Drawing | None:
+) -> CaptionedFigure | None:
     panels: dict[str, list[Curve]] = {}
     styles: dict[str, Style] = {}
     missing: dict[str, str] = {}
-    for host, cells in _hosts(results, noise).items():
-        sources = {source: "/".join(usage) for usage, source in cells.items()}
-        lines, short = curves(results, noise, split=split, metric=metric, sources=sources)
-        if lines:
-            panels[display_name(host)] = lines
-        styles |= {line_name(source): CELL_STYLES[usage] for usage, source in cells.items()}
-        missing |= {f"{display_name(host)} {label}": what for label, what in short.items()}
+    for host, usages in _hosts(results, noise).items():
+        labels = {source: "/".join(usage) for usage, source in usages.items()}
+        curves, missing_runs = method_curves(results, noise, split=split, metric=metric, labels=labels)
+        if curves:
+            panels[display_name(host)] = curves
+        styles |= {curve_name(source): USAGE_STYLES[usage] for usage, source in usages.items()}
+        missing |= {f"{display_name(host)} {label}": what for label, what in missing_runs.items()}
     if not panels:
         return None
-    return Drawing(
+    return CaptionedFigure(
         name=file_name(f"ablation-{metric.replace('_', '-')}-{noise}"),
         figure=small_multiples(
             panels, styles=styles, xlabel="epoch", title=title, subtitle=SUBTITLE, reference=reference
         ),
-        caption=f"{said} {KEY}; {BAND}.{closing}" + incomplete(missing),
-        alt=f"Curve charts, one for each host, {under(noise)}: {title}. At the end: "
+        caption=f"{summary} {KEY}; {BAND_NOTE}.{closing}" + incomplete_note(missing),
+        alt=f"Curve charts, one for each host, {noise_phrase(noise)}: {title}. At the end: "
         + "; ".join(
-            f"{host}: " + ", ".join(f"{line.label} {line.y[-1]:.3f}" for line in lines)
-            for host, lines in panels.items()
+            f"{host}: " + ", ".join(f"{curve.label} {curve.y[-1]:.3f}" for curve in curves)
+            for host, curves in panels.items()
         )
         + ".",
     )

@@ -1,4 +1,4 @@
-"""Figures as objects: drawn without a window system, shown inside a page or saved as SVG and PNG files."""
+"""Figures in one style, with captions, as SVG inside a page or as SVG and PNG files; no window system is needed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,22 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from srjt.errors import SrjtError
+from srjt.files import write_atomically
 
-__all__ = ["GREY", "INK", "PALETTE", "SHADE", "Drawing", "blank", "drawn", "inline_svg", "plain", "save"]
+__all__ = [
+    "GREY",
+    "INK",
+    "PALETTE",
+    "SHADE",
+    "CaptionedFigure",
+    "house_style",
+    "inline_svg",
+    "new_figure",
+    "printable",
+    "save_figure",
+]
 
-# Okabe and Ito's palette: told apart by colour-blind people. Yellow is left out: too pale for a line on white.
+# Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a line on white.
 PALETTE = {
     "blue": "#0072b2",
     "vermillion": "#d55e00",
@@ -29,8 +41,8 @@ PALETTE = {
     "orange": "#e69f00",
     "sky": "#56b4e9",
 }
-SHADE = "#0071b1"  # of a cell: the same blue, but a page may want it darker under light text
-INK = "#1c1b1a"  # what a page may replace by its own text colour
+SHADE = "#0071b1"  # of a matrix cell: nearly the same blue, separate so that a dark page can change it alone
+INK = "#1c1b1a"  # a page can replace it by its text colour
 GREY = "#6f6e6d"  # legible on white and on black
 
 _STYLE: Any = {
@@ -50,25 +62,25 @@ _STYLE: Any = {
     "ytick.color": GREY,
     "xtick.labelcolor": INK,
     "ytick.labelcolor": INK,
-    "text.parse_math": False,  # a grade may be called "$1"
-    "svg.fonttype": "none",  # text stays text: it can be searched, read aloud and edited
+    "text.parse_math": False,  # the name of a grade may contain "$"
+    "svg.fonttype": "none",  # text remains text, which can be searched, read aloud and edited
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A figure and what has to be said about it. ``name`` is also the stem of its files."""
+class CaptionedFigure:
+    """A figure with its caption. ``name`` is also the stem of its files."""
 
     name: str
     figure: Figure
     caption: str
-    alt: str  # what a reader who cannot see it has to know
+    alt: str  # a description for readers who cannot see it
 
 
 @contextmanager
 def _style() -> Iterator[None]:
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # names in scripts that the measuring font lacks: a reader's own font will have them
+        # characters that the font for measuring lacks; the reader's font will have them
         warnings.filterwarnings("ignore", message="Glyph")
         yield
 
@@ -76,56 +88,58 @@ def _style() -> Iterator[None]:
 Draw = TypeVar("Draw", bound=Callable[..., Any])
 
 
-def drawn(function: Draw) -> Draw:
-    """Decorator: everything the function draws is in the house style."""
+def house_style(function: Draw) -> Draw:
+    """Decorator: the function draws in the style of all figures."""
     return _style()(function)
 
 
-def blank(width: float, height: float) -> Figure:
-    """An empty figure, in inches, with a canvas of its own: no pyplot, no global state."""
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, with its own canvas: no pyplot, no global state."""
     figure = Figure(figsize=(width, height))
     FigureCanvasAgg(figure)
     return figure
 
 
-def plain(text: object, *, longest: int = 40) -> str:
-    """Text that came from a file, made fit for a figure: printable and not too long."""
+def printable(text: object, *, longest: int = 40) -> str:
+    """Text from a file, made printable and shortened for a figure."""
     clean = "".join(c if c.isprintable() else "\ufffd" for c in str(text))
     return clean if len(clean) <= longest else clean[: longest - 1] + "…"
 
 
-def inline_svg(drawing: Drawing) -> str:
-    """An <svg> element for an HTML page, without a background and with colours that the page may set.
+def inline_svg(captioned: CaptionedFigure) -> str:
+    """An <svg> element for an HTML page, without a background and with colours that the page can change.
 
-    Each known colour becomes a CSS variable with itself as the fallback: a dark page defines --blue and so on.
+    Each colour becomes a CSS variable (--blue, …) with the colour as its default, which a dark page overrides.
     """
-    text = _svg(drawing, transparent=True)
+    text = _svg(captioned, transparent=True)
     text = text[text.index("<svg") :]
-    # a rule for "*" would hold for the whole page, and ids and namespaces of metadata serve nobody there
+    # the style has a rule for "*", which would apply to the whole page; the metadata is not needed
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", text, flags=re.DOTALL)
     for name, colour in (*PALETTE.items(), ("ink", INK), ("grey", GREY), ("shade", SHADE)):
         text = text.replace(colour, f"var(--{name}, {colour})")
-    return text.strip().replace("<svg", f'<svg role="img" aria-label="{html.escape(drawing.alt)}"', 1)
+    return text.strip().replace("<svg", f'<svg role="img" aria-label="{html.escape(captioned.alt)}"', 1)
 
 
-def save(drawing: Drawing, folder: Path) -> list[Path]:
+def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
     """Write ``name.svg`` and ``name.png`` and return their paths."""
-    files = [folder / f"{drawing.name}.svg", folder / f"{drawing.name}.png"]
+    files = [folder / f"{captioned.name}.svg", folder / f"{captioned.name}.png"]
+    png = io.BytesIO()
+    with _style():
+        captioned.figure.savefig(png, format="png", dpi=200, facecolor="white", metadata={"Software": None})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        files[0].write_text(_svg(drawing, transparent=False), encoding="utf-8")
-        with _style():
-            drawing.figure.savefig(files[1], dpi=200, facecolor="white", metadata={"Software": None})
+        write_atomically(files[0], _svg(captioned, transparent=False).encode())
+        write_atomically(files[1], png.getvalue())
     except OSError as problem:
         raise SrjtError(f"The figures cannot be written to {folder}: {problem.strerror}.") from None
     return files
 
 
-def _svg(drawing: Drawing, *, transparent: bool) -> str:
-    """The same figure gives the same bytes, and no two figures of a page share an id."""
+def _svg(captioned: CaptionedFigure, *, transparent: bool) -> str:
+    """The same bytes for the same figure, and no id that occurs in two figures of a page."""
     file = io.StringIO()
-    with _style(), mpl.rc_context({"svg.hashsalt": drawing.name}):
-        drawing.figure.savefig(
+    with _style(), mpl.rc_context({"svg.hashsalt": captioned.name}):
+        captioned.figure.savefig(
             file,
             format="svg",
             facecolor="none" if transparent else "white",

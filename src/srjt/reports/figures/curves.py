@@ -1,7 +1,8 @@
-"""Lines with their names at the right end instead of a legend, and a band of one standard deviation."""
+"""Curves with their names at the right end instead of a legend, and a band of one standard deviation."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from srjt.reports.figures.canvas import GREY, INK, blank, drawn, plain
+from srjt.files import write_atomically
+from srjt.reports.figures.canvas import GREY, INK, house_style, new_figure, printable
 from srjt.reports.figures.styles import Style, method_styles
 
 __all__ = ["Curve", "chart", "mean_over_networks", "panel", "plot_curves", "small_multiples", "spread_apart"]
@@ -24,26 +26,26 @@ LETTER = 0.073  # inches, on average; wide enough for the fonts a page may choos
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """x, y: (N,). spread: (N,) standard deviation, or None where there is nothing to take it over."""
+    """x, y: (N,). spread: (N,) standard deviation, or None if there is one fold only."""
 
     name: str
     x: Floats
     y: Floats
     spread: Floats | None = None
-    label: str = ""  # what is written at its end; its name unless given
+    label: str = ""  # the text at its end; default: its name
 
 
-@drawn
-def chart(lines: Sequence[Curve], *, width: float = 5.4, height: float = 3.6, **how: Any) -> Figure:
-    """One panel as a figure, in inches; ``how`` as for ``panel``."""
-    figure = blank(width, max(height, 0.8 + LINE_HEIGHT * len(lines)))
-    panel(figure, lines, **how)
+@house_style
+def chart(curves: Sequence[Curve], *, width: float = 5.4, height: float = 3.6, **options: Any) -> Figure:
+    """One panel as a figure, in inches; ``options`` as for ``panel``."""
+    figure = new_figure(width, max(height, 0.8 + LINE_HEIGHT * len(curves)))
+    panel(figure, curves, **options)
     return figure
 
 
 def panel(
     figure: Figure,
-    lines: Sequence[Curve],
+    curves: Sequence[Curve],
     *,
     xlabel: str,
     title: str,
@@ -53,24 +55,24 @@ def panel(
     error_bars: bool = False,
     part: tuple[float, float] = (0.0, 1.0),
 ) -> None:
-    """Draw the lines into a figure, or into a vertical ``part`` of it (from, to, as shares of its width).
+    """Draw the curves into a figure, or into a vertical ``part`` of it (from, to, as shares of its width).
 
-    reference: a level and its name, drawn as a thin line. xticks: where, and what to write there.
-    error_bars: for few places on the x-axis, instead of bands; the lines then stand a little side by side.
+    reference: a level and its name, drawn as a thin line. xticks: positions and their labels.
+    error_bars: instead of bands, for few values of x; the curves are then shifted a little sideways.
     """
-    styles = styles or method_styles([line.name for line in lines])
-    labels = [plain(line.label or line.name, longest=30) for line in lines]
+    styles = styles or method_styles([curve.name for curve in curves])
+    labels = [printable(curve.label or curve.name, longest=30) for curve in curves]
     width, height = figure.get_size_inches()
     inner = (part[1] - part[0]) * width
     left, right, bottom, top = 0.55, 0.42 + LETTER * max(map(len, labels), default=0), 0.5, 0.3
     box = (part[0] * width + left, bottom, inner - left - right, height - bottom - top)
     axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
-    shifts = _fill(axes, lines, styles, xlabel=xlabel, title=title, reference=reference, xticks=xticks,
+    shifts = _plot_curves(axes, curves, styles, xlabel=xlabel, title=title, reference=reference, xticks=xticks,
                    error_bars=error_bars)  # fmt: skip
-    _name_ends(axes, lines, labels, shifts, styles, wide=box[2], high=box[3])
+    _label_ends(axes, curves, labels, shifts, styles, wide=box[2], high=box[3])
 
 
-@drawn
+@house_style
 def small_multiples(
     panels: Mapping[str, Sequence[Curve]],
     *,
@@ -80,35 +82,35 @@ def small_multiples(
     subtitle: str,
     reference: tuple[float, str] | None = None,
 ) -> Figure:
-    """Panels side by side, three in a row, on the same axes: title of a panel → its lines. Otherwise as ``panel``."""
+    """Panels side by side, three in a row, on the same axes: title of a panel → its curves. Otherwise as ``panel``."""
     across = min(3, len(panels))
     rows = -(-len(panels) // across)
-    named = LETTER * max(len(line.label or line.name) for lines in panels.values() for line in lines)
+    named = LETTER * max(len(curve.label or curve.name) for curves in panels.values() for curve in curves)
     wide, high = (2.3 if across > 1 else 3.8), 2.6
     left, right, bottom, top, gap = 0.5, 0.42 + named, 0.5, 0.55, 0.3
     width, height = left + across * (wide + right), top + rows * (high + bottom + gap)
-    figure = blank(width, height)
+    figure = new_figure(width, height)
     figure.text(0.05 / width, 1 - 0.08 / height, title, va="top", fontsize=10.5)
     figure.text(0.05 / width, 1 - 0.31 / height, subtitle, va="top", fontsize=8.5, color=GREY)
     filled: list[tuple[Any, Sequence[Curve], Floats]] = []
-    for place, (name, lines) in enumerate(panels.items()):
+    for place, (name, curves) in enumerate(panels.items()):
         row, column = divmod(place, across)
         x, y = left + column * (wide + right), height - top - (row + 1) * (high + gap) - row * bottom
         first = filled[0][0] if filled else None
         box = (x / width, y / height, wide / width, high / height)
         axes = figure.add_axes(box, sharex=first, sharey=first)
         axes.tick_params(labelleft=column == 0)
-        shifts = _fill(axes, lines, styles, xlabel=xlabel, title=plain(name), reference=reference)
-        filled.append((axes, lines, shifts))
-    for axes, lines, shifts in filled:  # at last: all lines have had their say in the common limits
-        labels = [plain(line.label or line.name) for line in lines]
-        _name_ends(axes, lines, labels, shifts, styles, wide=wide, high=high)
+        shifts = _plot_curves(axes, curves, styles, xlabel=xlabel, title=printable(name), reference=reference)
+        filled.append((axes, curves, shifts))
+    for axes, curves, shifts in filled:  # after all panels are drawn, which share their limits
+        labels = [printable(curve.label or curve.name) for curve in curves]
+        _label_ends(axes, curves, labels, shifts, styles, wide=wide, high=high)
     return figure
 
 
-def _fill(
+def _plot_curves(
     axes: Any,
-    lines: Sequence[Curve],
+    curves: Sequence[Curve],
     styles: Mapping[str, Style],
     *,
     xlabel: str,
@@ -117,20 +119,20 @@ def _fill(
     xticks: tuple[Sequence[float], Sequence[str]] | None = None,
     error_bars: bool = False,
 ) -> Floats:
-    """Everything but the names at the ends. Returns (L,): how far each line stands to the side."""
+    """Draw everything but the names at the ends. Returns (L,): how far each curve is shifted sideways."""
     axes.set_xlabel(xlabel)
-    axes.set_title(title, pad=8)  # above rather than turned by 90°: it is read first
+    axes.set_title(title, pad=8)  # above the axes, where it is read first, instead of beside them
     axes.grid(axis="y", color=GREY, alpha=0.22, linewidth=0.6)
     axes.set_axisbelow(True)
-    shifts = _side_by_side(lines, styles) if error_bars else np.zeros(len(lines))
-    # the prominent ones last, on top of the grey ones
-    for line, shift in sorted(
-        zip(lines, shifts, strict=True), key=lambda pair: styles[pair[0].name].prominent
+    shifts = _offsets(curves, styles) if error_bars else np.zeros(len(curves))
+    # prominent curves last, above the grey ones
+    for curve, shift in sorted(
+        zip(curves, shifts, strict=True), key=lambda pair: styles[pair[0].name].prominent
     ):
-        _draw_line(axes, line, styles[line.name], shift=shift, error_bars=error_bars)
+        _plot_curve(axes, curve, styles[curve.name], shift=shift, error_bars=error_bars)
     axes.margins(x=0.02, y=0.08)
     if xticks is not None:
-        axes.set_xticks(xticks[0], [plain(label, longest=14) for label in xticks[1]])
+        axes.set_xticks(xticks[0], [printable(label, longest=14) for label in xticks[1]])
     else:
         axes.locator_params(axis="x", integer=xlabel == "epoch", nbins=7)
     if reference is not None:
@@ -141,27 +143,27 @@ def _fill(
     return shifts
 
 
-def _side_by_side(lines: Sequence[Curve], styles: Mapping[str, Style]) -> Floats:
-    """(L,) small steps to the side so that the error bars of the prominent lines do not cover each other."""
-    places = np.unique(np.concatenate([line.x for line in lines])) if lines else np.zeros(0)
+def _offsets(curves: Sequence[Curve], styles: Mapping[str, Style]) -> Floats:
+    """(L,) small shifts, so that the error bars of prominent curves do not cover each other."""
+    places = np.unique(np.concatenate([curve.x for curve in curves])) if curves else np.zeros(0)
     apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
-    shown = np.array([styles[line.name].prominent for line in lines], dtype=bool)
+    shown = np.array([styles[curve.name].prominent for curve in curves], dtype=bool)
     ranks = np.cumsum(shown) - (shown.sum() + 1) / 2
     return np.where(shown, 0.05 * apart * ranks, 0.0)
 
 
-def _draw_line(axes: Any, line: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
-    spread = None if line.spread is None or not np.nanmax(line.spread, initial=0) > 0 else line.spread
-    x = line.x + shift
-    if not style.prominent:  # fourteen bands would hide the lines
+def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
+    spread = None if curve.spread is None or not np.nanmax(curve.spread, initial=0) > 0 else curve.spread
+    x = curve.x + shift
+    if not style.prominent:  # fourteen bands would hide the curves
         spread = None
     if spread is not None and error_bars:
-        axes.errorbar(x, line.y, yerr=spread, fmt="none", ecolor=style.colour, elinewidth=0.8, capsize=1.5)
+        axes.errorbar(x, curve.y, yerr=spread, fmt="none", ecolor=style.colour, elinewidth=0.8, capsize=1.5)
     elif spread is not None:
-        axes.fill_between(x, line.y - spread, line.y + spread, color=style.colour, alpha=0.14, linewidth=0)
+        axes.fill_between(x, curve.y - spread, curve.y + spread, color=style.colour, alpha=0.14, linewidth=0)
     axes.plot(
         x,
-        line.y,
+        curve.y,
         color=style.colour,
         linestyle=style.dashes,
         linewidth=style.width,
@@ -176,10 +178,10 @@ def _draw_line(axes: Any, line: Curve, style: Style, *, shift: float, error_bars
 
 
 def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) -> Floats:
-    """(N,) wanted heights → (N,) heights at least ``gap`` apart within [low, high], as near as they can be.
+    """(N,) wanted heights → (N,) heights at least ``gap`` apart within [low, high], as near as possible.
 
-    Least squares under these constraints is isotonic regression of what remains when the gaps are taken away.
-    Where N of them do not fit, they are spread evenly.
+    Least squares under these constraints is isotonic regression after the gaps are subtracted. If N heights do not
+    fit, they are spread evenly.
     """
     from sklearn.isotonic import isotonic_regression
 
@@ -195,9 +197,9 @@ def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) 
     return placed
 
 
-def _name_ends(
+def _label_ends(
     axes: Any,
-    lines: Sequence[Curve],
+    curves: Sequence[Curve],
     labels: Sequence[str],
     shifts: Floats,
     styles: Mapping[str, Style],
@@ -205,20 +207,20 @@ def _name_ends(
     wide: float,
     high: float,
 ) -> None:
-    """Names in the right margin at the height of their lines' ends, with a thin leader to each."""
+    """Write the names into the right margin, at the height of the ends of their curves, with a thin leader to each."""
     axes.autoscale_view()
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    axes.set(xlim=(left, right), ylim=(bottom, top))  # what follows must not move them
+    axes.set(xlim=(left, right), ylim=(bottom, top))  # the labels must not change the limits
     ends = []
-    for line, shift in zip(lines, shifts, strict=True):
-        known = np.flatnonzero(np.isfinite(line.y))
-        at = (line.x[known[-1]] + shift, line.y[known[-1]]) if len(known) else (right, bottom)
+    for curve, shift in zip(curves, shifts, strict=True):
+        known = np.flatnonzero(np.isfinite(curve.y))
+        at = (curve.x[known[-1]] + shift, curve.y[known[-1]]) if len(known) else (right, bottom)
         ends.append(((at[0] - left) / (right - left), (at[1] - bottom) / (top - bottom)))
     room = 0.5 * LINE_HEIGHT / high
     heights = spread_apart([y for _, y in ends], gap=LINE_HEIGHT / high, low=-room, high=1 + room)
     start, stop = 1 + 0.05 / wide, 1 + 0.24 / wide
-    for line, label, (x, y), at in zip(lines, labels, ends, heights, strict=True):
-        style = styles[line.name]
+    for curve, label, (x, y), at in zip(curves, labels, ends, heights, strict=True):
+        style = styles[curve.name]
         axes.plot(
             [x, start, stop],
             [y, y, at],
@@ -234,7 +236,7 @@ def _name_ends(
 
 
 def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool = False) -> pd.Series:
-    """Metrics of one run → epoch → value, the single networks averaged (or of their pooled predictions)."""
+    """One metric of one run by epoch: the mean of its networks, or of their pooled predictions."""
     chosen = metrics[(metrics["split"] == split) & (metrics["metric"] == metric)]
     networks = set(chosen["network"])
     single = networks - {"ensemble", "pooled"}
@@ -242,32 +244,34 @@ def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled
     return chosen[chosen["network"].isin(wanted)].groupby("epoch")["value"].mean()
 
 
-@drawn
+@house_style
 def plot_curves(runs: Mapping[str, pd.DataFrame], path: Path, *, noise_rate: float | None = None) -> None:
-    """runs: name → metrics table. Two panels into a PNG or SVG file: test accuracy, label precision.
+    """Draw test accuracy and label precision into a PNG or SVG file. runs: name → metrics table.
 
-    noise_rate: of the training labels; a line at 1 − ε shows what a random selection would reach.
+    noise_rate: of the training labels; a line at 1 − ε shows the label precision of a random selection.
     """
-    figure = blank(11, 3.8)
+    figure = new_figure(11, 3.8)
     styles = method_styles(list(runs))
-    reference = None if noise_rate is None else (1 - noise_rate, "1 − ε: everything")
+    reference = None if noise_rate is None else (1 - noise_rate, "1 − ε: no selection")
     panels = (
         ("test", "accuracy", "Test accuracy"),
         ("train", "label_precision", "Label precision of the selection"),
     )
     for place, (split, metric, title) in enumerate(panels):
-        curves = {n: mean_over_networks(table, split=split, metric=metric) for n, table in runs.items()}
-        lines = [
-            Curve(name=n, x=c.index.to_numpy(float), y=c.to_numpy(float)) for n, c in curves.items() if len(c)
+        tables = {n: mean_over_networks(table, split=split, metric=metric) for n, table in runs.items()}
+        curves = [
+            Curve(name=n, x=c.index.to_numpy(float), y=c.to_numpy(float)) for n, c in tables.items() if len(c)
         ]
         panel(
             figure,
-            lines,
+            curves,
             xlabel="epoch",
             title=title,
             styles=styles,
             reference=reference if metric == "label_precision" else None,
             part=(place / 2, (place + 1) / 2),
         )
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:] or "png", dpi=150, facecolor="white")
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, facecolor="white")
+    write_atomically(path, content.getvalue())

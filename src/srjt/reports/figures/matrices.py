@@ -1,4 +1,4 @@
-"""Matrices over grades as pictures: the stronger the blue, the larger the share of its row."""
+"""Confusion and transition matrices as figures: the darker a cell, the larger its share of the row."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from srjt.reports.figures.canvas import GREY, INK, SHADE, blank, drawn, plain
+from srjt.reports.figures.canvas import GREY, INK, SHADE, house_style, new_figure, printable
 
-__all__ = ["matrix_figure"]
+__all__ = ["confusion_figure", "correct_labels", "matrix_figure", "transition_figure"]
 
 PANEL = 1.95  # inches
 ACROSS = 4  # panels in a row
-PALE = 0.8  # up to here the ink is legible on the blue, on a light page and on a dark one
+PALE = 0.8  # up to this share dark text is legible on the blue, on a light page and on a dark one
 
 Write = Callable[[float, float], str]
 
 
-@drawn
+@house_style
 def matrix_figure(
     panels: Mapping[str, npt.ArrayLike],
     *,
@@ -33,9 +33,10 @@ def matrix_figure(
 ) -> Figure:
     """panels: title → (C, C) counts or probabilities; each row is shown as shares of its sum.
 
-    rows, columns: what the axes mean. write: (value, share of its row) → the text of a cell.
+    rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell.
+    emphasised: titles in bold.
     """
-    names = [plain(grade, longest=12) for grade in grades]
+    names = [printable(grade, longest=12) for grade in grades]
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
     turned = max(map(len, names), default=0) > 28 // max(len(names), 1)
@@ -44,13 +45,13 @@ def matrix_figure(
     bottom = 0.42 + (0.05 * longest if turned else 0.1)
     step_x, step_y = PANEL + 0.22, PANEL + 0.38
     width, height = left + across * step_x, bottom + down * step_y
-    figure = blank(width, height)
+    figure = new_figure(width, height)
     for place, (title, matrix) in enumerate(panels.items()):
         row, column = divmod(place, across)
         x, y = left + column * step_x, height - (row + 1) * step_y + 0.08
         axes = figure.add_axes((x / width, y / height, PANEL / width, PANEL / height))
-        _draw(axes, np.asarray(matrix, dtype=np.float64), write=write)
-        axes.set_title(plain(title), pad=5, fontweight="bold" if title in emphasised else "normal")
+        _draw_matrix(axes, np.asarray(matrix, dtype=np.float64), write=write)
+        axes.set_title(printable(title), pad=5, fontweight="bold" if title in emphasised else "normal")
         ticks = np.arange(len(names)) + 0.5
         lowest = place + across >= len(panels)
         axes.set_xticks(ticks, names if lowest else [])
@@ -66,7 +67,40 @@ def matrix_figure(
     return figure
 
 
-def _draw(axes: Any, values: npt.NDArray[np.float64], *, write: Write) -> None:
+def confusion_figure(
+    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], emphasised: Sequence[str] = ()
+) -> Figure:
+    """Confusion matrices: each cell shows its share of the row and its count."""
+
+    def write(count: float, share: float) -> str:
+        return f"{share:.0%}\n{count:,.0f}" if count else "0"
+
+    return matrix_figure(
+        panels,
+        grades=grades,
+        rows="true grade",
+        columns="predicted grade",
+        write=write,
+        emphasised=emphasised,
+    )
+
+
+def transition_figure(panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str]) -> Figure:
+    """Transition matrices: the probability of each label (column) for each true grade (row)."""
+
+    def write(value: float, share: float) -> str:
+        return f"{value:.3f}" if value else "0"
+
+    return matrix_figure(panels, grades=grades, rows="true grade", columns="label", write=write)
+
+
+def correct_labels(matrix: npt.ArrayLike, grades: Sequence[str]) -> str:
+    """The diagonal of a transition matrix as a sentence."""
+    shares = ", ".join(f"{g} {p:.2f}" for g, p in zip(grades, np.diag(np.asarray(matrix)), strict=True))
+    return f"Probability that a label is correct, by true grade: {shares}."
+
+
+def _draw_matrix(axes: Any, values: npt.NDArray[np.float64], *, write: Write) -> None:
     size = len(values)
     sums = values.sum(axis=1, keepdims=True)
     shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)

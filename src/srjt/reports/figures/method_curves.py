@@ -1,4 +1,4 @@
-"""A study's runs as lines, mean and spread over the folds, and the words that go with them."""
+"""The curves of a study's methods: mean and standard deviation over folds."""
 
 from __future__ import annotations
 
@@ -17,58 +17,33 @@ if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
 
 __all__ = [
-    "BAND",
-    "KINDS",
-    "curves",
-    "ends",
+    "BAND_NOTE",
+    "curve_name",
+    "describe_ends",
     "file_name",
-    "incomplete",
-    "line_name",
-    "methods_of",
-    "noise_name",
-    "noises",
-    "over_folds",
-    "plain_methods",
-    "rates",
-    "under",
+    "fold_curve",
+    "incomplete_note",
+    "method_curves",
+    "method_labels",
+    "nominal_rates",
+    "study_methods",
+    "study_noises",
 ]
 
-KINDS = {"quasi": "Quasi-Gaussian", "truncated": "Truncated-Gaussian"}
-BAND = "bands: one standard deviation over the folds (population, ddof = 0)"
+BAND_NOTE = "bands: one standard deviation over the folds (population, ddof = 0)"
 
 
-def noises(results: StudyResults) -> list[str]:
+def study_noises(results: StudyResults) -> list[str]:
     return list(dict.fromkeys([*results.facts.get("noises", []), *results.runs["noise"]]))
 
 
-def noise_name(noise: str) -> str:
-    """ "quasi:0.2" → "Quasi-Gaussian noise, rate 0.2"; "quasi:rho=0.1" → "Quasi-Gaussian noise, ρ = 0.1"."""
-    spec = parse_noise(noise)
-    if spec.kind == "none":
-        return "Labels as given"
-    words = [f"{KINDS.get(spec.kind, spec.kind)} noise"]
-    words += [] if spec.rate is None else [f"rate {spec.rate:g}"]
-    words += [] if spec.rho is None else [f"ρ = {spec.rho:g}"]
-    return ", ".join(words)
-
-
-def file_name(text: str) -> str:
-    """Fit for a file on every system: "mae quasi:rho=0.1" → "mae-quasi-rho-0.1"."""
-    return "-".join("".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split())
-
-
-def under(noise: str) -> str:
-    name = noise_name(noise)
-    return "with the labels as given" if parse_noise(noise).kind == "none" else f"under {name}"
-
-
-def methods_of(results: StudyResults) -> list[str]:
+def study_methods(results: StudyResults) -> list[str]:
     return paper_order([*results.facts.get("methods", []), *results.runs["method"]])
 
 
-def rates(results: StudyResults) -> dict[str, float]:
-    """Nominal rate of each noise on the data's class mix, mean over folds; else the one in its name."""
-    named = {noise: parse_noise(noise).rate for noise in noises(results)}
+def nominal_rates(results: StudyResults) -> dict[str, float]:
+    """Noise → its nominal rate on the class mix of the data, mean over folds; else the rate in its name."""
+    named = {noise: parse_noise(noise).rate for noise in study_noises(results)}
     known = results.noise.dropna(subset=["nominal_rate"]).groupby("noise")["nominal_rate"].mean()
     return {
         **{n: r for n, r in named.items() if r is not None},
@@ -76,57 +51,57 @@ def rates(results: StudyResults) -> dict[str, float]:
     }
 
 
-def curves(
-    results: StudyResults, noise: str, *, split: str, metric: str, sources: Mapping[MethodVariant, str]
+def method_curves(
+    results: StudyResults, noise: str, *, split: str, metric: str, labels: Mapping[MethodVariant, str]
 ) -> tuple[list[Curve], dict[str, str]]:
-    """A line per source, mean and spread over folds (seeds averaged first), and what is missing of which.
+    """A curve per method, mean and standard deviation over folds (seeds averaged first), and label → what is missing.
 
-    sources: method and variant → what to call it. Finished runs only; where there are none, those under way, as
-    far as all of them have come.
+    labels: (method, variant) → label of its curve. Finished runs only; if a method has none, its unfinished runs, up
+    to the last epoch that all of them have reached.
     """
-    m, runs = results.metrics, results.runs
-    m = m[(m["noise"] == noise) & (m["split"] == split) & (m["metric"] == metric)]
+    metrics, runs = results.metrics, results.runs
+    metrics = metrics[
+        (metrics["noise"] == noise) & (metrics["split"] == split) & (metrics["metric"] == metric)
+    ]
     runs = runs[runs["noise"] == noise]
     pooled = results.facts.get("config", {}).get("convention") == "published-code"
-    lines, short = [], {}
-    for (method, variant), label in sources.items():
-        mine = runs[(runs["method"] == method) & (runs["variant"] == variant)]
-        done = mine[mine["status"] == "done"]
-        chosen = done if len(done) else mine
-        table = m[m["key"].isin(list(chosen["key"]))]
+    curves, missing = [], {}
+    for (method, variant), label in labels.items():
+        planned = runs[(runs["method"] == method) & (runs["variant"] == variant)]
+        done = planned[planned["status"] == "done"]
+        chosen = done if len(done) else planned
+        table = metrics[metrics["key"].isin(list(chosen["key"]))]
         if table.empty:
             continue
-        if len(done) < len(mine):
-            short[label] = (
-                f"{len(done)} of {len(mine)} runs" if len(done) else "unfinished, as far as it has come"
-            )
+        if len(done) < len(planned):
+            missing[label] = f"{len(done)} of {len(planned)} runs" if len(done) else "unfinished"
         per_run = {
             key: mean_over_networks(rows, split=split, metric=metric, pooled=pooled)
             for key, rows in table.groupby("key")
         }
-        wide = pd.DataFrame(per_run).dropna()  # the epochs that all have reached
-        if wide.empty:
+        by_epoch = pd.DataFrame(per_run).dropna()  # the epochs that all runs have reached
+        if by_epoch.empty:
             continue
         fold_of = chosen.set_index("key")["fold"]
-        folds = wide.T.groupby(fold_of.reindex(wide.columns).to_numpy()).mean()
-        lines.append(over_folds((method, variant), folds, label=label))
-    return lines, short
+        folds = by_epoch.T.groupby(fold_of.reindex(by_epoch.columns).to_numpy()).mean()
+        curves.append(fold_curve((method, variant), folds, label=label))
+    return curves, missing
 
 
-def plain_methods(methods: Iterable[str]) -> dict[MethodVariant, str]:
-    """Methods without a variant, as sources."""
+def method_labels(methods: Iterable[str]) -> dict[MethodVariant, str]:
+    """(method, no variant) → its name in figures."""
     return {(method, ""): display_name(method) for method in methods}
 
 
-def line_name(source: MethodVariant) -> str:
+def curve_name(source: MethodVariant) -> str:
     """As on the command line: "co-teaching", "co-teaching:select=soft"."""
     return ":".join(filter(None, source))
 
 
-def over_folds(source: MethodVariant, folds: pd.DataFrame, *, label: str) -> Curve:
-    """One row per fold, one column per place on the x-axis → their mean, and their spread if there are several."""
+def fold_curve(source: MethodVariant, folds: pd.DataFrame, *, label: str) -> Curve:
+    """folds: one row per fold, one column per value of x. The spread is None for a single fold."""
     return Curve(
-        name=line_name(source),
+        name=curve_name(source),
         label=label,
         x=folds.columns.to_numpy(np.float64),
         y=folds.mean().to_numpy(np.float64),
@@ -134,15 +109,21 @@ def over_folds(source: MethodVariant, folds: pd.DataFrame, *, label: str) -> Cur
     )
 
 
-def incomplete(short: Mapping[str, str]) -> str:
-    if not short:
+def incomplete_note(missing: Mapping[str, str]) -> str:
+    """The end of a caption that names the methods with missing runs."""
+    if not missing:
         return ""
-    if len(short) > 4 and len(set(short.values())) == 1:
-        return f" Incomplete: {len(short)} methods, each {next(iter(short.values()))}."
-    return " Incomplete: " + "; ".join(f"{name}, {what}" for name, what in short.items()) + "."
+    if len(missing) > 4 and len(set(missing.values())) == 1:
+        return f" Incomplete: {len(missing)} methods, each {next(iter(missing.values()))}."
+    return " Incomplete: " + "; ".join(f"{name}, {what}" for name, what in missing.items()) + "."
 
 
-def ends(lines: Sequence[Curve]) -> str:
-    """The last values in words, from the highest down as they stand, for those who cannot see the lines."""
-    last = sorted(((float(line.y[-1]), line.label or line.name) for line in lines), reverse=True)
+def describe_ends(curves: Sequence[Curve]) -> str:
+    """The last values as a sentence, highest first, for readers who cannot see the curves."""
+    last = sorted(((float(curve.y[-1]), curve.label or curve.name) for curve in curves), reverse=True)
     return "At the end: " + ", ".join(f"{name} {value:.3f}" for value, name in last) + "."
+
+
+def file_name(text: str) -> str:
+    """A name for a file on every system: "mae quasi:rho=0.1" → "mae-quasi-rho-0.1"."""
+    return "-".join("".join(c if c.isascii() and (c.isalnum() or c in ".+-") else " " for c in text).split())

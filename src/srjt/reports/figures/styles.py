@@ -1,4 +1,4 @@
-"""How each method is drawn: the same in every figure, told apart without colour too."""
+"""Colour, dashes and marker of each method: the same in every figure, and distinguishable without colour."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from srjt.studies.paper import OURS, is_recipe
 
 __all__ = ["Style", "method_styles"]
 
-FEW = 6  # up to here every method has a colour of its own
+FEW = 6  # up to this many methods each has its own colour
 
 Dashes = str | tuple[float, tuple[float, ...]]
 _DASHES: tuple[Dashes, ...] = (
@@ -30,15 +30,15 @@ class Style:
     marker: str = ""
     filled: bool = True
     width: float = 1.6
-    prominent: bool = True  # else in the background: grey and thin, but labelled
+    prominent: bool = True  # False: grey and thin, but labelled
     bold: bool = False  # its name
 
 
 def method_styles(methods: Sequence[str]) -> dict[str, Style]:
-    """A look for each method, in the order given.
+    """A style for each method, in the given order.
 
-    "+ours" and its host share a colour and a marker: ours is a full line with filled markers, the host a
-    dashed one with open markers. Beyond six methods all others step back into grey, except a recipe.
+    "+ours" and its host share a colour and a marker: "+ours" has a solid line and filled markers, the host a dashed
+    line and open markers. With more than six methods all others are grey, except a recipe.
     """
     hosts = [name.removesuffix(OURS) for name in methods if name.endswith(OURS)]
     families = list(dict.fromkeys(hosts))

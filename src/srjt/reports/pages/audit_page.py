@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from srjt.auditing.folder import read_facts, read_scores, read_summary
 from srjt.data.images.decode import read_image
 from srjt.errors import SrjtError
-from srjt.reports.figures.canvas import GREY, PALETTE, Drawing, blank, drawn
+from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
 from srjt.reports.figures.matrices import matrix_figure
 from srjt.reports.pages.html import Note, Page, Section, Tile
 from srjt.reports.tables.table import Column, Row, Table, TableCell
@@ -125,8 +125,8 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
         slug="noise",
         heading="Noise",
         facts=entries,
-        drawings=[
-            Drawing(
+        figures=[
+            CaptionedFigure(
                 name="matrix",
                 figure=matrix_figure(
                     panels,
@@ -143,7 +143,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
                     for grade, row in zip(grades, summary["matrix"], strict=True)
                 ),
             ),
-            Drawing(
+            CaptionedFigure(
                 name="quality",
                 figure=_histogram(scores["quality"].to_numpy(np.float64)),
                 caption="The probability that each label is right. Review those on the left.",
@@ -176,9 +176,9 @@ def _probability(value: float) -> str:
     return f"{value:.3f}" if value < 0.9995 else "> 0.999"
 
 
-@drawn
+@house_style
 def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
-    figure = blank(4.6, 2.5)
+    figure = new_figure(4.6, 2.5)
     axes = figure.add_axes((0.16, 0.19, 0.81, 0.75))
     counts, edges = np.histogram(quality, bins=BINS, range=(0, 1))
     colours = [PALETTE["vermillion"] if edge < 0.5 - 1e-9 else PALETTE["blue"] for edge in edges[:-1]]

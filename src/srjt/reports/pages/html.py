@@ -1,4 +1,4 @@
-"""A report as one HTML file: nothing is fetched, nothing but its own script runs, everything given is escaped."""
+"""A page as one HTML file: it loads nothing, runs only its own script, and escapes all text from files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pathlib import Path
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
-from srjt.reports.figures.canvas import Drawing, inline_svg
+from srjt.files import write_atomically
+from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
 from srjt.reports.tables.table import Table
 
-__all__ = ["Note", "Page", "Section", "Tile", "drawings", "render", "write_page"]
+__all__ = ["Note", "Page", "Section", "Tile", "page_figures", "render", "write_page"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Note:
-    """Something to know before reading on; ``details`` are (summary, verbatim text), closed at first."""
+    """A note at the top of the page; ``details`` are (summary, verbatim text), closed at first."""
 
     text: str
     details: Sequence[tuple[str, str]] = ()
@@ -27,14 +28,14 @@ class Note:
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """A small picture with what is said of it."""
+    """A small picture with its text."""
 
-    picture: str  # a data URI; "" where there is none
+    picture: str  # a data URI; "" if there is none
     title: str
     number: str
     share: float  # 0 … 1, drawn as a bar
-    text: str  # which sample it is
-    right: bool = False  # drawn quietly: nothing is in doubt
+    text: str  # id of the sample
+    right: bool = False  # True: shown in grey, because the label is likely to be right
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +46,14 @@ class Section:
     heading: str
     text: Sequence[str] = ()  # paragraphs
     code: str = ""
-    facts: Sequence[tuple[str, str]] = ()  # term, what it is
-    counts: Sequence[tuple[str, int]] = ()  # grade, images: a table with bars
-    hint: str = ""  # for the screen, not for paper
+    facts: Sequence[tuple[str, str]] = ()  # term, value
+    counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
+    hint: str = ""  # not printed
     tiles: Sequence[Tile] = ()
     tables: Sequence[Table] = ()
-    closed: bool = False  # whether the tables are folded away at first
-    drawings: Sequence[Drawing] = ()
-    parts: Sequence[Section] = ()  # one level further down
+    closed: bool = False  # whether the tables are hidden until the reader opens them
+    figures: Sequence[CaptionedFigure] = ()
+    parts: Sequence[Section] = ()  # subsections
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +65,14 @@ class Page:
     sections: Sequence[Section] = field(default_factory=tuple)
 
 
-def drawings(page: Page) -> list[Drawing]:
+def page_figures(page: Page) -> list[CaptionedFigure]:
     """All figures of a page."""
-    found: list[Drawing] = []
-    for section in page.sections:
-        for part in (section, *section.parts):
-            found += part.drawings
-    return found
+    sections = [part for section in page.sections for part in (section, *section.parts)]
+    return [figure for section in sections for figure in section.figures]
 
 
 def render(page: Page) -> str:
-    """The whole file."""
+    """The HTML of a page."""
     import jinja2
     from markupsafe import Markup
 
@@ -82,7 +80,7 @@ def render(page: Page) -> str:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    # the one script of the page is known by its hash: another one, however it came there, is not run
+    # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.from_string(_asset("page.html")).render(
         page=page,
@@ -91,23 +89,24 @@ def render(page: Page) -> str:
         style=Markup(style),
         script=Markup(script),
         version=__version__,
-        svg=lambda drawing: Markup(inline_svg(drawing)),
+        svg=lambda captioned: Markup(inline_svg(captioned)),
         size=_size,
     )
 
 
 def write_page(page: Page, path: Path) -> None:
+    """Write the page to an HTML file."""
+    content = render(page).encode("utf-8", "replace")  # file names may be invalid text
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # a file name need not be valid text
-        path.write_bytes(render(page).encode("utf-8", "replace"))
+        write_atomically(path, content)
     except OSError as problem:
         raise SrjtError(f"The report cannot be written to {path}: {problem.strerror}.") from None
 
 
-def _size(drawing: Drawing) -> str:
-    """How much room a figure needs on the page."""
-    width = drawing.figure.get_figwidth()
+def _size(captioned: CaptionedFigure) -> str:
+    """The CSS class for the width of a figure."""
+    width = captioned.figure.get_figwidth()
     return "wide" if width > 6 else "small" if width < 4.5 else "usual"
 
 

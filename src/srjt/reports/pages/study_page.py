@@ -1,10 +1,10 @@
-"""What a study's report says, in which order."""
+"""The page of a study."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,10 +14,13 @@ from srjt import methods
 from srjt.errors import SrjtError
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.reports.figures.ablation_figures import ablation_figures
-from srjt.reports.figures.method_curves import noise_name, noises
-from srjt.reports.figures.study_figures import injected_matrix, mae_against_rate, noise_figures
+from srjt.reports.figures.method_curves import study_noises
+from srjt.reports.figures.study_figures import mae_against_rate, noise_figures, noise_matrix
+from srjt.reports.noise_names import noise_name
 from srjt.reports.pages.html import Note, Page, Section
-from srjt.reports.tables.study_tables import METRIC_NAMES, PAPER_METRICS, study_tables
+from srjt.reports.pages.settings import settings_section
+from srjt.reports.tables.results import METRIC_NAMES, PAPER_METRICS
+from srjt.reports.tables.study_tables import study_tables
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.noise_spec import parse_noise
 from srjt.studies.paired_tests import LOWER_IS_BETTER, size_ratio
@@ -26,14 +29,15 @@ from srjt.studies.paper import display_name, is_recipe
 if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
 
-__all__ = ["settings", "study_notes", "study_page"]
+__all__ = ["read_size_ratio", "study_notes", "study_page"]
 
-MOST = 20  # tracebacks shown
-LONGEST = 6000  # letters of one: its end says what happened
-STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not begun"}
+MAX_TRACEBACKS = 20
+MAX_TRACEBACK = 6000  # characters; the end of a traceback has the error
+STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
 
 def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS) -> Page:
+    """The page of a study, finished or not."""
     sections = [
         _data(results),
         _tables(results, metrics),
@@ -65,31 +69,32 @@ def _lead(results: StudyResults) -> str:
     else:
         state = f"{status['done']} of {_count(len(runs), 'run')} finished"
     variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
-    also = f" and {_count(len(variants), 'variant')} for the ablation" if len(variants) else ""
-    return f"{parts[0]}{also}, {', '.join(parts[1:-1])} and {parts[-1]}: {state}."
+    and_variants = f" and {_count(len(variants), 'variant')}" if len(variants) else ""
+    return f"{parts[0]}{and_variants}, {', '.join(parts[1:-1])} and {parts[-1]}: {state}."
 
 
 def study_notes(results: StudyResults) -> list[Note]:
+    """What the reader should know first: failed and missing runs, doubtful settings."""
     facts, runs = results.facts, results.runs
     notes = []
     failed = runs[runs["status"] == "failed"]
     if len(failed):
-        shown = failed.head(MOST)
-        more = f" The first {MOST} are shown." if len(failed) > MOST else ""
+        shown = failed.head(MAX_TRACEBACKS)
+        more = f" The first {MAX_TRACEBACKS} are shown." if len(failed) > MAX_TRACEBACKS else ""
         notes.append(
             Note(
                 text=f"{_count(len(failed), 'run')} failed and {'is' if len(failed) == 1 else 'are'} missing from "
                 f"tables and figures.{more}",
-                details=[(_who(run), _end_of(str(run["error"]))) for _, run in shown.iterrows()],
+                details=[(_run_title(run), _tail(str(run["error"]))) for _, run in shown.iterrows()],
             )
         )
     status = Counter(runs["status"])
     if unfinished := status["left"] + status["running"]:
-        under_way = f", {status['running']} of them under way" if status["running"] else ""
+        running = f", {status['running']} of them running" if status["running"] else ""
         notes.append(
             Note(
-                text=f"The study is incomplete: {_count(unfinished, 'run')} to finish{under_way}. Means are over the "
-                "finished runs only, which may make methods incomparable; tables mark them."
+                text=f"The study is incomplete: {_count(unfinished, 'run')} to finish{running}. Means are over the "
+                "finished runs only, so methods may not be comparable; tables mark means with missing runs."
             )
         )
     ill = results.noise[results.noise["condition_number"].astype(float) > ILL_CONDITIONED]
@@ -99,18 +104,18 @@ def study_notes(results: StudyResults) -> list[Note]:
         notes.append(
             Note(
                 text=f"The noise matrix is nearly singular ({which}). Garg's loss inverts it, which amplifies "
-                "chance: do not read its results there as a verdict on the method."
+                "random errors: these results do not show how good the method is."
             )
         )
     if facts.get("patients") is None:
         notes.append(
             Note(
-                text="Patients are unknown: images of one patient may be on both sides of a split, and the test "
-                "results then are too good."
+                text="Patients are unknown: samples of one patient may be in both training and test data, which makes "
+                "test results too good."
             )
         )
     if runs["fold"].nunique() == 1:
-        notes.append(Note(text="There is one fold only: no spread, and no paired test."))
+        notes.append(Note(text="There is only one fold: no standard deviation and no paired test."))
     return notes
 
 
@@ -120,9 +125,12 @@ def _data(results: StudyResults) -> Section:
     patients = facts.get("patients")
     known = [
         ("source", str(facts.get("source") or MISSING)),
-        ("images", f"{sum(counts):,}"),
+        ("samples", f"{sum(counts):,}"),
         ("patients", "unknown" if patients is None else f"{patients:,}"),
-        ("split", f"{facts.get('folds')} folds" + ("" if patients is None else ", no patient on two sides")),
+        (
+            "split",
+            f"{facts.get('folds')} folds" + ("" if patients is None else ", each patient on one side only"),
+        ),
     ]
     if facts.get("preset"):
         known.append(("preset", str(facts["preset"])))
@@ -136,17 +144,17 @@ def _data(results: StudyResults) -> Section:
 
 def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
     tables = (
-        study_tables(results, metrics=metrics, test_train_ratio=ratio_of_sides(results.folder))
+        study_tables(results, metrics=metrics, test_train_ratio=read_size_ratio(results.folder))
         if len(results.scores)
         else []
     )
-    why = [drawing for noise in noises(results) for drawing in ablation_figures(results, noise)]
+    figures = [figure for noise in study_noises(results) for figure in ablation_figures(results, noise)]
     ablation = [table for table in tables if table.slug.startswith("ablation-")]
     paired = [table for table in tables if table.slug.startswith("paired-")]
     shown, parts = tables, []
-    if ablation or why:  # its figures stand right below it, and what follows needs a heading of its own
+    if ablation or figures:  # the figures follow their table, so the tables after them need a heading
         parts.append(
-            Section(slug="ablation", heading="Selection and updating", tables=ablation, drawings=why)
+            Section(slug="ablation", heading="Selection and updating", tables=ablation, figures=figures)
         )
         shown = [table for table in tables if table not in (*ablation, *paired)]
         if paired:
@@ -155,14 +163,14 @@ def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
         slug="tables",
         heading="Results",
         text=[] if tables else ["No run has finished yet."],
-        hint="Click a column's heading to sort by it." if tables else "",
+        hint="Click the heading of a column to sort by it." if tables else "",
         tables=shown,
         parts=parts,
     )
 
 
-def ratio_of_sides(folder: Path) -> float | None:
-    """Test over training size as it was, for the paired test; None where the splits are not at hand."""
+def read_size_ratio(folder: Path) -> float | None:
+    """Size of the test side over that of the training side, for the paired test; None without ``splits.csv``."""
     path = folder / "splits.csv"
     if not path.exists():
         return None
@@ -174,32 +182,36 @@ def ratio_of_sides(folder: Path) -> float | None:
 
 def _figures(results: StudyResults) -> Section | None:
     parts = []
-    for number, noise in enumerate(noises(results)):
-        drawings = noise_figures(results, noise)
-        if drawings:
-            parts.append(Section(slug=f"figures-{number}", heading=noise_name(noise), drawings=drawings))
-    if against := mae_against_rate(results):
-        parts.append(Section(slug="figures-rate", heading="Error against noise rate", drawings=against))
+    for number, noise in enumerate(study_noises(results)):
+        if figures := noise_figures(results, noise):
+            parts.append(Section(slug=f"figures-{number}", heading=noise_name(noise), figures=figures))
+    if figures := mae_against_rate(results):
+        parts.append(Section(slug="figures-rate", heading="Error against noise rate", figures=figures))
     if not parts:
         return None
     return Section(slug="figures", heading="Figures", parts=parts)
 
 
 def _noise(results: StudyResults) -> Section:
-    shown = {"rho": "ρ", "told_rate": "told to methods", "estimated_rate": "estimated", "nominal_rate": "nominal",
-             "realised_rate": "realised", "condition_number": "condition number"}  # fmt: skip
-    shown = {name: label for name, label in shown.items() if name in results.noise}
-    estimated = "estimated_rate" in shown and bool(results.noise["estimated_rate"].notna().any())
-    if not estimated:
-        shown.pop("estimated_rate", None)
-    elif "told_rate" in shown and results.noise["told_rate"].isna().all():
-        shown.pop("told_rate")  # what was estimated is what methods were told
+    columns = {
+        "rho": "ρ",
+        "given_rate": "given to methods",
+        "estimated_rate": "estimated",
+        "nominal_rate": "nominal",
+        "realised_rate": "realised",
+        "condition_number": "condition number",
+    }
+    known = {name: name in results.noise and bool(results.noise[name].notna().any()) for name in columns}
+    if not known["estimated_rate"]:
+        del columns["estimated_rate"]
+    elif not known["given_rate"]:
+        del columns["given_rate"]
     rows = []
-    for noise in noises(results):
-        mine = results.noise[results.noise["noise"] == noise]
+    for noise in study_noises(results):
+        of_noise = results.noise[results.noise["noise"] == noise]
         cells = [TableCell(text=noise_name(noise))]
-        for name in shown:
-            values = pd.to_numeric(mine[name]).dropna()
+        for name in columns:
+            values = pd.to_numeric(of_noise[name]).dropna()
             form = "{:.1f}" if name == "condition_number" else "{:.3f}"
             if name == "realised_rate" and len(values) > 1:
                 form += f" ({values.min():.3f} … {values.max():.3f})"
@@ -208,49 +220,50 @@ def _noise(results: StudyResults) -> Section:
     table = Table(
         slug="noise",
         title="Share of wrong labels among the training samples",
-        caption="Nominal: expected from the matrix on the training side's class mix, mean over folds. Realised: what "
-        "the draws came to, mean over folds (smallest … largest). Condition number of the matrix: above "
+        caption="Nominal: expected from the matrix and the class mix of the training side, mean over folds. Realised: "
+        "the share after injection, mean over folds (smallest … largest). Condition number of the matrix: above "
         f"{ILL_CONDITIONED:.0f}, methods that invert it are unreliable.",
         columns=(
             Column(name="noise", label="noise"),
-            *(Column(name=name, label=label, kind="number") for name, label in shown.items()),
+            *(Column(name=name, label=label, kind="number") for name, label in columns.items()),
         ),
         rows=tuple(rows),
     )
-    given = [parse_noise(noise).kind == "none" for noise in noises(results)]
-    text = ["All methods saw the same labels."]
-    if estimated:
-        who = (
-            "Those that need to know the noise"
-            if "told_rate" not in shown
-            else "Those that are not told a rate"
-        )
-        text.append(f"{who} were told what was estimated from the training labels.")
-        text += _raised(results)
-    if not all(given):
-        text.insert(0, "Training and validation labels were corrupted, test labels never.")
-    if any(given):
-        text.append(
-            "“Labels as given”: nothing was injected. Methods that need to know the noise were told the rate and "
-            "the matrix below."
-        )
-    text = [" ".join(text)]
-    drawings = [injected_matrix(results, noise) for noise in noises(results)]
+    figures = [noise_matrix(results, noise) for noise in study_noises(results)]
     return Section(
         slug="noise",
         heading="Noise",
-        text=text,
+        text=[" ".join(_noise_text(results, estimated=known["estimated_rate"], given=known["given_rate"]))],
         tables=[table],
-        drawings=[d for d in drawings if d is not None],
+        figures=[figure for figure in figures if figure is not None],
     )
 
 
-def _raised(results: StudyResults) -> list[str]:
-    """Of each recipe that takes low estimates for more."""
+def _noise_text(results: StudyResults, *, estimated: bool, given: bool) -> list[str]:
+    """Which labels the methods saw, and where they got the noise rate from."""
+    as_given = [noise for noise in study_noises(results) if parse_noise(noise).kind == "none"]
+    text = []
+    if len(as_given) < len(study_noises(results)):
+        text.append("Noise was injected into training and validation labels, never into test labels.")
+    text.append("All methods used the same labels.")
+    if estimated:
+        which = "without a given rate" if given else "that need the noise rate"
+        text.append(f"Methods {which} used an estimate from the training labels.")
+        text += _minimum_rates(results)
+    if as_given:
+        text.append("“Labels as given”: nothing was injected.")
+        rows = results.noise[results.noise["noise"].isin(as_given)]
+        if rows["given_rate"].notna().any():
+            text.append("Methods that need the noise got the rate and the matrix below.")
+    return text
+
+
+def _minimum_rates(results: StudyResults) -> list[str]:
+    """A sentence for each recipe that uses a minimum rate instead of a low, uncertain estimate."""
     names = [str(name) for name in results.runs["method"].unique() if is_recipe(str(name))]
     rates = {name: methods.lookup(name).recipe.least_rate for name in names}
     return [
-        f"{name} took less than {rate:g} for {rate:g} where the estimate was doubtful: its run.json says what it used."
+        f"{name} used at least {rate:g} if the estimate was uncertain: the run.json of each run has its rate."
         for name, rate in rates.items()
         if rate > 0
     ]
@@ -308,26 +321,20 @@ def _reproduce(facts: dict[str, Any]) -> Section:
         slug="reproduce",
         heading="Reproduce",
         text=[
-            "The same command on the same data gives the same splits, the same wrong labels and the same runs."
+            "The same command on the same data gives the same splits, the same injected noise and the same runs."
         ],
         code=str(facts.get("command") or ""),
         facts=known,
-        parts=settings(facts.get("config", {})),
+        parts=settings_section(facts.get("config", {})),
     )
 
 
-def settings(config: Mapping[str, Any]) -> list[Section]:
-    """What the networks were trained with, as far as it was written down."""
-    known = [(name.replace("_", " "), str(v)) for name, v in config.items() if v not in (None, {}, [])]
-    return [Section(slug="settings", heading="Settings", facts=known)] if known else []
-
-
-def _who(run: Any) -> str:
+def _run_title(run: Any) -> str:
     return f"{display_name(run['method'], run['variant'])}, {run['noise']}, fold {run['fold']}, seed {run['seed']}"
 
 
-def _end_of(text: str) -> str:
-    return text if len(text) <= LONGEST else "… " + text[-LONGEST:]
+def _tail(text: str) -> str:
+    return text if len(text) <= MAX_TRACEBACK else "… " + text[-MAX_TRACEBACK:]
 
 
 def _number(value: float | None, form: str) -> TableCell:

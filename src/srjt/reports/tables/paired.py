@@ -1,4 +1,4 @@
-"""The paired tests of "+ours" as a table, shown without drama: no stars, no colours."""
+"""The paired tests of "+ours" as a table, without stars and colours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from srjt.reports.noise_names import noise_label
 from srjt.reports.tables.results import (
     PAPER_METRICS,
     by_kind,
@@ -14,8 +15,7 @@ from srjt.reports.tables.results import (
     decimals,
     finished,
     metric_label,
-    noise_label,
-    title,
+    table_title,
 )
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.paired_tests import LOWER_IS_BETTER, compare_ours
@@ -34,7 +34,7 @@ def paired_tables(
     data: str = "",
     confidence: float = 0.95,
 ) -> list[Table]:
-    """Every "+ours" against its host and the best baseline, per kind of noise; no table without "+ours"."""
+    """Every "+ours" against its host and the best baseline, one table per kind of noise; none without "+ours"."""
     study = collect_values(scores, runs, metrics=metrics, split=split)
     tests = compare_ours(
         finished(scores, runs),
@@ -47,24 +47,24 @@ def paired_tables(
     for kind, noises in by_kind(study).items():
         rows: list[Row] = []
         for method in paper_order(str(test["method"]) for test in tests):
-            mine = [
+            of_method = [
                 test
                 for noise in noises
                 for test in tests
                 if (test["method"], test["noise"]) == (method, noise)
             ]
-            for number, test in enumerate(_merge_roles(mine)):
+            for number, test in enumerate(_merge_roles(of_method)):
                 rows.append(Row(cells=_paired_cells(test), rule=bool(rows) and number == 0))
         if rows:
             tables.append(
                 Table(
                     slug=f"paired-{kind}",
-                    title=title("Paired comparison", kind, data),
+                    title=table_title("Paired comparison", kind, data),
                     caption=f"Mean difference over the folds that both methods have, with its {confidence:.0%} "
                     "interval and two-sided p-value by the corrected resampled t-test (Nadeau and Bengio, 2003; "
-                    f"test/train = {test_train_ratio:.3g}); seeds are averaged within a fold. The best baseline "
-                    "or “+ Ours” is the best by the mean of the same results. p-values are not adjusted for the number "
-                    f"of comparisons; “{MISSING}” means that there are too few differences for a test, or none.",
+                    f"test/train = {test_train_ratio:.3g}); seeds are averaged within a fold. The best baseline and "
+                    "the best “+ Ours” are chosen by the mean of the same results. p-values are not adjusted for the "
+                    f"number of comparisons; “{MISSING}”: too few different folds for a test.",
                     columns=_paired_columns(confidence),
                     rows=tuple(rows),
                 )
@@ -73,7 +73,7 @@ def paired_tables(
 
 
 def _merge_roles(tests: Sequence[Mapping[Any, Any]]) -> list[dict[Any, Any]]:
-    """One line where the host is the best baseline."""
+    """One row instead of two if the host is the best baseline."""
     merged: dict[tuple[Any, ...], dict[Any, Any]] = {}
     for test in tests:
         key = (test["noise"], test["metric"], test["against"])

@@ -1,4 +1,4 @@
-"""From a study's runs to cells: what finished, its mean and spread, the marks, the paper's own number."""
+"""The cells of a study's tables: mean ± standard deviation of finished runs, marks, and the paper's values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pandas as pd
 
 from srjt.errors import SrjtError, suggest
 from srjt.ordinal.metrics import METRICS
+from srjt.reports.noise_names import NOISE_NAMES, noise_label
 from srjt.reports.tables.table import MISSING, Column, TableCell
 from srjt.studies.noise_spec import parse_noise
 from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import paper_value
 
 __all__ = [
-    "KINDS",
     "METRIC_NAMES",
     "PAPER_METRICS",
     "CollectedValues",
@@ -30,9 +30,8 @@ __all__ = [
     "metric_cells",
     "metric_column",
     "metric_label",
-    "noise_label",
     "paper_cell",
-    "title",
+    "table_title",
 ]
 
 PAPER_METRICS = ("accuracy", "mae", "macro_f1")
@@ -44,6 +43,8 @@ Run = tuple[int, int]  # fold, seed
 
 
 class CollectedValues(NamedTuple):
+    """Planned runs and values of finished runs, by method, variant and noise."""
+
     planned: dict[tuple[str, str, str], set[Run]]  # method, variant, noise
     values: dict[tuple[str, str, str, str], dict[Run, float]]  # … and metric
     noises: list[str]
@@ -51,18 +52,18 @@ class CollectedValues(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RowSpec:
-    """A row before its numbers."""
+    """A row without its numbers."""
 
     labels: tuple[str, ...]
     source: tuple[str, str]  # method, variant
     host: tuple[str, str] | None
-    block: str  # best and second best are found within a block
-    rule: bool
+    block: str  # best and second best are marked within a block
+    rule: bool  # a line above
     paper: tuple[str, str, str] | None  # method, select, update
 
 
 def finished(scores: pd.DataFrame, runs: pd.DataFrame | None) -> pd.DataFrame:
-    """Without the runs still under way: their last ten epochs are not those of the others."""
+    """The scores of finished runs: the last ten epochs of other runs are earlier ones."""
     if runs is None:
         return scores
     return scores[scores["key"].isin(runs.loc[runs["status"] == "done", "key"])]
@@ -71,16 +72,16 @@ def finished(scores: pd.DataFrame, runs: pd.DataFrame | None) -> pd.DataFrame:
 def collect_values(
     scores: pd.DataFrame, runs: pd.DataFrame | None, *, metrics: Sequence[str], split: str
 ) -> CollectedValues:
-    """What was planned and what came of it; a metric that no run has is an error that suggests the nearest."""
-    mine = scores[scores["split"] == split].dropna(subset=["value"])
-    known = set(mine["metric"]) or set(METRIC_NAMES)
+    """Planned runs and values of the finished ones; a metric that no run has is an error with a suggestion."""
+    of_split = scores[scores["split"] == split].dropna(subset=["value"])
+    known = set(of_split["metric"]) or set(METRIC_NAMES)
     if not metrics:
-        raise SrjtError("A table needs a metric: accuracy, mae, macro_f1 or another of the study's.")
+        raise SrjtError("A table needs a metric: accuracy, mae, macro_f1 or another metric of the study.")
     for metric in metrics:
         if metric not in known:
             raise suggest("metric", metric, known)
     values: dict[tuple[str, str, str, str], dict[Run, float]] = {}
-    done = finished(mine, runs)
+    done = finished(of_split, runs)
     wanted = done[done["metric"].isin(list(metrics))]
     for *key, fold, seed, value in _columns(
         wanted, "method", "variant", "noise", "metric", "fold", "seed", "value"
@@ -93,7 +94,7 @@ def collect_values(
             runs, "method", "variant", "noise", "fold", "seed"
         ):
             planned.setdefault((method, variant, noise), set()).add((int(fold), int(seed)))
-    else:  # nobody said what was planned: all methods on the runs that any of them has
+    else:  # the plan is unknown: every method on the runs that any method has
         for method, variant, noise, _ in values:
             same_noise = [set(found) for (_, _, other, _), found in values.items() if other == noise]
             planned[method, variant, noise] = set().union(*same_noise)
@@ -105,11 +106,11 @@ def _columns(table: pd.DataFrame, *names: str) -> Iterable[tuple[Any, ...]]:
 
 
 def by_kind(study: CollectedValues) -> dict[str, list[str]]:
-    """Kinds in the paper's order, each with its noises from weak to strong."""
+    """Kind of noise, in the paper's order → its noises from weak to strong."""
     kinds: dict[str, list[str]] = {}
     for noise in study.noises:
         kinds.setdefault(parse_noise(noise).kind, []).append(noise)
-    order = [*KINDS, *kinds]
+    order = [*NOISE_NAMES, *kinds]
     return {kind: sorted(kinds[kind], key=_strength) for kind in sorted(kinds, key=order.index)}
 
 
@@ -119,19 +120,19 @@ def _strength(noise: str) -> float:
 
 
 def metric_cells(
-    study: CollectedValues, lines: Sequence[RowSpec], *, noise: str, metric: str
+    study: CollectedValues, rows: Sequence[RowSpec], *, noise: str, metric: str
 ) -> list[TableCell]:
-    """A column: one cell a line, marked."""
-    found = [study.values.get((*line.source, noise, metric), {}) for line in lines]
-    marks: list[Literal["", "best", "second"]] = [""] * len(lines)
-    for block in {line.block for line in lines}:
-        places = [place for place, line in enumerate(lines) if line.block == block]
+    """The cells of a column, one per row, with their marks."""
+    found = [study.values.get((*row.source, noise, metric), {}) for row in rows]
+    marks: list[Literal["", "best", "second"]] = [""] * len(rows)
+    for block in {row.block for row in rows}:
+        places = [place for place, row in enumerate(rows) if row.block == block]
         for place, mark in zip(places, _rank([found[place] for place in places], metric), strict=True):
             marks[place] = mark
     cells = []
-    for line, values, mark in zip(lines, found, marks, strict=True):
-        host = study.values.get((*line.host, noise, metric), {}) if line.host else {}
-        planned = study.planned.get((*line.source, noise), set())
+    for row, values, mark in zip(rows, found, marks, strict=True):
+        host = study.values.get((*row.host, noise, metric), {}) if row.host else {}
+        planned = study.planned.get((*row.source, noise), set())
         cell = _mean_cell(list(values.values()))
         cells.append(
             replace(
@@ -147,29 +148,29 @@ def metric_cells(
 def _mean_cell(values: Sequence[float]) -> TableCell:
     if not values:
         return TableCell(text=MISSING, runs=0)
-    mean, std = float(np.mean(values)), float(np.std(values))  # the population's, ddof = 0
-    if len(values) == 1:  # a spread of zero would be a lie
+    mean, std = float(np.mean(values)), float(np.std(values))  # of the population, ddof = 0
+    if len(values) == 1:  # one value has no standard deviation
         return TableCell(text=decimals(mean), value=mean, runs=1)
     return TableCell(text=f"{decimals(mean)} ± {std:.3f}", value=mean, std=std, runs=len(values))
 
 
 def _rank(found: Sequence[Mapping[Run, float]], metric: str) -> list[Literal["", "best", "second"]]:
-    """Only what was measured on the same runs is compared: on the largest set, the commonest of that size."""
+    """Compare only methods with the same runs: on the largest set of runs, the most common one of that size."""
     sets = Counter(frozenset(values) for values in found if values)
-    fair = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset[Run]())
+    common = max(sets, key=lambda runs: (len(runs), sets[runs]), default=frozenset[Run]())
     means = [
-        round(float(np.mean(list(values.values()))), 9) if values and values.keys() == fair else None
+        round(float(np.mean(list(values.values()))), 9) if values and values.keys() == common else None
         for values in found
     ]
-    ladder = sorted((m for m in means if m is not None), reverse=metric not in LOWER_IS_BETTER)
-    if len(ladder) < 2:
+    ranked = sorted((m for m in means if m is not None), reverse=metric not in LOWER_IS_BETTER)
+    if len(ranked) < 2:
         return [""] * len(found)
-    best, second = ladder[0], ladder[1] if len(ladder) > 2 else None
+    best, second = ranked[0], ranked[1] if len(ranked) > 2 else None
     return ["best" if m == best else "second" if m is not None and m == second else "" for m in means]
 
 
 def _improves(values: Mapping[Run, float], host: Mapping[Run, float], metric: str) -> bool:
-    """Better than the host on the mean of the runs that both have."""
+    """Whether the mean over the runs that both have is better than the host's."""
     gain = [values[run] - host[run] for run in values.keys() & host.keys()]
     if not gain:
         return False
@@ -177,11 +178,11 @@ def _improves(values: Mapping[Run, float], host: Mapping[Run, float], metric: st
     return mean < 0 if metric in LOWER_IS_BETTER else mean > 0
 
 
-def paper_cell(paper: str | None, line: RowSpec, *, noise: str, metric: str) -> TableCell:
-    """The paper's number for a line, or an empty cell."""
-    if paper is None or line.paper is None:
+def paper_cell(paper: str | None, row: RowSpec, *, noise: str, metric: str) -> TableCell:
+    """The paper's value for a row, or an empty cell."""
+    if paper is None or row.paper is None:
         return TableCell()
-    method, select, update = line.paper
+    method, select, update = row.paper
     printed = paper_value(paper, noise, method, metric, select=select, update=update)
     if printed is None:
         return TableCell()
@@ -205,16 +206,9 @@ def metric_label(metric: str) -> str:
     return METRIC_NAMES.get(metric, (metric, ""))[0]
 
 
-def noise_label(noise: str) -> str:
-    spec = parse_noise(noise)
-    parts = [
-        f"{sign} = {number:g}" for sign, number in (("ε", spec.rate), ("ρ", spec.rho)) if number is not None
-    ]
-    return ", ".join(parts) or KINDS[spec.kind].capitalize()
-
-
-def title(what: str, kind: str, data: str) -> str:
-    title = f"{what}, {KINDS.get(kind, kind)}"
+def table_title(what: str, kind: str, data: str) -> str:
+    """ "LIMUC: Comparison, Quasi-Gaussian noise"."""
+    title = f"{what}, {NOISE_NAMES.get(kind, kind)}"
     return f"{data}: {title}" if data else title
 
 

@@ -1,13 +1,13 @@
-"""The tables of a study in the paper's form: the comparison, the ablation, and the paired tests.
+"""The tables of a study, as in the paper: the comparison, the ablation, and the paired tests.
 
-All are made from ``scores`` (method, variant, noise, fold, seed, split, metric, value; one value a run). With
-``runs`` (one row per planned run, with key and status) only finished runs count, and what is missing shows.
+scores: method, variant, noise, fold, seed, split, metric, value; one value per run. With ``runs`` (one row per planned
+run, with key and status) only finished runs count, and missing runs are marked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -23,52 +23,35 @@ from srjt.reports.tables.results import (
     metric_cells,
     metric_column,
     paper_cell,
-    title,
+    table_title,
 )
 from srjt.reports.tables.table import Column, Row, Table, TableCell
 from srjt.studies.paper import OURS, display_name, host_of, paper_dataset, paper_order
 
-__all__ = [
-    "METRIC_NAMES",
-    "PAPER_METRICS",
-    "Results",
-    "Table",
-    "ablation_tables",
-    "main_tables",
-    "paired_tables",
-    "study_tables",
-]
+if TYPE_CHECKING:
+    from srjt.studies.results import StudyResults
 
-
-class Results(Protocol):
-    """What is needed of a study's results."""
-
-    @property
-    def facts(self) -> Mapping[str, Any]: ...
-    @property
-    def runs(self) -> pd.DataFrame: ...
-    @property
-    def scores(self) -> pd.DataFrame: ...
+__all__ = ["ablation_tables", "comparison_tables", "study_tables"]
 
 
 def study_tables(
-    results: Results,
+    results: StudyResults,
     *,
     metrics: Sequence[str] = PAPER_METRICS,
     split: str = "test",
     test_train_ratio: float | None = None,
 ) -> list[Table]:
-    """All tables of a study. The paper's numbers stand beside where the preset is the paper's setting.
+    """All tables of a study, with the paper's values if the study uses the paper's preset.
 
-    test_train_ratio: for the paired test; by default that of k folds with one part for test, one for
-    validation and k − 2 for training.
+    test_train_ratio: for the paired test. Default: that of k folds with one part for test, one for validation and
+    k − 2 for training.
     """
     if test_train_ratio is None:
         test_train_ratio = 1.0 / max(1, int(results.facts.get("folds") or 5) - 2)
     name, paper = str(results.facts.get("name") or ""), paper_dataset(results.facts)
     scores, runs = results.scores, results.runs
     return [
-        *main_tables(scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name),
+        *comparison_tables(scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name),
         *ablation_tables(scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name),
         *paired_tables(
             scores, test_train_ratio=test_train_ratio, runs=runs, metrics=metrics, split=split, data=name
@@ -76,7 +59,7 @@ def study_tables(
     ]
 
 
-def main_tables(
+def comparison_tables(
     scores: pd.DataFrame,
     *,
     runs: pd.DataFrame | None = None,
@@ -87,26 +70,26 @@ def main_tables(
 ) -> list[Table]:
     """One table per kind of noise: methods in the paper's order, the rates side by side.
 
-    paper: "limuc", "private" or "dr" puts the paper's own numbers beside. data: a name for the titles.
+    paper: "limuc", "private" or "dr" adds columns with the paper's values. data: a name for the titles.
     """
     study = collect_values(scores, runs, metrics=metrics, split=split)
-    rows = {(method, variant) for method, variant, _ in study.planned if loss_usage(variant) is None}
+    sources = {(method, variant) for method, variant, _ in study.planned if loss_usage(variant) is None}
     order = paper_order(method for method, _, _ in study.planned)
-    lines: list[RowSpec] = []
-    for method, variant in sorted(rows, key=lambda row: (order.index(row[0]), row[1])):
+    rows: list[RowSpec] = []
+    for method, variant in sorted(sources, key=lambda source: (order.index(source[0]), source[1])):
         host = host_of(method)
-        lines.append(
+        rows.append(
             RowSpec(
                 labels=(display_name(method, variant),),
                 source=(method, variant),
-                host=(host, variant if (host, variant) in rows else "") if host else None,
+                host=(host, variant if (host, variant) in sources else "") if host else None,
                 block="",
-                rule=bool(lines) and _leads(method, order) and not variant,
+                rule=bool(rows) and _starts_group(method, order) and not variant,
                 paper=(method, "", "") if not variant else None,
             )
         )
     return [
-        _table(study, lines, noises, slug=f"comparison-{kind}", what="Comparison", kind=kind, scope="in a column",
+        _table(study, rows, noises, slug=f"comparison-{kind}", what="Comparison", kind=kind, scope="in a column",
                labels=("method",), paper=paper, metrics=metrics, split=split, data=data)
         for kind, noises in by_kind(study).items()
     ]  # fmt: skip
@@ -121,48 +104,48 @@ def ablation_tables(
     split: str = "test",
     data: str = "",
 ) -> list[Table]:
-    """Which loss selects and which one updates, for every host: one table per kind of noise.
+    """Hard or soft loss for selection and update, for every host: one table per kind of noise.
 
-    Without a run that selects by the soft loss there is nothing that the comparison does not show: no table.
+    No table if no run selects by the soft loss: the comparison then has all rows.
     """
     study = collect_values(scores, runs, metrics=metrics, split=split)
-    lines: list[RowSpec] = []
+    rows: list[RowSpec] = []
     for host, found in ablation((method, variant) for method, variant, _ in study.planned).items():
         for number, ((select, update), source) in enumerate(found.items()):
-            lines.append(
+            rows.append(
                 RowSpec(
                     labels=(display_name(host), select, update),
                     source=source,
                     host=found.get(("hard", "hard")) if (select, update) == ("hard", "soft") else None,
                     block=host,
-                    rule=bool(lines) and number == 0,
+                    rule=bool(rows) and number == 0,
                     paper=(host, select, update),
                 )
             )
-    novel = {line.source for line in lines if line.labels[1] == "soft"}
+    soft = {row.source for row in rows if row.labels[1] == "soft"}
     return [
-        _table(study, lines, noises, slug=f"ablation-{kind}", what="Selection and updating", kind=kind,
+        _table(study, rows, noises, slug=f"ablation-{kind}", what="Selection and updating", kind=kind,
                scope="of a host in a column", labels=("host", "selection", "updating"), paper=paper,
                metrics=metrics, split=split, data=data)
         for kind, noises in by_kind(study).items()
-        if any((*source, noise) in study.planned for source in novel for noise in noises)
+        if any((*source, noise) in study.planned for source in soft for noise in noises)
     ]  # fmt: skip
 
 
-def _leads(method: str, order: list[str]) -> bool:
-    """Whether a line goes above: where a host and its "+ours" begin, or end."""
+def _starts_group(method: str, order: list[str]) -> bool:
+    """Whether there is a line above the row: before and after a host with its "+ours"."""
 
-    def family(name: str) -> str:
+    def group(name: str) -> str:
         host = host_of(name) or name
         return host if host + OURS in order else ""
 
     place = order.index(method)
-    return place > 0 and family(order[place - 1]) != family(method)
+    return place > 0 and group(order[place - 1]) != group(method)
 
 
 def _table(
     study: CollectedValues,
-    lines: Sequence[RowSpec],
+    specs: Sequence[RowSpec],
     noises: Sequence[str],
     *,
     slug: str,
@@ -175,28 +158,32 @@ def _table(
     split: str,
     data: str,
 ) -> Table:
-    lines = [line for line in lines if any((*line.source, noise) in study.planned for noise in noises)]
+    specs = [spec for spec in specs if any((*spec.source, noise) in study.planned for noise in noises)]
     columns = [Column(name=label, label=label.capitalize()) for label in labels]
-    body = [[TableCell(text=label) for label in line.labels] for line in lines]
-    beside = False
+    body = [[TableCell(text=label) for label in spec.labels] for spec in specs]
+    with_paper = False
     for noise in noises:
         for metric in metrics:
             columns.append(metric_column(noise, metric))
-            for cells, cell in zip(body, metric_cells(study, lines, noise=noise, metric=metric), strict=True):
+            for cells, cell in zip(body, metric_cells(study, specs, noise=noise, metric=metric), strict=True):
                 cells.append(cell)
-            printed = [paper_cell(paper, line, noise=noise, metric=metric) for line in lines]
+            printed = [paper_cell(paper, spec, noise=noise, metric=metric) for spec in specs]
             if any(cell.value is not None for cell in printed):
-                beside = True
+                with_paper = True
                 columns.append(metric_column(noise, metric, paper=True))
                 for cells, cell in zip(body, printed, strict=True):
                     cells.append(cell)
     rows = [
-        Row(cells=tuple(cells), rule=line.rule and bool(number), ours=line.host is not None)
-        for number, (line, cells) in enumerate(zip(lines, body, strict=True))
+        Row(cells=tuple(cells), rule=spec.rule and bool(number), ours=spec.host is not None)
+        for number, (spec, cells) in enumerate(zip(specs, body, strict=True))
     ]
-    caption = _caption(study, noises, metrics=metrics, split=split, scope=scope, beside=beside)
+    caption = _caption(study, noises, metrics=metrics, split=split, scope=scope, with_paper=with_paper)
     return Table(
-        slug=slug, title=title(what, kind, data), caption=caption, columns=tuple(columns), rows=tuple(rows)
+        slug=slug,
+        title=table_title(what, kind, data),
+        caption=caption,
+        columns=tuple(columns),
+        rows=tuple(rows),
     )
 
 
@@ -207,7 +194,7 @@ def _caption(
     metrics: Sequence[str],
     split: str,
     scope: str,
-    beside: bool,
+    with_paper: bool,
 ) -> str:
     names = [METRIC_NAMES.get(metric, ("", metric))[1] for metric in metrics]
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
@@ -216,9 +203,9 @@ def _caption(
     over = f"{folds} fold{'s' * (folds != 1)}" + (f" and {seeds} seeds" if seeds > 1 else "")
     text = (
         f"{split.capitalize()} {listed}, averaged over the last ten epochs (all, if fewer) and the networks; mean ± "
-        f"standard deviation (the population's, ddof = 0) over {over}. Best and second best {scope} are found among "
+        f"standard deviation (population, ddof = 0) over {over}. Best and second best {scope} are marked among "
         "methods with the same runs."
     )
-    if beside:
-        text += " “paper” is what the paper prints for this setting (Takezaki et al., WACV 2025)."
+    if with_paper:
+        text += " “paper”: the value that the paper prints for this setting (Takezaki et al., WACV 2025)."
     return text

@@ -1,4 +1,4 @@
-"""A table as an object, and as Markdown, CSV, LaTeX or plain dictionaries for a page."""
+"""A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["MISSING", "Column", "Row", "Table", "TableCell"]
 
 MISSING = "–"
 _CSV_PARTS = {"text": ("",), "number": ("",), "mean": (" mean", " std", " runs"), "quoted": (" mean", " std")}
-_SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # to the page, never beyond its own size
+_SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # shrink to the line width, never enlarge
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
     name: str  # for CSV: "quasi:0.2 accuracy"
-    label: str  # for people: "Acc."
+    label: str  # for readers: "Acc."
     group: str = ""  # the heading above neighbouring columns of the same group
     better: Literal["", "higher", "lower"] = ""
-    kind: Literal["text", "number", "mean", "quoted"] = "text"  # a quoted number is not of our runs
+    kind: Literal["text", "number", "mean", "quoted"] = "text"  # quoted: a number of the paper
 
     @property
     def heading(self) -> str:
@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class TableCell:
-    """What is shown, and the number behind it."""
+    """The text of a cell, and its number."""
 
     text: str = ""
     value: float | None = None
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    slug: str  # a name for files and \\ref
+    slug: str  # for \\label
     title: str
     caption: str
     columns: tuple[Column, ...]
@@ -59,21 +59,21 @@ class Table:
 
     @property
     def groups(self) -> list[tuple[str, int]]:
-        """The upper line of the heading: label (may be empty) and how many columns it spans."""
+        """The upper row of the heading: label (may be empty) and the number of columns it spans."""
         return [(group, len(list(columns))) for group, columns in groupby(self.columns, lambda c: c.group)]
 
     @property
     def legend(self) -> dict[str, str]:
-        """What the marks that occur in this table mean: best, second, bold, partial, missing."""
+        """The marks that occur in this table (best, second, bold, partial, missing) → their meaning."""
         cells = [
             (column, cell) for row in self.rows for column, cell in zip(self.columns, row.cells, strict=True)
         ]
-        says = {
+        meanings = {
             "best": ("best", any(cell.mark == "best" for _, cell in cells)),
             "second": ("second best", any(cell.mark == "second" for _, cell in cells)),
             "bold": ("better than its host", any(cell.bold for _, cell in cells)),
             "partial": (
-                "mean over n runs only, fewer than planned",
+                "mean over n runs, fewer than planned",
                 any(cell.partial for _, cell in cells),
             ),
             "missing": (
@@ -81,10 +81,10 @@ class Table:
                 any(column.kind == "mean" and cell.text == MISSING for column, cell in cells),
             ),
         }
-        return {kind: sentence for kind, (sentence, occurs) in says.items() if occurs}
+        return {kind: sentence for kind, (sentence, occurs) in meanings.items() if occurs}
 
     def markdown(self) -> str:
-        """A pipe table under its title, with the caption below. ¹ is the best, ² the second best."""
+        """A pipe table with its title above and its caption below. ¹: best, ²: second best."""
         signs = {"best": "¹", "second": "²", "bold": "**bold**", "partial": "†n", "missing": MISSING}
         heads = [
             _markdown(f"{column.group}: {column.heading}" if column.group else column.heading)
@@ -98,23 +98,23 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def csv(self) -> str:
-        """One header line; numbers with six digits, a mean with its std and number of runs. No marks."""
+        """One header row; numbers with six digits, a mean with its std and number of runs. No marks."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow([column.name + part for column in self.columns for part in _CSV_PARTS[column.kind]])
         for row in self.rows:
             line: list[str] = []
             for column, cell in zip(self.columns, row.cells, strict=True):
-                numbers = (_plain(cell.value), _plain(cell.std), _plain(cell.runs))
+                numbers = (_six_digits(cell.value), _six_digits(cell.std), _six_digits(cell.runs))
                 parts = (cell.text,) if column.kind == "text" else numbers
                 line += parts[: len(_CSV_PARTS[column.kind])]
             writer.writerow(line)
         return text.getvalue()
 
     def latex(self) -> str:
-        """A booktabs table. Marks are commands, so that a paper can restyle them before its first table.
+        """A booktabs table. Marks are commands, which a paper can redefine before its first table.
 
-        Scripts beyond Latin and Greek in names need XeLaTeX or LuaLaTeX.
+        Names with letters other than Latin and Greek need XeLaTeX or LuaLaTeX.
         """
         signs = {
             "best": r"\srjtbest{red}",
@@ -161,9 +161,9 @@ class Table:
         return [" & ".join(heads) + r" \\", " ".join(rules)]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain text, lists and dictionaries, nothing escaped: a page must do that itself.
+        """Lists, dictionaries and text that is not escaped.
 
-        A cell's ``sort`` is what a sortable column compares: its text, or its number (None: missing).
+        A column is sorted by ``sort`` of its cells: the text, or the number (None: missing).
         """
         return {
             "slug": self.slug,
@@ -190,7 +190,7 @@ def _sentences(caption: str, legend: list[str]) -> str:
     return f"{caption} {'; '.join(legend)}." if legend else caption
 
 
-def _plain(number: float | int | None) -> str:
+def _six_digits(number: float | int | None) -> str:
     return "" if number is None else f"{number:.6g}"
 
 
@@ -199,7 +199,7 @@ def _pipes(cells: list[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Text that stays text: no markup, no HTML, no end of the cell."""
+    """Escape characters that Markdown or HTML would interpret, or that would end the cell."""
     one_line = " ".join(text.split())
     escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", one_line)
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|[A-Za-z])", "&amp;", escaped))
@@ -221,9 +221,9 @@ _LATEX = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    "[": "{[}",  # after \\ or \midrule a bare one would open an optional argument
+    "[": "{[}",  # after \\ or \midrule a bare [ would open an optional argument
     "]": "{]}",
-    "*": "{*}",  # so would this one after \\
+    "*": "{*}",  # as would * after \\
     "±": r"$\pm$",
     "×": r"$\times$",
     "−": "$-$",

@@ -1,4 +1,4 @@
-"""Running a study on this machine: several runs at a time, each in its own process."""
+"""Run a study on this machine: several runs at a time, each in its own process."""
 
 from __future__ import annotations
 
@@ -9,29 +9,24 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from srjt.errors import Interrupted
+from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
 from srjt.studies.folder import error_file, run_folder, run_status
 from srjt.studies.grid import PlannedRun
+from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
 
-__all__ = ["Slots", "StudyWatcher", "run_locally"]
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
 
-SMALL = ("tiny", "tiny-gn", "linear", "mlp")  # networks that do not need MONAI's six seconds
-PAUSE = 0.2  # seconds between two looks at the processes
+__all__ = ["Slots", "run_locally"]
 
-
-class StudyWatcher(Protocol):
-    """Who watches a study."""
-
-    def started(self, cell: PlannedRun) -> None: ...
-    def looked(self, running: Sequence[PlannedRun]) -> None: ...
-    def ended(self, cell: PlannedRun, status: str) -> None: ...
+WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
+POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +37,15 @@ class Slots:
     threads: int | None = None
 
     @classmethod
-    def here(cls, *, jobs: int | None = None, device: str | None = None) -> Slots:
-        """As this machine suggests: on GPUs ``jobs`` (1) each; else one run per core, one thread each."""
+    def detect(cls, *, jobs: int | None = None, device: str | None = None) -> Slots:
+        """The slots of this machine: ``jobs`` (default 1) per GPU; without a GPU one run per core, one thread each."""
         import torch
 
         from srjt.training.engine.devices import choose_device
 
-        choose_device(device)  # says at once what is wrong with it
+        if jobs is not None and jobs < 1:
+            raise SrjtError(f"jobs must be at least 1; got {jobs}.")
+        choose_device(device)  # an error if there is no such device
         if device is None and torch.cuda.is_available():
             gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
             return cls(devices=tuple(gpu for _ in range(jobs or 1) for gpu in gpus))
@@ -61,106 +58,122 @@ class Slots:
 
 def run_locally(
     folder: Path,
-    cells: Sequence[PlannedRun],
+    planned_runs: Sequence[PlannedRun],
     *,
     slots: Slots,
     watcher: StudyWatcher,
     cache: Path | None = None,
 ) -> dict[str, str]:
-    """Run what is not done yet → key → status. One failing run does not stop the others.
+    """Run what is not done yet; return key → status. A failing run does not stop the others.
 
-    A server process imports torch once and forks a child per run, so that a run of seconds is not dominated by
-    its imports. Asked to stop, it asks the children, waits until they have saved their state, and passes it on.
+    A server process imports torch once and forks a child per run, because importing takes longer than a short
+    run. When the study is asked to stop, it stops the children, waits until they have saved their state, and
+    raises ``Interrupted``.
     """
     from srjt.studies.executors.worker import run_by_key
 
-    outcome = {cell.key: run_status(folder, cell.key) for cell in cells}
-    waiting = [cell for cell in cells if outcome[cell.key] != "done"]
+    outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
+    waiting = [planned for planned in planned_runs if outcome[planned.key] != "done"]
     if not waiting:
         return outcome
-    context = _server(waiting)
-    for cell in waiting:  # a second try begins with a clean slate; its checkpoints are kept
-        error_file(folder, cell.key).unlink(missing_ok=True)
+    context = _start_forkserver(waiting)
+    for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
+        error_file(folder, planned.key).unlink(missing_ok=True)
     free = list(slots.devices)
     running: dict[str, tuple[PlannedRun, BaseProcess, str]] = {}
     with StopRequest() as stop:
         while running or (waiting and stop.number is None):
-            while free and stop.number is None and (index := _next(folder, waiting)) is not None:
-                cell, device = waiting.pop(index), free.pop(0)
+            while free and stop.number is None and (index := _first_unlocked(folder, waiting)) is not None:
+                planned, device = waiting.pop(index), free.pop(0)
                 arguments = (
                     str(folder),
-                    cell.key,
+                    planned.key,
                     device,
                     slots.threads,
                     None if cache is None else str(cache),
                 )
                 process: BaseProcess = context.Process(target=run_by_key, args=arguments)
                 process.start()
-                running[cell.key] = (cell, process, device)
-                watcher.started(cell)
-            watcher.looked([cell for cell, _, _ in running.values()])
+                running[planned.key] = (planned, process, device)
+                watcher.started(planned)
+            watcher.updated([planned for planned, _, _ in running.values()])
             if stop.number is not None:
-                for _, process, _ in running.values():  # again and again: a run that just begins may miss it
+                for (
+                    _,
+                    process,
+                    _,
+                ) in running.values():  # repeated, because a starting run may miss the first signal
                     process.terminate()
-            if not wait([process.sentinel for _, process, _ in running.values()], timeout=PAUSE):
+            if not wait([process.sentinel for _, process, _ in running.values()], timeout=POLL_SECONDS):
                 continue
-            for key, (cell, process, device) in list(running.items()):
+            for key, (planned, process, device) in list(running.items()):
                 if process.is_alive():
                     continue
                 process.join()
                 del running[key]
                 free.append(device)
-                outcome[key] = _outcome(folder, cell, process.exitcode, asked=stop.number is not None)
-                watcher.ended(cell, outcome[key])
+                outcome[key] = _final_status(
+                    folder, planned, process.exitcode, stopping=stop.number is not None
+                )
+                watcher.ended(planned, outcome[key])
         if stop.number is not None:
             done = sum(status == "done" for status in outcome.values())
             raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
     return outcome
 
 
-def _next(folder: Path, waiting: Sequence[PlannedRun]) -> int | None:
-    """Which nobody works on: a run whose study was killed may still be saving its state."""
-    return next((i for i, cell in enumerate(waiting) if not is_locked(run_folder(folder, cell.key))), None)
+def _first_unlocked(folder: Path, waiting: Sequence[PlannedRun]) -> int | None:
+    """The first run that no process works on: a run whose study was killed may still be saving its state."""
+    return next(
+        (i for i, planned in enumerate(waiting) if not is_locked(run_folder(folder, planned.key))), None
+    )
 
 
-def _server(cells: Sequence[PlannedRun]) -> ForkServerContext:
-    """The process that imports torch once. It does not heed SIGTERM, which schedulers send to all processes of a
-    job: without it, the study would not learn how its runs ended. It ends with the last of them."""
+def _start_forkserver(planned_runs: Sequence[PlannedRun]) -> ForkServerContext:
+    """The process that imports torch once and ends with the last run.
+
+    It ignores SIGTERM, which job schedulers send to all processes of a job: without the server the study would not
+    learn how its runs ended.
+    """
     from multiprocessing import forkserver
 
     context = multiprocessing.get_context("forkserver")
-    preload = [
-        "srjt.studies.executors.worker",
-        "torch._dynamo",
-    ]  # the latter is imported by every optimiser, in two seconds
-    large = {str(cell.config.network) for cell in cells} - set(SMALL)
+    # torch._dynamo is imported by every optimiser, which takes two seconds
+    preload = ["srjt.studies.executors.worker", "torch._dynamo"]
+    large = {str(planned.config.network) for planned in planned_runs} - set(WITHOUT_MONAI)
     if any(network.startswith("timm:") for network in large):
         preload.append("timm")
     if any(not network.startswith("timm:") for network in large):
         preload.append("monai.networks.nets")
     context.set_forkserver_preload(preload)
-    here = threading.current_thread() is threading.main_thread()  # elsewhere Python forbids handlers
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if here else None
+    # Python allows signal handlers in the main thread only
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if in_main_thread else None
     try:
         forkserver.ensure_running()
     finally:
-        if here:
+        if in_main_thread:
             signal.signal(signal.SIGTERM, before)
     return context
 
 
-def _outcome(folder: Path, cell: PlannedRun, exitcode: int | None, *, asked: bool) -> str:
-    status = run_status(folder, cell.key)
-    if status in ("done", "failed") or asked or exitcode is None:
+def _final_status(folder: Path, planned: PlannedRun, exitcode: int | None, *, stopping: bool) -> str:
+    """The status of a run whose process has ended; a process that died without an error report gets one."""
+    from srjt.studies.executors.worker import write_error_report
+
+    status = run_status(folder, planned.key)
+    if status in ("done", "failed") or stopping or exitcode is None:
         return status
-    # it died without a word: killed, out of memory, a crash in native code
-    ended = exitcode if exitcode < 0 else 128 - exitcode if exitcode > 128 else 0
-    how = f"by {signal.Signals(-ended).name}" if -ended in set(signal.Signals) else f"with status {exitcode}"
-    hint = "; memory may have run out" if -ended == signal.SIGKILL else ""
-    report = error_file(folder, cell.key)
-    report.parent.mkdir(parents=True, exist_ok=True)
-    report.write_text(
-        f"The process of this run was ended {how}{hint}. What it had saved is kept: the same command goes on from "
-        "there.\n"
+    # killed, out of memory, or a crash in native code
+    number = -exitcode if exitcode < 0 else exitcode - 128 if exitcode > 128 else 0
+    how = f"by {signal.Signals(number).name}" if number in set(signal.Signals) else f"with status {exitcode}"
+    hint = "; the machine may be out of memory" if number == signal.SIGKILL else ""
+    write_error_report(
+        folder,
+        planned.key,
+        SrjtError(
+            f"The process of this run was ended {how}{hint}. Its checkpoints are kept: run the same command again to "
+            "resume."
+        ),
     )
     return "failed"

@@ -1,6 +1,7 @@
-"""One run of a study on some node of a Ray cluster: in the study's folder if the node sees it, else beside it.
+"""Train one run of a study on a node of a Ray cluster.
 
-Without a shared file system the run works in a scratch folder of the same layout, and its files travel back.
+If the node sees the study's folder, the run works there. Otherwise it works in a scratch folder of the same layout,
+and its files are sent back.
 """
 
 from __future__ import annotations
@@ -19,31 +20,26 @@ from typing import Any
 
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError
-from srjt.files import is_locked
+from srjt.files import is_locked, write_atomically
 
-__all__ = ["ALSO", "FILES", "Order", "Report", "execute", "place_token"]
+__all__ = ["OPTIONAL_FILES", "RUN_FILES", "TaskReport", "TaskSpec", "execute", "write_token"]
 
-FILES = (
-    "run.json",
-    "metrics.csv",
-    "history.csv",
-    "weights.safetensors",
-    "summary.json",
-)  # the last says: done
-ALSO = ("noise.json",)  # where the run was told an estimate
-PATIENCE = 120.0  # seconds that a process whose node was given up may take to notice it
+# summary.json is last: a run with it is done
+RUN_FILES = ("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json")
+OPTIONAL_FILES = ("noise.json",)  # if the run used a noise estimate
+LOCK_TIMEOUT = 120.0  # seconds to wait for a process that Ray has given up and that still has the lock
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """Everything that a node must know to run one cell."""
+class TaskSpec:
+    """Everything that a node needs to train one planned run."""
 
-    folder: str  # of the study, as the driver knows it
-    token: str  # a file in it, by which a node knows that it sees the same folder
-    may_share: bool  # False: work in scratch folders even where the folder is seen
+    folder: str  # of the study, on the driver
+    token: str  # a file in it: a node that finds the file sees the same folder
+    may_share: bool  # False: use scratch folders even if the node sees the folder
     study: dict[str, Any]
-    cell: dict[str, Any]
-    cwd: str  # of the driver: relative paths mean the same on the nodes
+    entry: dict[str, Any]  # of the planned run in study.json
+    cwd: str  # of the driver, so that relative paths mean the same on the nodes
     cache: str | None = None
     gpu: bool = False
     threads: int | None = None
@@ -51,20 +47,20 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What a node says of a run: once when it begins (``status`` running), once at the end."""
+class TaskReport:
+    """What a node reports about a run: once when it begins (``status`` running), once at the end."""
 
     status: str  # running, done or failed
     shared: bool  # whether it works in the study's own folder
     host: str
-    process: str  # another one at the end than at the beginning: the run was taken up again
+    process: str  # if it differs between the two reports, the run was restarted
     error: str = ""
-    files: dict[str, bytes] | None = None  # of a done run in a scratch folder
+    files: dict[str, bytes] | None = None  # of a finished run in a scratch folder
 
 
 @contextlib.contextmanager
-def place_token(folder: Path) -> Iterator[str]:
-    """A file of random name in the study's folder while the study runs."""
+def write_token(folder: Path) -> Iterator[str]:
+    """A file with a random name in the study's folder while the study runs."""
     handle, path = tempfile.mkstemp(prefix=".srjt-token-", dir=folder)
     os.close(handle)
     try:
@@ -73,38 +69,36 @@ def place_token(folder: Path) -> Iterator[str]:
         Path(path).unlink(missing_ok=True)
 
 
-def execute(order: Order, splits: bytes | None, *, process: str) -> Iterator[Report]:
-    """Run the cell: first say where it works, then how it ended. An exception is a result, not a reason to retry.
+def execute(task: TaskSpec, splits: bytes | None, *, process: str) -> Iterator[TaskReport]:
+    """Train the run: report first where it works, then how it ended. An exception is reported, not retried.
 
     splits: contents of the study's ``splits.csv`` if its folds came from a file.
     """
     from srjt.studies.executors.worker import write_error_report
     from srjt.studies.folder import error_file, run_folder
 
-    key = order.cell["key"]
-    shared = order.may_share and (Path(order.folder) / order.token).exists()
-    # the same on every try, so that a process that takes over on this node finds the checkpoints
-    scratch = Path(tempfile.gettempdir()) / order.token.lstrip(".") / key
-    folder = Path(order.folder) if shared else scratch
-    begun = Report(status="running", shared=shared, host=platform.node(), process=process)
+    key = task.entry["key"]
+    shared = task.may_share and (Path(task.folder) / task.token).exists()
+    # the same path in every attempt, so that a new process on this node finds the checkpoints
+    scratch = Path(tempfile.gettempdir()) / task.token.lstrip(".") / key
+    folder = Path(task.folder) if shared else scratch
+    begun = TaskReport(status="running", shared=shared, host=platform.node(), process=process)
     try:
         yield begun
         try:
-            # beside the runs, so that those on the same node share an estimate
-            _run(order, splits, folder, estimates=None if shared else scratch.parent / "estimates")
-            files = None if shared else _collected(run_folder(folder, key))
+            # beside the scratch folders, so that the runs of one node share an estimate
+            _train(task, splits, folder, estimates=None if shared else scratch.parent / "estimates")
+            files = None if shared else _read_files(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
         except Interrupted as stopped:
-            if stopped.status == 128 + signal.SIGTERM:
-                os._exit(
-                    stopped.status
-                )  # the node is being drained: to Ray a dead process, to be run elsewhere
+            if stopped.status == 128 + signal.SIGTERM:  # the node is being drained
+                os._exit(stopped.status)  # Ray sees a dead process and restarts the run on another node
             raise KeyboardInterrupt from None  # cancelled by the driver
         except Exception as problem:
             write_error_report(folder, key, problem)
-            word = error_file(folder, key)
+            report = error_file(folder, key)
             ended = replace(
-                begun, status="failed", error=word.read_text() if word.exists() else repr(problem)
+                begun, status="failed", error=report.read_text() if report.exists() else repr(problem)
             )
         yield ended
     finally:
@@ -112,65 +106,65 @@ def execute(order: Order, splits: bytes | None, *, process: str) -> Iterator[Rep
             shutil.rmtree(scratch, ignore_errors=True)
             with contextlib.suppress(OSError):
                 if {path.name for path in scratch.parent.iterdir()} <= {"estimates"}:
-                    shutil.rmtree(scratch.parent)  # the last run of the study on this node
+                    shutil.rmtree(scratch.parent)  # this was the last run of the study on this node
 
 
-def _run(order: Order, splits: bytes | None, folder: Path, *, estimates: Path | None) -> None:
+def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Path | None) -> None:
     import torch
 
     from srjt.methods.plugins import import_modules
     from srjt.studies.config import StudyConfig
-    from srjt.studies.executors.worker import run_cell
+    from srjt.studies.executors.worker import run_planned
     from srjt.studies.folder import run_folder
     from srjt.studies.open_data import open_data
 
-    if order.version != __version__:
+    if task.version != __version__:
         raise SrjtError(
-            f"{platform.node()} has srjt {__version__}, but the study was started with {order.version}: install the "
+            f"{platform.node()} has srjt {__version__}, but the study was started with {task.version}: install the "
             "same version on all nodes."
         )
-    if order.gpu and not torch.cuda.is_available():  # a CPU instead would take days and hold the GPU
+    if task.gpu and not torch.cuda.is_available():  # training on the CPU would block the GPU for days
         raise SrjtError(
-            f"Ray gave this run a GPU of {platform.node()}, but torch {torch.__version__} sees none there: install a "
-            "CUDA build of torch on the node, or give --gpus-per-run 0."
+            f"Ray gave this run a GPU of {platform.node()}, but torch {torch.__version__} finds none there: install a "
+            "CUDA build of torch on the node, or pass --gpus-per-run 0."
         )
-    if order.threads is not None:
-        torch.set_num_threads(order.threads)
+    if task.threads is not None:
+        torch.set_num_threads(task.threads)
     with contextlib.suppress(OSError):
-        os.chdir(order.cwd)
-    study = dict(order.study)
+        os.chdir(task.cwd)
+    study = dict(task.study)
     import_modules(study["train"].get("imports", ()))
     folder.mkdir(parents=True, exist_ok=True)
     if splits is not None:
         file = folder / "splits.csv"
-        if not file.exists():  # a shared folder holds it already
-            file.write_bytes(splits)
+        if not file.exists():  # a shared folder has it
+            write_atomically(file, splits)
         study["splits"] = str(file)
     data = open_data(StudyConfig.from_dict(study))
-    cell = data.find(order.cell)
-    if cell.key != order.cell["key"]:
+    planned = data.find(task.entry)
+    if planned.key != task.entry["key"]:
         raise SrjtError(
-            f"The data on {platform.node()} are not those that the study was planned with: copy them there again, "
-            "or give the same command again if they were changed."
+            f"The data on {platform.node()} differ from those that the study was planned with: copy the data there "
+            "again or, if they have changed, run the same command again."
         )
-    _wait_until_free(run_folder(folder, cell.key))
-    run_cell(
+    _wait_for_unlock(run_folder(folder, planned.key))
+    run_planned(
         folder,
         data,
-        cell,
-        device="cuda" if order.gpu else "cpu",
-        cache=None if order.cache is None else Path(order.cache),
+        planned,
+        device="cuda" if task.gpu else "cpu",
+        cache=None if task.cache is None else Path(task.cache),
         estimates=estimates,
     )
 
 
-def _wait_until_free(run: Path) -> None:
-    """A process may outlive its node's death by some seconds; two must not write to one folder."""
-    until = time.monotonic() + PATIENCE
+def _wait_for_unlock(run: Path) -> None:
+    """A process may outlive the connection to its node by seconds; two must not write to one folder."""
+    until = time.monotonic() + LOCK_TIMEOUT
     while is_locked(run) and time.monotonic() < until:
         time.sleep(0.2)
 
 
-def _collected(run: Path) -> dict[str, bytes]:
-    also = [name for name in ALSO if (run / name).exists()]
-    return {name: (run / name).read_bytes() for name in (*also, *FILES)}
+def _read_files(run: Path) -> dict[str, bytes]:
+    optional = [name for name in OPTIONAL_FILES if (run / name).exists()]
+    return {name: (run / name).read_bytes() for name in (*optional, *RUN_FILES)}

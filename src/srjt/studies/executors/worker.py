@@ -1,4 +1,4 @@
-"""One run of a study in a process of its own: it can crash, run out of memory or be killed alone."""
+"""Train one run of a study in its own process: if it crashes or runs out of memory, the other runs continue."""
 
 from __future__ import annotations
 
@@ -26,41 +26,40 @@ from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
 from srjt.training.train import train
 
-__all__ = ["run_by_key", "run_cell", "write_error_report"]
+__all__ = ["run_by_key", "run_planned", "write_error_report"]
 
 
-def run_cell(
+def run_planned(
     folder: Path,
     data: StudyData,
-    cell: PlannedRun,
+    planned: PlannedRun,
     *,
     device: str | None,
     cache: Path | None = None,
     estimates: Path | None = None,
 ) -> None:
-    """Train one cell into its folder, going on where an earlier try stopped.
+    """Train a planned run in its folder, or resume it.
 
-    estimates: where the noise that cells are told is estimated, once for all methods; in the study by default.
+    estimates: folder of the noise estimates, which all methods share. Default: the one in the study's folder.
     """
-    manifest, _ = data.labelled(cell.noise, cell.fold, cell.seed)
-    run = run_folder(folder, cell.key)
-    shared = (estimates or estimates_folder(folder)) / data.estimate_name(cell)
+    manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
+    run = run_folder(folder, planned.key)
     train(
         manifest,
         out=run,
-        config=cell.config,
-        split=data.splits[cell.fold],
+        config=planned.config,
+        split=data.splits[planned.fold],
         device=device,
         cache=cache,
-        shared_estimate=shared,
+        shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
     )
-    # Nobody goes on from a finished run, and its checkpoints are three quarters of what a study takes on disk.
+    # A finished run is never resumed, and its checkpoints would be three quarters of the study's disk space.
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
-    error_file(folder, cell.key).unlink(missing_ok=True)
+    error_file(folder, planned.key).unlink(missing_ok=True)
 
 
 def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
-    """Why a run failed: the sentence of an expected problem, the traceback of any other."""
+    """Write why a run failed: the sentence of a SrjtError, the traceback of any other exception."""
     expected = isinstance(problem, SrjtError)
     text = f"{problem}\n" if expected else "".join(traceback.format_exception(problem))
     report = error_file(folder, key)
@@ -69,33 +68,61 @@ def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
         write_atomically(report, text.encode())
 
 
-def _heed_signals(run: Path) -> None:
-    """End at once while there is nothing to save, and never disturb the saving.
+def run_by_key(
+    folder: str, key: str, device: str | None, threads: int | None, cache: str | None = None
+) -> None:
+    """The main function of a worker process: open the study, find the planned run, train it."""
+    if threads is not None:
+        torch.set_num_threads(threads)
+    warnings.showwarning = _print_warning
+    path = Path(folder)
+    try:
+        _install_signal_handlers(run_folder(path, key))
+        threading.Thread(target=_stop_with_parent, daemon=True).start()
+        facts = read_study(path)
+        import_modules(facts["study"]["train"].get("imports", ()))
+        data = open_data(study_config(facts))
+        entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
+        if entry is None or (planned := data.find(entry)).key != key:
+            raise SrjtError(
+                "The data or the plan have changed since the study began: run the same command again."
+            )
+        run_planned(path, data, planned, device=device, cache=None if cache is None else Path(cache))
+    except Interrupted as stopped:
+        _handle_signals(signal.SIG_IGN)
+        sys.exit(stopped.status)
+    except Exception as problem:
+        write_error_report(path, key, problem)
+        sys.exit(1)
 
-    Training itself takes the first signal and saves its state. Others follow it: the study repeats its request,
-    and Ctrl-C and job schedulers signal all processes of a job.
+
+def _install_signal_handlers(run: Path) -> None:
+    """Before training, a signal ends the process at once; during training it must not disturb the saving.
+
+    Training handles the first signal itself and saves its state. More signals follow: the study repeats its
+    request, and Ctrl-C and job schedulers signal all processes of a job.
     """
 
-    def heed(number: int, frame: FrameType | None) -> None:
+    def stop_before_training(number: int, frame: FrameType | None) -> None:
         if not is_locked(run):
-            _on_signals(signal.SIG_IGN)
+            _handle_signals(signal.SIG_IGN)
             raise Interrupted(number, "Stopped before training began.")
 
-    _on_signals(heed)
+    _handle_signals(stop_before_training)
 
 
-def _on_signals(handler: Any) -> None:
+def _handle_signals(handler: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handler)
 
 
-def _say_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    """As a sentence: the line of code that it came from helps nobody here."""
+def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """A warning as one sentence, without the line of code that it came from."""
     print(f"Warning: {message}", file=sys.stderr)
 
 
-def _end_with_the_study() -> None:
-    """A study that was killed cannot stop its runs: they notice, save their state and end by themselves."""
+def _stop_with_parent() -> None:
+    """Stop this run if the study was killed: a killed study cannot stop its runs."""
     study = multiprocessing.parent_process()
     if study is None:
         return
@@ -103,29 +130,3 @@ def _end_with_the_study() -> None:
     while True:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1.0)
-
-
-def run_by_key(
-    folder: str, key: str, device: str | None, threads: int | None, cache: str | None = None
-) -> None:
-    """What a worker process does: open the study, find the cell, run it; its exit status tells how it went."""
-    if threads is not None:
-        torch.set_num_threads(threads)
-    warnings.showwarning = _say_warning
-    path = Path(folder)
-    try:
-        _heed_signals(run_folder(path, key))
-        threading.Thread(target=_end_with_the_study, daemon=True).start()
-        facts = read_study(path)
-        import_modules(facts["study"]["train"].get("imports", ()))
-        data = open_data(study_config(facts))
-        planned = next((known for known in facts["cells"] if known["key"] == key), None)
-        if planned is None or (cell := data.find(planned)).key != key:
-            raise SrjtError("The data or the plan have changed meanwhile: give the same command again.")
-        run_cell(path, data, cell, device=device, cache=None if cache is None else Path(cache))
-    except Interrupted as stopped:
-        _on_signals(signal.SIG_IGN)
-        sys.exit(stopped.status)
-    except Exception as problem:
-        write_error_report(path, key, problem)
-        sys.exit(1)

@@ -1,1 +1,1 @@
-"""What runs inside an epoch: batches, steps, CUDA graphs, scores."""
+"""The parts of an epoch: batches, steps, CUDA graphs, evaluation."""

@@ -1,4 +1,4 @@
-"""From the store to what a network sees: batches of one epoch, and crops for evaluation."""
+"""Batches: augmented ones for one epoch of training, crops for evaluation."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ __all__ = [
 ]
 
 Transform = Callable[[Tensor], Tensor]
-Views: TypeAlias = Sequence[Crops | None]  # of each image, as view_crops gives them; None: as it is evaluated
+Views: TypeAlias = Sequence[Crops | None]  # of each image, from view_crops; None: the usual evaluation crop
 CENTRE: Views = (None,)
-ROUND = 64  # evaluation batches are multiples of it: sides of similar size share a shape
+BATCH_MULTIPLE = 64  # of evaluation batches, so that data sets of similar size share a batch shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocess:
-    """uint8 pixels (B, H, W, 3) → what the network takes. Features (B, F) pass through as they are, in float32
-    also beside bf16: rounding them before they are standardised could wipe out their differences."""
+    """uint8 pixels (B, H, W, 3) → the input of a network.
+
+    Features (B, F) are not changed and stay in float32 even with bf16: rounding them before they are standardised
+    could remove their differences.
+    """
 
     crop: int
     dtype: torch.dtype = torch.float32
-    channels_last: bool = False  # the layout of the images that are handed to the network
-    train_transform: Transform | None = (
-        None  # one's own: uint8 (B, 3, H, W) → float, instead of crop and flip
-    )
+    channels_last: bool = False  # memory layout of the images
+    train_transform: Transform | None = None  # yours: uint8 (B, 3, H, W) → float, instead of crop and flip
     eval_transform: Transform | None = None
 
     def train(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
@@ -51,30 +52,32 @@ class Preprocess:
             return pixels
         if self.train_transform is not None:
             return self.train_transform(pixels.permute(0, 3, 1, 2))
-        return self._cut(pixels, offsets, flips)
+        return self._crop_and_normalise(pixels, offsets, flips)
 
     def evaluate(self, pixels: Tensor, view: Crops | None = None) -> Tensor:
-        """view: one of ``view_crops``, the same for all images; None: the centre, or one's own transform."""
+        """view: one of ``view_crops``, the same for all images; None: the centre crop, or ``eval_transform``."""
         if pixels.ndim == 2:
             return pixels
         if view is None and self.eval_transform is not None:
             return self.eval_transform(pixels.permute(0, 3, 1, 2))
-        one = (view or centre_crops(1, margin=pixels.shape[1] - self.crop)).to(pixels.device)
-        return self._cut(pixels, one.offsets.expand(len(pixels), 2), one.flips.expand(len(pixels)))
+        crop = (view or centre_crops(1, margin=pixels.shape[1] - self.crop)).to(pixels.device)
+        return self._crop_and_normalise(
+            pixels, crop.offsets.expand(len(pixels), 2), crop.flips.expand(len(pixels))
+        )
 
-    def _cut(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
+    def _crop_and_normalise(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
         images = crop_and_flip(pixels, offsets, flips, size=self.crop)  # channels last, as they are stored
         return normalise(images if self.channels_last else images.contiguous(), dtype=self.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSet:
-    """The N training samples: where their pixels are, and what is said of them."""
+    """The N training samples: their pixels, given labels and, where known, true grades."""
 
     feed: Feed
     rows: Tensor  # (N,) int64 on the CPU: their rows in the store
     labels: Tensor  # (N,) int64 on the device
-    true: Tensor | None  # (N,) likewise, where the truth is known
+    true: Tensor | None  # (N,) true grades where they are known, on the device
 
 
 class Batch(NamedTuple):
@@ -95,21 +98,21 @@ def train_batches(
 ) -> Generator[Batch, None, None]:
     """The batches of an epoch from step ``first`` on, augmented and prepared by the method.
 
-    part: the columns of each batch that this process works on, when several share it; ``Batch.rows``
-    stays the whole batch's.
+    part: the columns of each batch that this process works on, when several processes share it. ``Batch.rows``
+    always has the rows of the whole batch.
     """
     device = data.labels.device
-    everyone = plan.rows[first:].to(device, non_blocking=True)
+    plan_rows = plan.rows[first:].to(device, non_blocking=True)
     offsets = plan.offsets[first:, part].to(device, non_blocking=True)
     flips = plan.flips[first:, part].to(device, non_blocking=True)
     for step, pixels in enumerate(data.feed.batches(data.rows[plan.rows[first:, part]])):
         x = preprocess.train(pixels, offsets[step], flips[step])
-        x, targets = method.prepare(x, data.labels[everyone[step][part]], generator=generator)
-        yield Batch(x, targets, everyone[step])
+        x, targets = method.prepare(x, data.labels[plan_rows[step][part]], generator=generator)
+        yield Batch(x, targets, plan_rows[step])
 
 
 class PlanBuffers(NamedTuple):
-    """A plan at fixed addresses on the device, for a captured graph to read at its own step counter."""
+    """A plan at fixed addresses on the device, which a captured graph reads at its step counter."""
 
     rows: Tensor  # (steps, B)
     offsets: Tensor  # (steps, B, 2)
@@ -121,7 +124,7 @@ class PlanBuffers(NamedTuple):
         self.flips.copy_(plan.flips, non_blocking=True)
 
     def batch(self, data: TrainingSet, store_rows: Tensor, step: Tensor, preprocess: Preprocess) -> Batch:
-        """Batch number ``step`` (a 0-d tensor), gathered straight from a resident store."""
+        """Batch number ``step`` (a 0-d tensor), gathered from a store on the GPU."""
         number = step.view(1) % len(self.rows)  # a warm-up may be longer than a short epoch
         rows, offsets, flips = (buffer.index_select(0, number)[0] for buffer in self)
         assert data.feed.pixels is not None
@@ -138,7 +141,7 @@ def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
 def centre_batches(
     feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int
 ) -> Iterator[tuple[Tensor, slice]]:
-    """Evaluation batches over store rows (N,): float images, and the part of ``rows`` they are for."""
+    """Evaluation batches over store rows (N,): float images, and the slice of ``rows`` that they belong to."""
     for (images,), part in view_batches(feed, rows, preprocess=preprocess, batch_size=batch_size):
         yield images, part
 
@@ -146,16 +149,18 @@ def centre_batches(
 def view_batches(
     feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, views: Views = CENTRE
 ) -> Iterator[tuple[Iterator[Tensor], slice]]:
-    """As ``centre_batches``, but each batch as an iterator over its views, which are made one at a time: ten views
-    take no more memory than one.
+    """Like ``centre_batches``, but each batch is an iterator over its views. They are computed one at a time, so that
+    ten views need no more memory than one.
 
-    All batches have one size, so that a network is compiled (and cuDNN tuned) for it once: the last one is
-    filled up with repetitions, which the caller cuts off. The size divides N well, to repeat few.
+    All batches have the same size, so that a network is compiled (and cuDNN tuned) once. The last batch is padded with
+    copies of the last row, which the caller cuts off; the size is chosen to need few of them.
     """
     samples = len(rows)
     steps = -(-samples // batch_size)
     even = -(-samples // steps)
-    size = min(batch_size, -(-even // ROUND) * ROUND) if samples >= ROUND else samples
+    size = (
+        min(batch_size, -(-even // BATCH_MULTIPLE) * BATCH_MULTIPLE) if samples >= BATCH_MULTIPLE else samples
+    )
     padded = torch.cat([rows, rows[-1:].expand(max(steps * size - samples, 0))])
     for step, pixels in enumerate(feed.batches(padded.view(steps, size))):
         images = map(partial(preprocess.evaluate, pixels), views)

@@ -1,7 +1,7 @@
-"""The fastest way to run a network on this CPU, found by a short trial.
+"""Find the fastest way to run a network on this CPU by a short trial.
 
-Whether oneDNN and the channels-last layout help differs by a factor of two between CPUs, in either
-direction. The choice changes the last bits of a result, so it is written into the run and reused.
+Whether oneDNN and the channels-last layout help differs by a factor of two between CPUs, in either direction. The
+choice changes the last bits of a result, so it is written into the run and reused.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from srjt.files import cache_folder, write_atomically
+from srjt.files import cache_folder, write_json
 
-__all__ = ["CpuSetting", "applied", "channels_last", "find"]
+__all__ = ["CpuSetting", "channels_last", "fastest_setting", "use_cpu_setting"]
 
-STEPS = 3  # timed per setting, after one to warm up
+TIMED_STEPS = 3  # per setting, after one step to warm up
 
 
 @dataclass(frozen=True, kw_only=True)
 class CpuSetting:
+    """How a network runs on a CPU."""
+
     channels_last: bool = False
     onednn: bool = True
 
@@ -37,8 +39,8 @@ CANDIDATES = tuple(CpuSetting(channels_last=c, onednn=o) for o in (True, False) 
 
 
 @contextlib.contextmanager
-def applied(setting: CpuSetting | None, *modules: nn.Module) -> Iterator[None]:
-    """Run the body with this setting; the modules are laid out for it."""
+def use_cpu_setting(setting: CpuSetting | None, *modules: nn.Module) -> Iterator[None]:
+    """Run the body with this setting; the modules are converted to its memory layout."""
     setting = setting or CpuSetting()
     if setting.channels_last:
         for module in modules:
@@ -46,7 +48,7 @@ def applied(setting: CpuSetting | None, *modules: nn.Module) -> Iterator[None]:
     if setting.onednn:
         yield
         return
-    with warnings.catch_warnings():  # torch speaks of Intel GPUs when its own flags are touched
+    with warnings.catch_warnings():  # torch warns about Intel GPUs when these flags are set
         warnings.simplefilter("ignore", UserWarning)
         before = torch.backends.mkldnn.set_flags(False)
     try:
@@ -56,59 +58,42 @@ def applied(setting: CpuSetting | None, *modules: nn.Module) -> Iterator[None]:
 
 
 def channels_last(module: nn.Module) -> nn.Module:
-    """Lay a module's convolution weights out for channels-last images, in place."""
+    """Convert a module's convolution weights to the channels-last layout, in place."""
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def find(network: nn.Module, example: Tensor, *, name: str, cache: Path | None = None) -> CpuSetting:
+def fastest_setting(network: nn.Module, example: Tensor, *, cache: Path | None = None) -> CpuSetting:
     """The fastest setting for training ``network`` on batches like ``example`` (B, …).
 
-    Tried on a copy, with zeros for gradients' targets: neither weights nor random state are touched.
-    Remembered per machine, torch version, threads, network and shape.
+    The trial runs on a copy: it changes neither weights nor random state. Its result is cached per machine, torch
+    version, number of threads, network and shape.
     """
     if example.ndim != 4:
         return CpuSetting()
-    key = _key(name, network, example)
-    file = (cache or cache_folder()) / "cpu" / f"{key}.json"
+    machine = (platform.node(), platform.machine(), torch.__version__, torch.get_num_threads())
+    key = json.dumps([*machine, str(network), list(example.shape)])
+    name = hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+    file = (cache or cache_folder()) / "cpu" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
-        return CpuSetting(**json.loads(file.read_text()))
+        return CpuSetting(**json.loads(file.read_text(encoding="utf-8")))
     with torch.random.fork_rng(devices=[]):
-        best = min(CANDIDATES, key=lambda setting: _seconds(copy.deepcopy(network), example, setting))
-    with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to stop
+        best = min(CANDIDATES, key=lambda setting: seconds_per_step(network, example, setting))
+    with contextlib.suppress(OSError):  # training does not depend on a writable cache
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(asdict(best)).encode())
+        write_json(file, asdict(best))
     return best
 
 
-def _seconds(network: nn.Module, example: Tensor, setting: CpuSetting) -> float:
+def seconds_per_step(network: nn.Module, example: Tensor, setting: CpuSetting) -> float:
+    """The shortest time of a forward and backward pass, measured on a copy of ``network``."""
+    network = copy.deepcopy(network).train()
     layout = torch.channels_last if setting.channels_last else torch.contiguous_format
     x = example.contiguous(memory_format=layout)
-    network.train()
     best = float("inf")
-    # A network that cannot take a layout (it uses ``view``) is infinitely slow in it.
-    with applied(setting, network), contextlib.suppress(RuntimeError):
-        for _ in range(1 + STEPS):
-            began = time.perf_counter()
+    # A network that cannot run with a layout (because it uses ``view``) keeps the time inf.
+    with use_cpu_setting(setting, network), contextlib.suppress(RuntimeError):
+        for _ in range(1 + TIMED_STEPS):
+            start = time.perf_counter()
             network(x).square().mean().backward()
-            best = min(best, time.perf_counter() - began)
+            best = min(best, time.perf_counter() - start)
     return best
-
-
-def _key(name: str, network: nn.Module, example: Tensor) -> str:
-    machine = (
-        platform.machine(),
-        platform.processor(),
-        _cpu_name(),
-        torch.__version__,
-        torch.get_num_threads(),
-    )
-    text = json.dumps([*machine, name, str(network), list(example.shape)])
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-
-
-def _cpu_name() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.lower().startswith(("model name", "cpu part")):
-                return line.split(":")[-1].strip()
-    return platform.node()

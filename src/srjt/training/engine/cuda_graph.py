@@ -1,4 +1,4 @@
-"""Running an epoch's steps: eagerly, or by replaying one captured CUDA graph. The same step either way."""
+"""Run the steps of an epoch: by replaying a captured CUDA graph where possible, else eagerly. The step is the same."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from srjt.training.engine.batches import Batch, Preprocess, TrainingSet, plan_bu
 from srjt.training.engine.plan import Plan
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import restore, state_tensors
-from srjt.training.engine.step import Step, capture
+from srjt.training.engine.step import Step
 
-__all__ = ["EpochRunner", "make_epoch_runner"]
+__all__ = ["EpochRunner", "capture", "make_epoch_runner"]
 
-PAYS = 500_000  # images: compiling takes as long as it saves on these (half a minute, measured on an H200)
+# Images of a whole training from which compiling pays: it takes half a minute, measured on an H200.
+COMPILING_PAYS = 500_000
+WARM_UP_STEPS = 3  # before capture, for allocations, cuDNN's choice of kernels and lazy initialisation
 
 # (plan, first step, the method's generator) → yields after each step
 EpochRunner = Callable[[Plan, int, torch.Generator], Iterator[None]]
@@ -26,19 +28,19 @@ EpochRunner = Callable[[Plan, int, torch.Generator], Iterator[None]]
 def make_epoch_runner(
     mode: StepMode,
     step: Step,
-    committee: StackedNetworks,
+    networks: StackedNetworks,
     data: TrainingSet,
     *,
     preprocess: Preprocess,
     plan: Plan,
     generator: torch.Generator,
     part: slice = slice(None),
-    work: int = 0,
+    images: int = 0,
 ) -> EpochRunner:
-    """The fastest runner that the mode, the device and the method allow; says so once where it falls back.
+    """The fastest runner that the mode, the device and the method allow; one warning where it falls back.
 
-    plan: any epoch's, to warm up on; its shape must be that of all epochs. work: images of the whole training,
-    by which ``auto`` judges whether compiling pays.
+    plan: of any epoch, to warm up on; the plans of all epochs have its shape. images: of the whole training, by which
+    ``auto`` decides whether compiling pays.
     """
     method, device = step.method, data.labels.device
 
@@ -47,98 +49,125 @@ def make_epoch_runner(
             data, plan, method=method, preprocess=preprocess, generator=generator, first=first, part=part
         )
 
-    def eagerly(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+    def run_eagerly(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
         for batch in batches(plan, first, generator):
             step(*batch)
             yield
 
     if device.type != "cuda" or mode == "eager" or step.gather is not None or len(plan) == 0:
-        return eagerly
-    if mode == "compiled" or (mode == "auto" and work >= PAYS):
-        compile_networks(committee)
-    if committee.streams == [] and len(committee.members) > 1:
-        committee.streams = [torch.cuda.Stream() for _ in committee.members]
+        return run_eagerly
+    if mode == "compiled" or (mode == "auto" and images >= COMPILING_PAYS):
+        compile_networks(networks)
+    if networks.streams == [] and len(networks.members) > 1:
+        networks.streams = [torch.cuda.Stream() for _ in networks.members]
 
     before = {
         name: tensor.clone()
-        for name, tensor in state_tensors(committee, step.optimizer, step.recorder).items()
+        for name, tensor in state_tensors(networks, step.optimizer, step.recorder).items()
     }
 
-    def undo() -> None:
-        restore(state_tensors(committee, step.optimizer, step.recorder), before)
+    def undo_warm_up() -> None:
+        restore(state_tensors(networks, step.optimizer, step.recorder), before)
 
-    some = batches(plan, 0, generator)
-    first_batch = next(some)
-    some.close()  # a streaming feed's threads must not touch the device during capture
-    own_inputs = type(method).prepare is not Method.prepare or preprocess.train_transform is not None
-    if data.feed.resident and not own_inputs:
+    warm_up_batches = batches(plan, 0, generator)
+    first_batch = next(warm_up_batches)
+    warm_up_batches.close()  # a streaming feed's threads must not touch the device during capture
+    custom_inputs = type(method).prepare is not Method.prepare or preprocess.train_transform is not None
+    if data.feed.resident and not custom_inputs:
         buffers, store_rows = plan_buffers(plan, device), data.rows.to(device)
         counter = step.recorder.tensors["step"]
 
-        def gathered() -> None:
+        def gather_and_step() -> None:
             step(*buffers.batch(data, store_rows, counter, preprocess))
 
-        gather_and_step = _capture(gathered, undo, committee)
-        if gather_and_step is None:
-            return eagerly
+        replay = _capture_with_fallback(gather_and_step, undo_warm_up, networks)
+        if replay is None:
+            return run_eagerly
 
-        def replaying(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+        def run_resident(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
             buffers.fill(plan)
             for _ in range(first, len(plan)):
-                gather_and_step()
+                replay()
                 yield
 
-        return replaying
+        return run_resident
 
     static = Batch(*(torch.empty_like(tensor).copy_(tensor) for tensor in first_batch))
-    step_on_static = _capture(lambda: step(*static), undo, committee)
-    if step_on_static is None:
-        return eagerly
+    replay_static = _capture_with_fallback(lambda: step(*static), undo_warm_up, networks)
+    if replay_static is None:
+        return run_eagerly
 
-    def replaying_copies(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+    def run_copied(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
         for batch in batches(plan, first, generator):
             for fixed, fresh in zip(static, batch, strict=True):
                 fixed.copy_(fresh, non_blocking=True)
-            step_on_static()
+            replay_static()
             yield
 
-    return replaying_copies
+    return run_copied
 
 
-def compile_networks(committee: StackedNetworks) -> None:
-    """Give each network a compiled twin; where the compiler is missing or fails, the network itself runs."""
+def compile_networks(networks: StackedNetworks) -> None:
+    """Compile each network; without a working compiler the networks run as they are."""
     try:
-        committee.runners = [torch.compile(member) for member in committee.members]  # type: ignore[misc]
+        networks.compiled = [torch.compile(member) for member in networks.members]  # type: ignore[misc]
     except RuntimeError as problem:
         warnings.warn(
-            f"torch.compile is not available ({str(problem).splitlines()[0]}); going on without.",
+            f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.",
             stacklevel=2,
         )
 
 
-def _capture(
-    run: Callable[[], None], undo: Callable[[], None], committee: StackedNetworks
+def _capture_with_fallback(
+    run: Callable[[], None], undo: Callable[[], None], networks: StackedNetworks
 ) -> Callable[[], None] | None:
-    """Capture, first with the compiled networks; if the compiler fails at their first call, without.
+    """Capture with the compiled networks, or without if the compiler fails at their first call.
 
-    What is returned replays the graph, and holds ``run``: with it every tensor that the graph reads.
+    The returned function replays the graph. It references ``run``, and so every tensor that the graph reads.
     """
     try:
-        graph = capture(run, restore=undo)
+        graph = capture(run, undo=undo)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as problem:
-        if not committee.runners:
+        if not networks.compiled:
             raise
-        committee.runners = []
+        networks.compiled = []
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        warnings.warn(f"torch.compile failed on this network ({reason}); going on without it.", stacklevel=2)
+        warnings.warn(f"torch.compile failed on this network ({reason}); training without it.", stacklevel=2)
         undo()
-        graph = capture(run, restore=undo)
+        graph = capture(run, undo=undo)
     if graph is None:
         return None
 
-    def replay(graph: torch.cuda.CUDAGraph = graph, holds: Callable[[], None] = run) -> None:
+    def replay(graph: torch.cuda.CUDAGraph = graph, keep_alive: Callable[[], None] = run) -> None:
         graph.replay()
 
     return replay
+
+
+def capture(run: Callable[[], None], *, undo: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+    """Capture ``run`` in a CUDA graph after a warm-up, then call ``undo`` to revert the warm-up's effects.
+
+    None, with a warning, where capture is impossible: the caller then runs eagerly.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP_STEPS):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph: torch.cuda.CUDAGraph | None = None
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            run()
+    except RuntimeError as problem:
+        torch.cuda.synchronize()
+        reason = str(problem).splitlines()[0]
+        warnings.warn(
+            f"This network or method cannot run as a CUDA graph ({reason}); training eagerly.", stacklevel=2
+        )
+        graph = None
+    undo()
+    return graph

@@ -1,4 +1,4 @@
-"""Which device, which precision: decided once, from the configuration and the machine."""
+"""Device, precision and torch's process-wide flags, from the configuration and the machine."""
 
 from __future__ import annotations
 
@@ -11,23 +11,25 @@ import torch
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 
-__all__ = ["amp_dtype", "choose_device", "device_name", "settled"]
+__all__ = ["amp_dtype", "choose_device", "device_name", "torch_flags"]
 
-# Images. Trying kernels for all layers of an EfficientNet-Lite0 took 20 to 33 seconds on an H200, in each process
-# anew, and made it no faster than cuDNN's own choice: a study of short runs spent half its time on it.
-TRIALS_PAY = 500_000
+# Images of a whole training from which cuDNN's benchmark mode pays. For an EfficientNet-Lite0 it took 20 to 33 seconds
+# on an H200, in every process, and was no faster than cuDNN's default choice: half the time of a study of short runs.
+BENCHMARK_PAYS = 500_000
 
 
-def choose_device(wanted: str | None = None) -> torch.device:
-    """The device asked for, or the GPU of this process if there is one, or the CPU."""
-    if wanted is None:
-        wanted = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+def choose_device(requested: str | None = None) -> torch.device:
+    """The requested device; by default the GPU of this process if there is one, else the CPU."""
+    if requested is None:
+        requested = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(wanted)
+        device = torch.device(requested)
     except RuntimeError:
-        raise SrjtError(f"Unknown device {wanted!r}: use cpu, cuda or cuda:N.") from None
+        raise SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise SrjtError(f"Device {wanted!r} was asked for, but torch sees no GPU here; use --device cpu.")
+        raise SrjtError(
+            f"Device {requested!r} is not available: torch finds no GPU on this machine. Use --device cpu."
+        )
     if device.type == "cuda":
         index = 0 if device.index is None else device.index
         if index >= torch.cuda.device_count():
@@ -44,7 +46,7 @@ def device_name(device: torch.device) -> str:
 
 
 def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
-    """bfloat16 when the forward pass is to run in it, None for float32. Never bf16 by itself on a CPU."""
+    """bfloat16 if the forward pass runs in it, None for float32. On a CPU bf16 is never the default."""
     if config.precision == "bf16":
         return torch.bfloat16
     if config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported():
@@ -53,10 +55,10 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
 
 
 @contextlib.contextmanager
-def settled(config: TrainConfig, device: torch.device, *, work: int) -> Iterator[None]:
-    """The process-wide switches that the configuration asks for, for as long as the body runs.
+def torch_flags(config: TrainConfig, device: torch.device, *, images: int) -> Iterator[None]:
+    """Set torch's process-wide flags as the configuration requests, and restore them afterwards.
 
-    work: images of the whole training, by which it is judged whether trying cuDNN's kernels pays.
+    images: of the whole training, by which it is decided whether cuDNN's benchmark mode pays.
     """
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = (cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
@@ -64,7 +66,7 @@ def settled(config: TrainConfig, device: torch.device, *, work: int) -> Iterator
     if device.type == "cuda":
         torch.cuda.set_device(device)
         cuda.allow_tf32 = cudnn.allow_tf32 = config.precision != "fp32"
-        cudnn.benchmark = work >= TRIALS_PAY and not config.deterministic  # never both
+        cudnn.benchmark = images >= BENCHMARK_PAYS and not config.deterministic  # never both of them
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         cudnn.deterministic = True
@@ -76,7 +78,7 @@ def settled(config: TrainConfig, device: torch.device, *, work: int) -> Iterator
             operation = str(problem).split(" ")[0]
             raise SrjtError(
                 f"This network uses {operation}, which has no deterministic version on a GPU: choose another "
-                "network, or go without --deterministic."
+                "network, or turn --deterministic off."
             ) from None
         raise
     finally:

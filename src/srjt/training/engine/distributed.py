@@ -1,8 +1,8 @@
-"""Several processes, one batch: N processes with B/N samples each choose what one with B would.
+"""Several processes share one batch: N processes with B/N samples each select what one process with B would.
 
-Under ``torchrun`` every process computes the logits of its part of the batch; the parts are gathered, the
-(pure) method sees the global batch, and gradients flow through each process's own part. Processes know the
-plan of an epoch (it follows from the seed), so only logits and targets travel: a few hundred numbers.
+Under ``torchrun`` every process computes the logits of its part of the batch. The parts are gathered, the (pure) method
+sees the global batch, and gradients flow through each process's own part. Every process draws the same plan of an
+epoch (it follows from the seed), so that only logits and targets are sent: a few hundred numbers.
 """
 
 from __future__ import annotations
@@ -17,65 +17,67 @@ from torch import Tensor, nn
 from srjt.errors import SrjtError
 from srjt.training.engine.stacked_networks import StackedNetworks
 
-__all__ = ["Process", "join"]
+__all__ = ["Process", "join_process_group"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """This process among ``world``; alone by default."""
+    """This process among ``world_size``; by default the only one."""
 
     rank: int = 0
-    world: int = 1
+    world_size: int = 1
 
     @property
-    def leads(self) -> bool:
-        """Only one process writes."""
+    def is_main(self) -> bool:
+        """Whether this is the one process that writes files."""
         return self.rank == 0
 
     def part(self, batch_size: int) -> slice:
         """The columns of each batch that this process works on."""
-        if batch_size % self.world:
-            raise SrjtError(f"A batch of {batch_size} cannot be shared evenly by {self.world} processes.")
-        share = batch_size // self.world
+        if batch_size % self.world_size:
+            raise SrjtError(
+                f"A batch of {batch_size} cannot be shared evenly by {self.world_size} processes: change --batch-size."
+            )
+        share = batch_size // self.world_size
         return slice(self.rank * share, (self.rank + 1) * share)
 
-    def distribute(self, committee: StackedNetworks, *, sync_batchnorm: bool) -> nn.Module:
-        """The committee with gradients averaged over processes (and batch statistics, if asked for)."""
-        if self.world == 1:
-            return committee
-        wrapped: nn.Module = committee
-        if sync_batchnorm and next(committee.parameters()).device.type != "cuda":
+    def distribute(self, networks: StackedNetworks, *, sync_batchnorm: bool) -> nn.Module:
+        """The networks with gradients averaged over processes, and with common batch statistics if requested."""
+        if self.world_size == 1:
+            return networks
+        wrapped: nn.Module = networks
+        device = next(networks.parameters()).device
+        if sync_batchnorm and device.type != "cuda":
             raise SrjtError(
-                "sync_batchnorm works on GPUs only: leave it out, or choose a network without batch norm."
+                "sync_batchnorm works on GPUs only: turn it off, or choose a network without batch norm."
             )
         if sync_batchnorm:
-            wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(committee)
-        device = next(committee.parameters()).device
+            wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(networks)
         ids = [device.index] if device.type == "cuda" else None
         return nn.parallel.DistributedDataParallel(wrapped, device_ids=ids)
 
     def gather(self, logits: Tensor) -> Tensor:
-        """(K, B/N, C) → (K, B, C); the gradient goes through this process's own part."""
-        parts = [torch.empty_like(logits) for _ in range(self.world)]
+        """(K, B/N, C) → (K, B, C); the gradient flows through this process's own part."""
+        parts = [torch.empty_like(logits) for _ in range(self.world_size)]
         dist.all_gather(parts, logits.detach().contiguous())
         parts[self.rank] = logits
         return torch.cat(parts, dim=1)
 
     def gather_targets(self, targets: Tensor) -> Tensor:
         """(B/N, …) → (B, …)."""
-        parts = [torch.empty_like(targets) for _ in range(self.world)]
+        parts = [torch.empty_like(targets) for _ in range(self.world_size)]
         dist.all_gather(parts, targets.contiguous())
         return torch.cat(parts)
 
-    def total(self, counts: Tensor) -> Tensor:
+    def sum(self, counts: Tensor) -> Tensor:
         """The sum over processes."""
-        if self.world > 1:
+        if self.world_size > 1:
             dist.all_reduce(counts)
         return counts
 
-    def agree(self, signal: int) -> int:
-        """The largest signal number any process has received: all stop together or none does."""
-        if self.world == 1:
+    def agree_on_signal(self, signal: int) -> int:
+        """The largest signal number that any process has received: all processes stop together."""
+        if self.world_size == 1:
             return signal
         number = torch.tensor(signal)
         if dist.get_backend() == "nccl":
@@ -84,11 +86,10 @@ class Process:
         return int(number)
 
 
-def join(device: torch.device) -> Process:
-    """This process's place as ``torchrun`` tells it; alone when it was not started so."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1:
+def join_process_group(device: torch.device) -> Process:
+    """This process's rank as set by ``torchrun``; without ``torchrun`` the only process."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return Process()
     if not dist.is_initialized():
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    return Process(rank=dist.get_rank(), world=dist.get_world_size())
+    return Process(rank=dist.get_rank(), world_size=dist.get_world_size())

@@ -1,6 +1,7 @@
-"""All randomness of a training is a function of (seed, epoch, purpose).
+"""The plan of an epoch: which samples make each batch, and how each sample is cropped and flipped.
 
-So the batches of epoch 80 can be drawn without having drawn those before it: resuming needs no history.
+All randomness is a function of (seed, purpose, epoch): the batches of epoch 80 can be drawn without drawing those
+before it, so that a resumed run needs no history.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ __all__ = ["Plan", "balancing_weights", "draw_plan", "generator", "subseed"]
 
 
 def subseed(seed: int, *purpose: object) -> int:
-    """A 63-bit seed of its own for each purpose."""
+    """A different 63-bit seed for each purpose."""
     text = "\0".join(["srjt", str(int(seed)), *map(str, purpose)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
 def generator(seed: int, *purpose: object) -> torch.Generator:
-    """A CPU generator: the same draws whatever device the training runs on."""
+    """A CPU generator: the draws do not depend on the device that trains."""
     return torch.Generator().manual_seed(subseed(seed, *purpose))
 
 
@@ -50,9 +51,9 @@ def draw_plan(
     flip: bool = True,
     weights: Tensor | None = None,
 ) -> Plan:
-    """Shuffle, cut into whole batches (a smaller last one is dropped), draw a crop and a flip for each.
+    """Shuffle, cut into whole batches (a smaller last one is dropped), draw a crop and a flip for each sample.
 
-    weights: (samples,) how often each is drawn, relative to the others; None: each once.
+    weights: (samples,) relative frequency of each sample; None: each sample once.
     """
     draws = generator(seed, "plan", epoch)
     steps = samples // batch_size
@@ -73,7 +74,7 @@ def draw_plan(
 
 
 def balancing_weights(labels: Tensor, *, balance: float) -> Tensor | None:
-    """(N,) grades → (N,) weights n_c^(−balance) that make rare grades more frequent, on the CPU; None for 0."""
+    """(N,) grades → (N,) weights n_c^(−balance), on the CPU, that raise the frequency of rare grades; None for 0."""
     if balance == 0.0:
         return None
     grades = labels.cpu()
@@ -81,11 +82,11 @@ def balancing_weights(labels: Tensor, *, balance: float) -> Tensor | None:
 
 
 def _resample(weights: Tensor, *, generator: torch.Generator) -> Tensor:
-    """N positions in proportion to ``weights`` (N,), each as often as expected, rounded up or down.
+    """Systematic resampling: N positions in proportion to ``weights`` (N,), each as often as expected, rounded up or
+    down.
 
-    One comb with N teeth instead of N independent draws: with those, an epoch would miss a third of the samples
-    even where all weights are equal.
+    With N independent draws an epoch would miss a third of the samples even where all weights are equal.
     """
     edges = weights.cumsum(0) / weights.sum() * len(weights)
-    teeth = torch.arange(len(weights)) + torch.rand((), generator=generator, dtype=torch.float64)
-    return torch.searchsorted(edges, teeth, right=True).clamp(max=len(weights) - 1)
+    points = torch.arange(len(weights)) + torch.rand((), generator=generator, dtype=torch.float64)
+    return torch.searchsorted(edges, points, right=True).clamp(max=len(weights) - 1)

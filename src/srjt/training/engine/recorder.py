@@ -1,4 +1,4 @@
-"""What is remembered of a training, kept on the device and transferred once an epoch."""
+"""Losses and selections of every training sample, kept on the device and transferred once per epoch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
 
 __all__ = ["EpochRecord", "Recorder"]
 
-MEMORY = 0.9  # of the running loss, over a sample's visits
+SMOOTHING = 0.9  # weight of the old value in a sample's running loss
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpochRecord:
-    """One epoch's training, on the host."""
+    """The numbers of one epoch of training, on the host."""
 
     losses: tuple[float, ...]  # (K,) mean loss of each network
     first_bad_step: int | None  # the step whose loss was not finite
@@ -40,8 +40,8 @@ class EpochRecord:
 class Recorder:
     """Per-sample history over the whole training, and sums over the current epoch.
 
-    All state is in ``tensors`` (name → tensor), updated in place: it can be captured in a CUDA graph,
-    and saved and restored as it is.
+    All state is in ``tensors`` (name → tensor) and is updated in place, so that it can be captured in a CUDA graph,
+    saved and restored.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Recorder:
         t["seen"].index_add_(0, rows, torch.ones_like(rows, dtype=torch.int32))
         t["selected"].index_add_(1, rows, selected.int())
         before = t["running_loss"].index_select(1, rows)
-        smoothed = torch.where(before.isnan(), label_loss, MEMORY * before + (1 - MEMORY) * label_loss)
+        smoothed = torch.where(before.isnan(), label_loss, SMOOTHING * before + (1 - SMOOTHING) * label_loss)
         t["running_loss"].index_copy_(1, rows, smoothed.float())
         t["loss_sum"] += per_network
         t["counts"] += selection_counts(
@@ -88,7 +88,7 @@ class Recorder:
         self.tensors["bad_step"].fill_(-1)
 
     def finish_epoch(self) -> EpochRecord:
-        """The epoch's numbers; the only moment the host waits for the device."""
+        """The numbers of the epoch. Only here the host waits for the device."""
         counts = self.tensors["counts"].cpu().numpy()
         bad = int(self.tensors["bad_step"])
         kept = np.divide(
@@ -102,9 +102,9 @@ class Recorder:
         )
 
     def history(self) -> pd.DataFrame:
-        """One row per training sample: how often it was seen, and selected by whom; its running loss."""
+        """One row per training sample: times seen; per network, times selected and running loss."""
         host = {name: tensor.cpu().numpy() for name, tensor in self.tensors.items()}
-        # in the types that a CSV file is read back as
+        # the data types with which a CSV file is read back
         columns: dict[str, np.ndarray] = {"seen": host["seen"].astype(np.int64)}
         for k in range(len(host["selected"])):
             columns[f"selected_{k + 1}"] = host["selected"][k].astype(np.int64)

@@ -1,4 +1,4 @@
-"""Networks on samples: logits for prediction, confusion matrices for metrics."""
+"""Apply networks to samples: probabilities for prediction, confusion counts for metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from srjt.ordinal.metrics import confusion_matrix
 from srjt.training.engine.batches import CENTRE, Preprocess, Views, view_batches
 from srjt.training.engine.stacked_networks import StackedNetworks
 
-__all__ = ["confusions", "predict_probabilities"]
+__all__ = ["confusion_counts", "predict_probabilities"]
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def _logits(
     amp: torch.dtype | None,
     views: Views = CENTRE,
 ) -> Iterator[tuple[list[Tensor], slice]]:
-    """For each batch of rows the logits (K, B, C) of each view, and which of the rows they are for."""
+    """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
     training = networks.training
     networks.eval()
     try:
@@ -45,7 +45,7 @@ def _logits(
         networks.train(training)
 
 
-def confusions(
+def confusion_counts(
     networks: StackedNetworks,
     method: Method,
     feed: Feed,
@@ -56,8 +56,10 @@ def confusions(
     batch_size: int,
     amp: torch.dtype | None,
 ) -> Tensor:
-    """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device: each
-    network, then their ensemble (the mean of their probabilities). Nothing waits for the device."""
+    """Store rows (N,) on the CPU, labels (N,) on the device → (K + 1, C, C) counts on the device.
+
+    Each network, then their ensemble (the mean of their probabilities). Does not wait for the device.
+    """
     shape = (method.networks + 1, method.num_classes, method.num_classes)
     total = torch.zeros(shape, dtype=torch.int64, device=labels.device)
     for (logits,), part in _logits(
@@ -84,14 +86,14 @@ def predict_probabilities(
 ) -> tuple[Tensor, Tensor]:
     """(K, N, C) probabilities and (K, N) grades of each network, on the CPU.
 
-    Of several views the probabilities are averaged, and the grades follow from the averages.
+    Probabilities are averaged over the views; with several views the grades follow from the averages.
     """
     probabilities, grades = [], []
     for by_view, _ in _logits(
         networks, feed, rows, preprocess=preprocess, batch_size=batch_size, amp=amp, views=views
     ):
         mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
-        decided = method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean)
+        predicted = method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean)
         probabilities.append(mean.cpu())
-        grades.append(decided.cpu())
+        grades.append(predicted.cpu())
     return torch.cat(probabilities, dim=1), torch.cat(grades, dim=1)

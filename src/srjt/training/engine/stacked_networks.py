@@ -11,30 +11,30 @@ __all__ = ["StackedNetworks"]
 
 
 class StackedNetworks(nn.Module):
-    """K networks that see the same batch: (B, …) → (K, B, C).
+    """K networks that process the same batch: (B, …) → (K, B, C).
 
-    On a GPU each network may run on a stream of its own: at batch 64 one alone does not fill the chip.
-    Autograd runs each backward pass on the stream of its forward pass.
+    On a GPU each network may run on its own stream: at batch 64 one network does not use the whole GPU. Autograd
+    runs each backward pass on the stream of its forward pass.
     """
 
     def __init__(self, members: Sequence[nn.Module]) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
         self.streams: list[torch.cuda.Stream] = []
-        self.runners: list[nn.Module] = []  # compiled twins of the members; they share their parameters
+        self.compiled: list[nn.Module] = []  # torch.compile of each member; they share its parameters
 
     def forward(self, x: Tensor) -> Tensor:
-        runners = self.runners or list(self.members)
+        networks = self.compiled or list(self.members)
         if not self.streams:
-            return torch.stack([run(x) for run in runners])
-        here = torch.cuda.current_stream()
+            return torch.stack([network(x) for network in networks])
+        current = torch.cuda.current_stream()
         outputs = []
-        for run, stream in zip(runners, self.streams, strict=True):
-            stream.wait_stream(here)
+        for network, stream in zip(networks, self.streams, strict=True):
+            stream.wait_stream(current)
             with torch.cuda.stream(stream):
                 x.record_stream(stream)
-                outputs.append(run(x))
+                outputs.append(network(x))
         for output, stream in zip(outputs, self.streams, strict=True):
-            here.wait_stream(stream)
-            output.record_stream(here)
+            current.wait_stream(stream)
+            output.record_stream(current)
         return torch.stack(outputs)

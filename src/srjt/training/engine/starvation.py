@@ -1,4 +1,8 @@
-"""Watch the selection: on imbalanced data, small losses can come to mean one grade only."""
+"""Warn when the selection hardly keeps any samples of a grade.
+
+On imbalanced data the common grade is learnt first and has the smallest losses, so that methods which keep samples of
+small loss can come to keep one grade only.
+"""
 
 from __future__ import annotations
 
@@ -7,44 +11,44 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["StarvationWatch"]
+__all__ = ["StarvationMonitor"]
 
 PATIENCE = 3  # epochs in a row
 STARVED = 0.1  # of the share that is kept overall
 
 
-class StarvationWatch:
-    """Speaks once, when a grade that is in the data has hardly been selected for several epochs."""
+class StarvationMonitor:
+    """Gives one warning per training, when a grade is hardly selected for ``PATIENCE`` epochs in a row."""
 
     def __init__(self, grades: Sequence[str]) -> None:
         self.grades = tuple(grades)
-        self.epochs = np.zeros(len(grades), dtype=np.int64)  # in a row that a grade has been starved
-        self.spoken = False
+        self.starved_epochs = np.zeros(len(grades), dtype=np.int64)  # per grade, in a row
+        self.warned = False
 
-    def memory(self) -> dict[str, Any]:
-        """What a resumed run must know."""
-        return {"epochs": self.epochs.tolist(), "spoken": self.spoken}
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint saves."""
+        return {"epochs": self.starved_epochs.tolist(), "spoken": self.warned}
 
-    def recall(self, memory: dict[str, Any]) -> None:
-        self.epochs = np.array(memory["epochs"], dtype=np.int64)
-        self.spoken = bool(memory["spoken"])
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.starved_epochs = np.array(state["epochs"], dtype=np.int64)
+        self.warned = bool(state["spoken"])
 
-    def look(self, counts: np.ndarray) -> str | None:
+    def update(self, counts: np.ndarray) -> str | None:
         """counts: (K, 4, C) of one epoch (ordinal.metrics.selection_counts) → a warning, or None.
 
-        A network's selection is what its peer learns from, so a grade starved for either counts.
+        One network's selection is what the other learns from, so a grade that either starves counts.
         """
         selected, total = counts[:, 1].astype(np.float64), counts[:, 3].astype(np.float64)
         overall = selected.sum(axis=1, keepdims=True) / np.maximum(total.sum(axis=1, keepdims=True), 1)
         share = np.divide(selected, total, out=np.ones_like(selected), where=total > 0)
         starved = (share < STARVED * overall).any(axis=0)
-        self.epochs = np.where(starved, self.epochs + 1, 0)
-        if self.spoken or not (self.epochs >= PATIENCE).any():
+        self.starved_epochs = np.where(starved, self.starved_epochs + 1, 0)
+        if self.warned or not (self.starved_epochs >= PATIENCE).any():
             return None
-        self.spoken = True
-        named = ", ".join(self.grades[c] for c in np.flatnonzero(self.epochs >= PATIENCE))
+        self.warned = True
+        named = ", ".join(self.grades[c] for c in np.flatnonzero(self.starved_epochs >= PATIENCE))
         return (
-            f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were taken "
+            f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected "
             f"as clean ({share.min():.0%} of them, {float(overall.mean()):.0%} of all), so the networks are "
             "unlearning it. Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate."
         )

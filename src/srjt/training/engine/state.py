@@ -1,4 +1,4 @@
-"""The whole state of a training as named tensors: to save, to restore, to undo a warm-up."""
+"""The whole state of a training as named tensors: to save it, to restore it, to undo a warm-up."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from srjt.errors import SrjtError
 from srjt.training.engine.recorder import Recorder
 from srjt.training.engine.stacked_networks import StackedNetworks
 
-__all__ = ["initialise", "restore", "state_tensors", "weights"]
+__all__ = ["initialise_optimizer", "restore", "state_tensors", "weights"]
 
 
-def initialise(optimizer: torch.optim.Optimizer) -> None:
-    """Give Adam its (zero) moments now instead of at its first step, so that state always has the same names."""
+def initialise_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Create Adam's (zero) moments now instead of at its first step, so that the state always has the same names."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             optimizer.state[parameter] = {
@@ -37,7 +37,7 @@ def weights(networks: StackedNetworks) -> dict[str, Tensor]:
 def state_tensors(
     networks: StackedNetworks, optimizer: torch.optim.Optimizer, recorder: Recorder
 ) -> dict[str, Tensor]:
-    """Every tensor that the next step depends on, or that is remembered. Live, not copies."""
+    """Every tensor that the next step depends on, and the recorder's. The live tensors, not copies."""
     state = {f"network.{name}": tensor for name, tensor in weights(networks).items()}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for position, parameter in enumerate(parameters):
@@ -49,11 +49,11 @@ def state_tensors(
 
 @torch.no_grad()
 def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    """Copy saved values into the live tensors, in place: captured graphs keep their addresses."""
+    """Copy saved values into the live tensors, in place, because captured graphs keep their addresses."""
     if live.keys() != saved.keys():
-        odd = sorted(live.keys() ^ saved.keys())[0]
+        name = sorted(live.keys() ^ saved.keys())[0]
         raise SrjtError(
-            f"The saved state does not belong to this network or method: {odd} is in only one of them."
+            f"The saved state does not belong to this network or method: {name} is in only one of them."
         )
     for name, tensor in live.items():
         if tensor.shape != saved[name].shape:

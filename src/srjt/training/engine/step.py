@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +12,13 @@ from torch import Tensor, nn
 from srjt.methods import Method
 from srjt.training.engine.recorder import Recorder
 
-__all__ = ["Step", "capture", "make_optimizer"]
-
-WARM_UP = 3  # steps before capture: allocations, cuDNN's choices and lazy states settle
+__all__ = ["Step", "make_optimizer", "set_learning_rate"]
 
 
 def make_optimizer(
     parameters: Any, *, learning_rate: float, weight_decay: float, device: torch.device
 ) -> torch.optim.Adam:
-    """Adam with L2 regularisation. On a GPU its step and learning rate live on the device."""
+    """Adam with L2 regularisation. On a GPU its step count and learning rate are tensors on the device."""
     on_gpu = device.type == "cuda"
     rate = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
     return torch.optim.Adam(parameters, lr=rate, weight_decay=weight_decay, fused=True, capturable=on_gpu)
@@ -39,11 +36,11 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 class Step:
     """Forward, select, backward, update, record. No host synchronisation."""
 
-    networks: nn.Module  # (B, …) → (K, B, C); a StackedNetworks, or one wrapped for distribution
+    networks: nn.Module  # (B, …) → (K, B, C); a StackedNetworks, or one wrapped by DistributedDataParallel
     method: Method
     optimizer: torch.optim.Optimizer
     recorder: Recorder
-    keep: Tensor  # () int64 on the device: R(T)·|B| changes while a captured graph stays
+    keep: Tensor  # () int64 on the device: R(T)·|B|, which changes while a captured graph stays
     amp: torch.dtype | None = None
     gather: Callable[[Tensor], Tensor] | None = None  # this process's batch → the global batch, on axis −2
     gather_targets: Callable[[Tensor], Tensor] | None = None
@@ -72,30 +69,3 @@ class Step:
         probabilities = self.method.probabilities(logits)
         labels = self.recorder.labels[rows].expand(len(probabilities), -1)
         return -probabilities.gather(-1, labels[..., None]).squeeze(-1).clamp(min=1e-30).log()
-
-
-def capture(run: Callable[[], None], *, restore: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
-    """Capture ``run`` in a CUDA graph after warming up, then call ``restore`` to undo what the warm-up did.
-
-    None where capture is impossible; the caller goes on eagerly, and the user is told once.
-    """
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            run()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph: torch.cuda.CUDAGraph | None = None
-    try:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            run()
-    except RuntimeError as problem:
-        torch.cuda.synchronize()
-        reason = str(problem).splitlines()[0]
-        warnings.warn(
-            f"This network or method cannot run as a CUDA graph ({reason}); training eagerly.", stacklevel=2
-        )
-        graph = None
-    restore()
-    return graph

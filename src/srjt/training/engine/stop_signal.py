@@ -1,4 +1,4 @@
-"""Being asked to stop: Ctrl-C and SIGTERM end the training after the current step, with its state saved."""
+"""Stop on request: Ctrl-C and SIGTERM end the training after the current step, with its state saved."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ __all__ = ["StopRequest"]
 
 
 class StopRequest:
-    """A context in which the first signal sets ``number``; a second one acts as usual, at once."""
+    """A context in which the first signal sets ``number``; a second one has its usual, immediate effect."""
 
     def __init__(self) -> None:
         self.number: int | None = None
-        self._before: dict[int, Any] = {}
+        self._previous_handlers: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        if threading.current_thread() is threading.main_thread():  # elsewhere Python forbids handlers
+        if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
+                self._previous_handlers[number] = signal.signal(number, self._handle)
         return self
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         self.number = number
-        self._give_back()
+        self._restore_handlers()
 
-    def _give_back(self) -> None:
-        for number, handler in self._before.items():
+    def _restore_handlers(self) -> None:
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._previous_handlers = {}
 
     def __exit__(self, *exception: object) -> None:
-        self._give_back()
+        self._restore_handlers()

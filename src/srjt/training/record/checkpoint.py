@@ -1,6 +1,6 @@
-"""Checkpoints that survive a crash at any moment: written aside, synced, renamed; two are kept.
+"""Checkpoints that survive a crash at any moment: each is written to a draft, synced and renamed; two are kept.
 
-One file holds everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever unpickled.
+One file contains everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEPT = 2
 
 
 def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
-    """Tensors (on the CPU) and JSON-able facts into one safetensors file, with a checksum, atomically."""
+    """Write tensors (on the CPU) and JSON values to one safetensors file with a checksum, atomically."""
     from safetensors.torch import save
 
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -36,7 +36,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What ``write`` wrote, or an error if the file is truncated, damaged or something else."""
+    """Read what ``write`` wrote; an error if the file is truncated, damaged or something else."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -51,7 +51,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> int:
-    """CRC-32 over names and bytes: safetensors notices a truncated file, but not a flipped bit."""
+    """CRC-32 over names and bytes: safetensors detects a truncated file, but not a flipped bit."""
     value = 0
     for name in sorted(tensors):
         value = zlib.crc32(name.encode(), value)
@@ -62,25 +62,25 @@ def checksum(tensors: Mapping[str, Tensor]) -> int:
 
 
 def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The newest readable checkpoint; a damaged one is passed over, and that is said."""
+    """The newest readable checkpoint; damaged ones are skipped with a warning."""
     found = sorted(folder.glob("step-*.safetensors"))
     while found:
         try:
             return read(found.pop())
         except SrjtError as problem:
-            instead = "Falling back to the checkpoint before it." if found else "Starting from the beginning."
-            warnings.warn(f"{problem} {instead}", stacklevel=2)
+            fallback = "Falling back to the previous checkpoint." if found else "Starting from the beginning."
+            warnings.warn(f"{problem} {fallback}", stacklevel=2)
     return None
 
 
 class CheckpointWriter:
-    """Writes in the background, one at a time; a failure is raised at the next call."""
+    """Writes checkpoints in the background, one at a time; a failure is raised at the next call."""
 
     def __init__(self, folder: Path) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as problem:
-            raise SrjtError(f"No checkpoints can be written to {folder}: {problem.strerror}.") from None
+            raise SrjtError(f"Checkpoints cannot be written to {folder}: {problem.strerror}.") from None
         self.folder = folder
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
@@ -91,7 +91,7 @@ class CheckpointWriter:
         return self._thread is not None and self._thread.is_alive()
 
     def save(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, step: int) -> None:
-        """Copy now, write later. ``step`` (counted over the whole training) orders the files."""
+        """Copy the tensors now and write them later. ``step`` (of the whole training) orders the files."""
         self.wait()
         copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
         path = self.folder / f"step-{step:010d}.safetensors"
@@ -101,7 +101,7 @@ class CheckpointWriter:
     def _write(self, path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
         try:
             write(path, tensors, meta)
-            # A later one is of a future that was given up because it was damaged.
+            # A later one was damaged: this training resumed from an earlier one.
             before = sorted(p for p in self.folder.glob("step-*.safetensors") if p.name <= path.name)
             for other in self.folder.glob("step-*.safetensors"):
                 if other not in before[-KEPT:]:
@@ -110,7 +110,7 @@ class CheckpointWriter:
             self._failure = failure
 
     def wait(self) -> None:
-        """Until what was begun is on disk."""
+        """Wait until the last checkpoint is on disk."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -118,7 +118,7 @@ class CheckpointWriter:
             failure, self._failure = self._failure, None
             if isinstance(failure, OSError):
                 raise SrjtError(
-                    f"A checkpoint could not be written to {self.folder} ({failure.strerror}); the one before it "
-                    "is untouched. Make room and run the same command again to go on."
+                    f"A checkpoint could not be written to {self.folder} ({failure.strerror}); the previous one is "
+                    "kept. Free some space and run the same command again to resume."
                 ) from failure
             raise failure

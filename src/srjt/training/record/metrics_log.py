@@ -1,4 +1,4 @@
-"""``metrics.csv``: one number a line (epoch, split, network, metric, value), readable while it grows."""
+"""``metrics.csv``: one number per line (epoch, split, network, metric, value), readable during the training."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LAST = 10  # the paper averages over the last ten epochs
 class MetricRow(NamedTuple):
     epoch: int
     split: str  # train, validation, test
-    network: str  # 1, 2, ensemble, pooled; empty for what concerns the whole run
+    network: str  # 1, 2, ensemble, pooled; empty for numbers of the whole run
     metric: str
     value: float
 
 
 def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
-    """(K + 1, C, C) counts → the rows of one split: each network, and for two the ensemble and the pool."""
+    """(K + 1, C, C) counts → the rows of one split: each network, and for two networks their ensemble and pool."""
     *single, ensemble = counts
     named = {str(k + 1): confusion for k, confusion in enumerate(single)}
     if len(single) > 1:
@@ -46,32 +46,35 @@ def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
 
 
 class MetricsLog:
-    """Append-only; each epoch is written whole. Without a path it only remembers."""
+    """Append-only; each epoch is written at once. Without a path the rows are kept in memory only."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.rows: list[MetricRow] = []
 
     def resume(self, *, before: int) -> None:
-        """Keep what is known of the epochs before this one; cut the rest, half-written lines included."""
+        """Keep the rows of the epochs before this one and drop the others, with half-written lines."""
         if self.path is None:
             return
         if self.path.exists():
             self.rows = [row for row in _parse(self.path) if row.epoch < before]
-        with _told_if_full(self.path):
+        with _explain_write_error(self.path):
             write_atomically(self.path, _format([HEADER, *self.rows]).encode())
 
     def add(self, rows: Iterable[MetricRow]) -> None:
         fresh = list(rows)
         self.rows.extend(fresh)
         if self.path is not None:
-            with _told_if_full(self.path), open(self.path, "a", newline="") as file:
+            with _explain_write_error(self.path), open(self.path, "a", newline="", encoding="utf-8") as file:
                 file.write(_format(fresh))
 
     def sync(self) -> None:
-        """Onto the disk, so that no checkpoint outlives the rows before it."""
+        """Flush to disk, so that no checkpoint exists without the rows before it."""
         if self.path is not None:
-            with _told_if_full(self.path), open(self.path, "rb") as file:
+            with (
+                _explain_write_error(self.path),
+                open(self.path, "r+b") as file,
+            ):  # Windows syncs writable files only
                 os.fsync(file.fileno())
 
     def table(self) -> pd.DataFrame:
@@ -81,34 +84,34 @@ class MetricsLog:
 def read_metrics(path: Path) -> pd.DataFrame:
     """The table of a run, finished or not."""
     if not path.exists():
-        raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has begun?")
+        raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has started?")
     return pd.DataFrame(_parse(path), columns=list(HEADER))
 
 
 def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
-    """The paper's figures: per split and metric the mean over the last ten epochs and over the networks.
+    """The numbers that the paper reports: per split and metric the mean over the last ten epochs and the networks.
 
-    pooled: the published code's way, the metric of the two networks' pooled predictions instead of the
-    mean of their metrics. Rows: split, metric, value (mean), std (over those epochs).
+    pooled: as in the published code, the metric of the two networks' pooled predictions instead of the mean of their
+    metrics. Columns: split, metric, value (mean), std (over those epochs).
     """
     scores = metrics[metrics["split"].isin(["validation", "test"])]
     if scores.empty:
         return pd.DataFrame(columns=["split", "metric", "value", "std"])
     recent = scores[scores["epoch"] > scores["epoch"].max() - LAST]
     single = sorted(set(recent["network"]) - {"ensemble", "pooled"})
-    wanted = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
-    per_epoch = recent[recent["network"].isin(wanted)].groupby(["split", "metric", "epoch"])["value"].mean()
+    reported = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
+    per_epoch = recent[recent["network"].isin(reported)].groupby(["split", "metric", "epoch"])["value"].mean()
     grouped = per_epoch.groupby(["split", "metric"])
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
 
 
 @contextlib.contextmanager
-def _told_if_full(path: Path) -> Iterator[None]:
+def _explain_write_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
         raise SrjtError(
-            f"{path} could not be written ({problem.strerror}): make room and run the same command again to go on."
+            f"{path} cannot be written ({problem.strerror}): free some space and run the same command again to resume."
         ) from None
 
 
@@ -124,8 +127,8 @@ def _format(rows: Iterable[Iterable[object]]) -> str:
 
 def _parse(path: Path) -> list[MetricRow]:
     try:
-        text = path.read_text()
-        whole = text[: text.rfind("\n") + 1]  # a line without its end was cut off while being written
+        text = path.read_text(encoding="utf-8")
+        whole = text[: text.rfind("\n") + 1]  # a line without its end is half-written
         return [
             MetricRow(int(epoch), split, network, metric, float(value))
             for epoch, split, network, metric, value in csv.reader(whole.splitlines()[1:])

@@ -1,4 +1,4 @@
-"""Showing the progress of a training: a bar in a terminal, plain lines elsewhere, or nothing."""
+"""Show the progress of a training: a bar in a terminal, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,22 @@ from typing import Any, Protocol
 
 from srjt.training.record.metrics_log import MetricRow
 
-__all__ = ["PlainReporter", "Reporter", "SilentReporter", "TerminalReporter", "headline", "reporter_for"]
+__all__ = [
+    "FoldReporter",
+    "PlainReporter",
+    "Reporter",
+    "SilentReporter",
+    "TerminalReporter",
+    "headline",
+    "reporter_for",
+]
 
 
 class Reporter(Protocol):
     """Receives the progress of a training: a terminal, a log, a study."""
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
-        """A training of ``epochs`` begins, or a cross-fit of ``folds`` · ``epochs``, counted in one sequence."""
+        """A training of ``epochs`` begins, or a cross-fit whose ``folds`` · ``epochs`` are counted in one sequence."""
 
     def note(self, text: str) -> None: ...
     def decoded(self, done: int, total: int) -> None: ...
@@ -24,8 +32,8 @@ class Reporter(Protocol):
 
 
 def headline(rows: list[MetricRow]) -> dict[str, float]:
-    """The few numbers of an epoch that a person follows, the networks averaged."""
-    wanted = (
+    """The main numbers of an epoch, averaged over the networks."""
+    shown = (
         ("loss", "train", "loss"),
         ("lab.prec", "train", "label_precision"),
         ("val.acc", "validation", "accuracy"),
@@ -34,7 +42,7 @@ def headline(rows: list[MetricRow]) -> dict[str, float]:
         ("img/s", "train", "images_per_second"),
     )
     values = {}
-    for title, split, metric in wanted:
+    for title, split, metric in shown:
         found = [
             row.value
             for row in rows
@@ -51,7 +59,7 @@ def _text(values: dict[str, float]) -> str:
     )
 
 
-def _place(epoch: int, *, epochs: int, folds: int) -> str:
+def _position(epoch: int, *, epochs: int, folds: int) -> str:
     """ "epoch 3/10", or "fold 2 of 5, epoch 3 of 10"."""
     if folds == 1:
         return f"epoch {epoch}/{epochs}"
@@ -60,7 +68,7 @@ def _place(epoch: int, *, epochs: int, folds: int) -> str:
 
 
 class SilentReporter:
-    """Shows nothing and keeps the notes: for libraries and tests."""
+    """Shows nothing and keeps the notes: for use as a library, and for tests."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -100,15 +108,15 @@ class PlainReporter(SilentReporter):
             self.note(f"{total:,} images decoded.")
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        place = _place(epoch, epochs=self.epochs, folds=self.folds)
-        self._print(f"{place}  {_text(headline(rows))}")
+        position = _position(epoch, epochs=self.epochs, folds=self.folds)
+        self._print(f"{position}  {_text(headline(rows))}")
 
     def _print(self, text: str) -> None:
         print(f"{self.title}: {text}" if self.title else text, flush=True)
 
 
 class TerminalReporter(SilentReporter):
-    """Shows a bar over the whole training with the latest numbers beside it."""
+    """Shows a progress bar of the whole training with the latest numbers beside it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +146,7 @@ class TerminalReporter(SilentReporter):
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         super().begin(title, epochs=epochs, folds=folds)
-        self.bar.bar_width = 16 if folds == 1 else 12  # the place is longer: 80 columns
+        self.bar.bar_width = 16 if folds == 1 else 12  # the position is longer, and a line has 80 columns
         self.progress.reset(
             self.task,
             total=float(epochs * folds),
@@ -159,25 +167,53 @@ class TerminalReporter(SilentReporter):
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         now = time.monotonic()
-        if now - self._drawn > 0.2:  # drawing takes time from training
+        if now - self._drawn > 0.2:  # drawing takes training time
             self._drawn = now
-            self.progress.update(self.task, completed=epoch - 1 + step / steps, **self._where(epoch))
+            self.progress.update(
+                self.task, completed=epoch - 1 + step / steps, **self._position_fields(epoch)
+            )
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         values = headline(rows)
         main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
-        short = {name: values[name] for name in (main, "img/s") if name in values}  # what fits in 80 columns
-        self.progress.update(self.task, completed=float(epoch), latest=_text(short), **self._where(epoch))
+        short = {name: values[name] for name in (main, "img/s") if name in values}  # fits in 80 columns
+        self.progress.update(
+            self.task, completed=float(epoch), latest=_text(short), **self._position_fields(epoch)
+        )
 
-    def _where(self, epoch: int) -> dict[str, Any]:
-        """A short place after the bar, or a long one before it."""
+    def _position_fields(self, epoch: int) -> dict[str, Any]:
+        """The position: a short one after the bar, or a long one before it."""
         if self.folds == 1:
             return {"done": f"{epoch}/{self.epochs}"}
-        return {"description": f"{self.title} {_place(epoch, epochs=self.epochs, folds=self.folds)}".strip()}
+        return {
+            "description": f"{self.title} {_position(epoch, epochs=self.epochs, folds=self.folds)}".strip()
+        }
 
 
 def reporter_for(*, quiet: bool = False) -> SilentReporter:
-    """The reporter that suits standard output: a bar in a terminal, lines in a file or pipe."""
+    """The reporter for standard output: a bar in a terminal, lines in a file or pipe."""
     if quiet:
         return SilentReporter()
     return TerminalReporter() if sys.stdout.isatty() else PlainReporter()
+
+
+class FoldReporter:
+    """Reports the epochs of one fold as epochs of the whole cross-fit, after ``before`` epochs of other folds."""
+
+    def __init__(self, reporter: Reporter, *, before: int, title: str = "") -> None:
+        self.reporter, self.before, self.title = reporter, before, title
+
+    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        self.reporter.note(self.title + text)
+
+    def decoded(self, done: int, total: int) -> None:
+        pass
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        self.reporter.stepped(self.before + epoch, step, steps)
+
+    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
+        self.reporter.finished_epoch(self.before + epoch, rows)

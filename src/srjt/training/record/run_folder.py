@@ -1,14 +1,14 @@
-"""A run's folder: what it holds, and how to open one that came from elsewhere.
+"""The folder of a run: its files, and how to open it.
 
-    run.json             the configuration, the grades' names, how images are prepared, what data it saw
+    run.json             the configuration, the names of the grades, how images are prepared, facts about the data
     metrics.csv          every number of every epoch
-    checkpoints/         the latest two states, to go on from
+    checkpoints/         the latest two states, from which a run resumes
     weights.safetensors  the networks after the last epoch
-    history.csv          per training sample: how often seen, how often selected by whom, running loss
-    noise.json           the estimated noise, if the run was told to find it out (audit/auto.py)
-    summary.json         averages over the last ten epochs; written last, so its presence means finished
+    history.csv          per training sample: how often seen, how often selected by each network, running loss
+    noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/resolve_noise.py)
+    summary.json         averages over the last ten epochs; written last, so that its presence means finished
 
-Opening a folder executes nothing from it: JSON, CSV and safetensors only.
+Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 FORMAT = 1
-AHEAD = ("noise.json", "warmup")  # what settling the noise leaves before the run itself begins
+NOISE_FILES = ("noise.json", "warmup")  # written by the noise estimate before the run itself begins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class RunFacts:
     config: TrainConfig
     grades: tuple[str, ...]
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
-    cpu: CpuSetting | None = None  # found by trial; None: not yet, or not needed
-    own_network: bool = False  # made by a Python function, which a folder cannot hold
+    cpu: CpuSetting | None = None  # the fastest setting found; None: not yet found, or on a GPU
+    own_network: bool = False  # from a Python function, which a folder cannot contain
     version: str = __version__
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,13 +73,11 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
 def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
     try:
-        raw = json.loads(path.read_text())
+        raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] > FORMAT:
             raise SrjtError(f"{folder} was written by a newer srjt ({raw['srjt']}): update srjt to read it.")
         return RunFacts(
-            config=TrainConfig.from_dict(
-                {"balance": 0.0, **raw["config"]}
-            ),  # older than this setting: without
+            config=TrainConfig.from_dict({"balance": 0.0, **raw["config"]}),  # older runs lack this setting
             grades=tuple(str(g) for g in raw["grades"]),
             data={**raw["data"], "in_shape": [int(side) for side in raw["data"]["in_shape"]]},
             cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
@@ -87,7 +85,7 @@ def read_facts(folder: Path) -> RunFacts:
             version=str(raw["srjt"]),
         )
     except FileNotFoundError:
-        raise SrjtError(f"{folder} is not the folder of a run: there is no run.json in it.") from None
+        raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.") from None
     except SrjtError as problem:
         raise SrjtError(f"{path}: {problem}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
@@ -100,44 +98,49 @@ def is_finished(folder: Path) -> bool:
     return all((folder / name).exists() for name in ("weights.safetensors", "summary.json"))
 
 
-def open_run_folder(folder: Path, wanted: RunFacts) -> RunFacts:
-    """Prepare a folder for a run, or take up the one that is there if it is the same; else say what differs."""
+def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
+    """Prepare a folder for a run, or read the facts of the same run in it.
+
+    A different run in the folder is an error that lists the differences.
+    """
     if not (folder / "run.json").exists():
-        if folder.is_dir() and any(is_foreign(path) and path.name not in AHEAD for path in folder.iterdir()):
-            raise SrjtError(f"{folder} holds something else already: choose another --out.")
-        write_facts(folder, wanted)
-        return wanted
+        if folder.is_dir() and any(
+            is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()
+        ):
+            raise SrjtError(f"{folder} already contains other files: choose another --out.")
+        write_facts(folder, requested)
+        return requested
     found = read_facts(folder)
     differences = [
         f"{name} was {was!r} and is now {now!r}"
-        for name, (was, now) in found.config.difference(wanted.config).items()
+        for name, (was, now) in found.config.difference(requested.config).items()
     ]
-    if found.data.get("fingerprint") != wanted.data.get("fingerprint"):
+    if found.data.get("fingerprint") != requested.data.get("fingerprint"):
         differences.append("the samples, labels or split are not the same")
-    if found.grades != wanted.grades:
+    if found.grades != requested.grades:
         differences.append(f"the grades were {', '.join(found.grades)}")
-    if found.own_network != wanted.own_network:
-        differences.append("a network of one's own is not one by name")
+    if found.own_network != requested.own_network:
+        differences.append("one of them uses a network of your own, the other a network by name")
     if differences:
         raise SrjtError(
-            f"{folder} holds a run of another configuration ({'; '.join(differences)}): choose another --out, "
+            f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another --out, "
             "or delete that folder."
         )
-    return found  # with its CPU setting: that changes bits
+    return found  # with its CPU setting, which determines the last bits of the result
 
 
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
-    """The noise estimate that a run used; None where its noise rate was given, or not needed."""
+    """The noise estimate of a run; None where its noise rate was given, or not needed."""
     file = folder / "noise.json"
     return NoiseEstimate.from_dict(read_noise_file(file)["estimate"]) if file.exists() else None
 
 
 def read_noise_file(file: Path) -> dict[str, Any]:
-    """The contents of a ``noise.json``, with a valid estimate in it."""
+    """The contents of a ``noise.json``, checked to contain a valid estimate."""
     try:
-        known = json.loads(file.read_text())
-        NoiseEstimate.from_dict(known["estimate"])
+        content = json.loads(file.read_text(encoding="utf-8"))
+        NoiseEstimate.from_dict(content["estimate"])
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(f"{file} is damaged or not from srjt ({problem}).") from None
-    assert isinstance(known, dict)
-    return known
+    assert isinstance(content, dict)
+    return content

@@ -1,4 +1,4 @@
-"""TensorBoard beside the usual reporter (extra: ``tensorboard``)."""
+"""TensorBoard events in addition to another reporter (extra: ``tensorboard``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["TensorBoardReporter"]
 
 
 class TensorBoardReporter:
-    """Passes everything on to ``inner`` and writes every number of an epoch as a scalar event."""
+    """Forwards everything to ``inner`` and writes every number of an epoch as a scalar event."""
 
     def __init__(self, inner: Reporter, folder: Path) -> None:
         try:
@@ -23,15 +23,14 @@ class TensorBoardReporter:
         except ImportError:
             raise missing_extra("tensorboard", "tensorboard", "Writing TensorBoard events") from None
         self.inner = inner
-        self._open: Callable[[], Any] = lambda: SummaryWriter(
-            str(folder)
-        )  # later: the run's folder comes first
+        # opened at the first epoch, because the run creates its folder first
+        self._open: Callable[[], Any] = lambda: SummaryWriter(str(folder))
         self._writer: Any = None
         self._recording = True
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         self.inner.begin(title, epochs=epochs, folds=folds)
-        self._recording = folds == 1  # the cross-fit that estimates the noise is not part of the run
+        self._recording = folds == 1  # the noise estimate's cross-fit is not part of the run
 
     def note(self, text: str) -> None:
         self.inner.note(text)

@@ -1,4 +1,4 @@
-// Click a heading: best first, then worst first, then the order of the paper again.
+// Sort by a column when its heading is clicked: best first, then worst first, then the original order.
 "use strict";
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
@@ -9,7 +9,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     const [x, y] = [a.cells[column], b.cells[column]];
     const [p, q] = [x.dataset.sort, y.dataset.sort];
     if (p === undefined && q === undefined) return direction * x.textContent.localeCompare(y.textContent, undefined, { numeric: true });
-    if (p === undefined || q === undefined) return p === undefined ? 1 : -1; // what is missing stays last
+    if (p === undefined || q === undefined) return p === undefined ? 1 : -1; // missing values last
     return direction * (Number(p) - Number(q));
   };
 
@@ -27,5 +27,5 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-// On paper everything is open.
+// Open all details before printing.
 addEventListener("beforeprint", () => document.querySelectorAll("section details").forEach((d) => (d.open = true)));

@@ -1,4 +1,4 @@
-"""Fetch a large archive over a line that breaks, and unpack it without trusting it."""
+"""Download files over an unreliable connection, and extract archives without trusting them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 
 from srjt.errors import SrjtError
 
-__all__ = ["download", "extract"]
+__all__ = ["DownloadError", "Progress", "download", "download_once", "extract"]
 
 CHUNK = 1 << 20
-Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where they are known
+Progress = Callable[[int, int | None], None]  # bytes done, bytes in total where known
 
 
 def download(
@@ -31,10 +31,10 @@ def download(
     pause: float = 1.0,
     timeout: float = 60.0,
 ) -> None:
-    """Fetch ``url`` into ``target``, going on where an earlier attempt (now or another day) stopped.
+    """Download ``url`` to ``target``; an earlier, interrupted download is resumed.
 
-    What has arrived lies in ``target`` + ".part". After ``attempts`` in a row that brought nothing new, with
-    growing pauses from ``pause`` seconds, it gives up with an error and leaves that file for the next time.
+    The received bytes are in ``target`` + ".part". After ``attempts`` in a row without progress, with growing pauses
+    from ``pause`` seconds, an error is raised, and that file is kept for the next call.
     """
     if not url.lower().startswith(("http://", "https://")):
         raise SrjtError(f"Only http and https addresses can be downloaded, not {url!r}.")
@@ -43,16 +43,18 @@ def download(
     failures, farthest = 0, _size(part)
     while True:
         try:
-            _fetch(url, part, progress=progress, timeout=timeout)
+            download_once(url, part, progress=progress, timeout=timeout)
             break
-        except _BrokenError as broken:
-            # A server that restarts from the beginning each time does not count as getting on.
+        except DownloadError as problem:
+            if not problem.temporary:
+                raise SrjtError(f"{url} cannot be downloaded: {problem}.") from None
+            # A server that restarts from the beginning each time makes no progress.
             failures = 0 if _size(part) > farthest else failures + 1
             farthest = max(farthest, _size(part))
             if failures >= attempts:
                 raise SrjtError(
-                    f"The download broke off after {_size(part):,} bytes ({broken}). What has arrived is kept in "
-                    f"{part}: run the same command again to go on from there."
+                    f"The download stopped after {_size(part):,} bytes ({problem}). They are kept in {part}: run the "
+                    "same command again to resume."
                 ) from None
             if failures:
                 time.sleep(pause * 2 ** (failures - 1))
@@ -60,10 +62,10 @@ def download(
 
 
 def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None] | None = None) -> None:
-    """Unpack a zip file into ``folder``; refuse it as a whole if a member would land outside or is a link.
+    """Extract a zip file into ``folder``; an archive with a member that leads outside or is a link is refused.
 
-    Every member's checksum is verified. A file appears only when it is complete, and is not unpacked twice,
-    so an interrupted run can simply be repeated.
+    Every member's checksum is verified. A file appears only when it is complete and is not extracted twice, so that an
+    interrupted call can be repeated.
     """
     try:
         with zipfile.ZipFile(archive) as opened:
@@ -71,9 +73,9 @@ def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None]
             for member in members:
                 _refuse_unsafe(member, archive)
             folder.mkdir(parents=True, exist_ok=True)
-            _refuse_full_disk(folder, sum(m.file_size for m in members if not _there(folder, m)))
+            _refuse_full_disk(folder, sum(m.file_size for m in members if not _is_extracted(folder, m)))
             for done, member in enumerate(members, start=1):
-                _unpack(opened, member, folder)
+                _extract_member(opened, member, folder)
                 if progress is not None:
                     progress(done, len(members))
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as problem:
@@ -82,12 +84,19 @@ def extract(archive: Path, folder: Path, *, progress: Callable[[int, int], None]
         ) from None
 
 
-class _BrokenError(Exception):
-    """The connection failed in a way that trying again may heal."""
+class DownloadError(Exception):
+    """An attempt failed. ``temporary``: another attempt may succeed."""
+
+    def __init__(self, reason: str, *, temporary: bool = True) -> None:
+        super().__init__(reason)
+        self.temporary = temporary
 
 
-def _fetch(url: str, part: Path, *, progress: Progress | None, timeout: float) -> None:
-    """One attempt. Appends to ``part`` if the server agrees, else begins anew."""
+def download_once(url: str, part: Path, *, progress: Progress | None = None, timeout: float = 60.0) -> None:
+    """One attempt. Appends to ``part`` if the server can resume, else starts from the beginning.
+
+    ``timeout`` (seconds) limits each wait for the server, not the whole download.
+    """
     start = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "srjt"})
     if start:
@@ -96,16 +105,15 @@ def _fetch(url: str, part: Path, *, progress: Progress | None, timeout: float) -
         response = urllib.request.urlopen(request, timeout=timeout)
     except urllib.error.HTTPError as refused:
         with refused:
-            if refused.code == 416 and start:  # nothing after what we have: it is complete, or not this file
+            if refused.code == 416 and start:  # no bytes after these: the file is complete, or another one
                 if refused.headers.get("Content-Range") == f"bytes */{start}":
                     return
                 part.unlink()
-                raise _BrokenError("the partial file did not fit the server's and was dropped") from None
-            if refused.code in (408, 429) or refused.code >= 500:
-                raise _BrokenError(f"the server answered {refused.code}") from None
-            raise SrjtError(f"{url} cannot be downloaded: the server answered {refused.code}.") from None
+                raise DownloadError("the partial file does not match the server's and was deleted") from None
+            temporary = refused.code in (408, 429) or refused.code >= 500
+            raise DownloadError(f"the server answered {refused.code}", temporary=temporary) from None
     except (OSError, http.client.HTTPException) as problem:
-        raise _BrokenError(str(getattr(problem, "reason", problem)) or type(problem).__name__) from None
+        raise DownloadError(str(getattr(problem, "reason", problem)) or type(problem).__name__) from None
     with response:
         resumed = response.status == 206 and _range_start(response) == start
         done = start if resumed else 0
@@ -118,27 +126,27 @@ def _fetch(url: str, part: Path, *, progress: Progress | None, timeout: float) -
         except OSError as problem:
             raise SrjtError(f"{part} cannot be written: {problem.strerror}.") from None
         with file:
-            while chunk := _receive(response):
-                _store(file.write, chunk, part)
+            while chunk := _read_chunk(response):
+                _write_chunk(file.write, chunk, part)
                 done += len(chunk)
                 if progress is not None:
                     progress(done, total)
     if total is not None and done < total:
-        raise _BrokenError(f"{done:,} of {total:,} bytes")
+        raise DownloadError(f"received {done:,} of {total:,} bytes")
 
 
-def _receive(response: http.client.HTTPResponse) -> bytes:
+def _read_chunk(response: http.client.HTTPResponse) -> bytes:
     try:
         return response.read1(CHUNK)
     except (OSError, http.client.HTTPException) as problem:
-        raise _BrokenError(str(problem) or type(problem).__name__) from None
+        raise DownloadError(str(problem) or type(problem).__name__) from None
 
 
-def _store(write: Callable[[bytes], int], chunk: bytes, part: Path) -> None:
+def _write_chunk(write: Callable[[bytes], int], chunk: bytes, part: Path) -> None:
     try:
         write(chunk)
     except OSError as problem:
-        raise SrjtError(f"{part} cannot be written: {problem.strerror}. What has arrived is kept.") from None
+        raise SrjtError(f"{part} cannot be written: {problem.strerror}.") from None
 
 
 def _range_start(response: http.client.HTTPResponse) -> int | None:
@@ -148,13 +156,13 @@ def _range_start(response: http.client.HTTPResponse) -> int | None:
 
 
 def _refuse_unsafe(member: zipfile.ZipInfo, archive: Path) -> None:
-    # The name as it stands in the archive: ZipInfo.filename has been altered where it was odd.
+    # The name in the archive itself: zipfile changes unusual names in ZipInfo.filename.
     name = member.orig_filename.replace("\\", "/")
     path = PurePosixPath(name)
     outside = path.is_absolute() or ".." in path.parts or ":" in name or "\0" in name
     if outside or stat.S_ISLNK(member.external_attr >> 16):
-        what = "would be written outside of the folder" if outside else "is a link"
-        raise SrjtError(f"The archive {archive} was refused and nothing unpacked: {name!r} {what}.")
+        reason = "would be written outside of the folder" if outside else "is a link"
+        raise SrjtError(f"The archive {archive} is not safe, and nothing was extracted: {name!r} {reason}.")
 
 
 def _refuse_full_disk(folder: Path, needed: int) -> None:
@@ -163,20 +171,20 @@ def _refuse_full_disk(folder: Path, needed: int) -> None:
         raise SrjtError(f"{folder} has {free / 1e9:.1f} GB free; {needed / 1e9:.1f} GB are needed.")
 
 
-def _there(folder: Path, member: zipfile.ZipInfo) -> bool:
+def _is_extracted(folder: Path, member: zipfile.ZipInfo) -> bool:
     target = folder / member.filename
     return target.is_file() and target.stat().st_size == member.file_size
 
 
-def _unpack(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
+def _extract_member(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
     target = folder / member.filename
-    # A link that was in the folder before could lead elsewhere.
+    # A link that is already in the folder could lead elsewhere.
     if not target.resolve().is_relative_to(folder.resolve()):
-        raise SrjtError(f"{target} leads out of {folder}: nothing is written there.")
+        raise SrjtError(f"{target} leads out of {folder}: it is not written.")
     if member.is_dir():
         target.mkdir(parents=True, exist_ok=True)
         return
-    if _there(folder, member):
+    if _is_extracted(folder, member):
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(target.name + ".part")

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from srjt.data import download as module
-from srjt.data.download import download, extract
+import srjt.download as module
+from srjt.download import download, extract
 from srjt.errors import SrjtError
 
 BODY = bytes(range(256)) * 1000
 
 
 class Server(ThreadingHTTPServer):
-    """Sends ``body``, at most ``limit`` bytes per answer; ``ranges`` says whether it can resume."""
+    """Sends ``body``, at most ``limit`` bytes per answer; ``ranges``: whether it can resume."""
 
     body = BODY
     limit = len(BODY)
@@ -73,7 +73,7 @@ def server() -> Iterator[Server]:
         thread.join()
 
 
-def test_a_download_that_breaks_off_goes_on_where_it_stopped(server: Server, tmp_path: Path) -> None:
+def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> None:
     server.limit = 100_000
     seen: list[tuple[int, int | None]] = []
     target = tmp_path / "new/archive.zip"
@@ -112,7 +112,7 @@ def test_a_server_that_ignores_ranges_starts_over(server: Server, tmp_path: Path
 
 def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(server: Server, tmp_path: Path) -> None:
     server.limit, server.ranges = 70_000, False
-    with pytest.raises(SrjtError, match=r"broke off after 70,000 bytes .*run the same command again"):
+    with pytest.raises(SrjtError, match=r"stopped after 70,000 bytes .*run the same command again"):
         download(server.url, tmp_path / "archive.zip", pause=0, attempts=3)
     assert len(server.asked) == 4  # one that got on, three that did not
     assert (tmp_path / "archive.zip.part").read_bytes() == BODY[:70_000]
@@ -122,7 +122,7 @@ def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(server: Server,
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
-def test_passing_failures_are_tried_again_and_lasting_ones_not(server: Server, tmp_path: Path) -> None:
+def test_temporary_failures_are_retried_and_others_not(server: Server, tmp_path: Path) -> None:
     server.answers = [503, 429]
     download(server.url, tmp_path / "archive.zip", pause=0)
     assert (tmp_path / "archive.zip").read_bytes() == BODY
@@ -132,22 +132,22 @@ def test_passing_failures_are_tried_again_and_lasting_ones_not(server: Server, t
     assert len(server.asked) == 1
 
 
-def test_an_unknown_length_is_taken_as_it_comes(server: Server, tmp_path: Path) -> None:
+def test_an_unknown_length_is_accepted(server: Server, tmp_path: Path) -> None:
     server.announce = False
     download(server.url, tmp_path / "archive.zip", pause=0)
     assert (tmp_path / "archive.zip").read_bytes() == BODY
 
 
-def test_nobody_there_is_one_sentence(server: Server, tmp_path: Path) -> None:
+def test_no_server_is_one_sentence(server: Server, tmp_path: Path) -> None:
     url = server.url
     server.server_close()
-    with pytest.raises(SrjtError, match="broke off after 0 bytes"):
+    with pytest.raises(SrjtError, match="stopped after 0 bytes"):
         download(url, tmp_path / "archive.zip", pause=0, attempts=2)
     with pytest.raises(SrjtError, match="Only http and https"):
         download("file:///etc/passwd", tmp_path / "archive.zip")
 
 
-def test_a_disk_too_small_is_told_before(
+def test_a_disk_too_small_is_reported_before(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.body = BODY
