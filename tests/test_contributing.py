@@ -1,8 +1,10 @@
-"""The guide's examples of methods are complete and do what it says of them."""
+"""The guide's examples of methods are complete and do what the guide says."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 import types
 from math import log
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from srjt import methods
+from srjt.data.synthetic import generate, write
 from srjt.methods import registry
 
 ROOT = Path(__file__).parents[1]
@@ -61,3 +64,86 @@ def test_the_host_of_the_guide() -> None:
         ).tolist()
         expected = sorted(range(8), key=lambda i: joint[i])[:5]
         assert loss.selected.tolist() == [[i in expected for i in range(8)]] * 2
+
+
+SMALL = [
+    "--device", "cpu", "--network", "tiny", "--epochs", "1", "--set", "image_size=32", "--set", "crop=28",
+    "--set", "batch_size=16", "--set", "tune_cpu=false",
+]  # fmt: skip
+
+
+def srjt(*words: object, folder: Path, path: Path | None = None) -> tuple[int, str, str]:
+    """The real command line in a process of its own; ``path`` is put on sys.path."""
+    here = [str(ROOT / "src"), *([str(path)] if path else [])]
+    environment = {
+        **os.environ, "PYTHONPATH": os.pathsep.join(here), "SRJT_CACHE": str(folder / "cache"), "COLUMNS": "80",
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", "from srjt.cli import main; main()", *map(str, words)],
+        capture_output=True, text=True, check=False, timeout=300, cwd=folder, env=environment,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_path: Path) -> None:
+    labels = write(generate(images=60, patients=12, size=32), tmp_path / "data")
+    (tmp_path / "my_methods.py").write_text(BLOCKS[0])
+    given = ["--import", "my_methods"]
+    code, out, err = srjt("train", labels, *given, "--method", "gce", "--out", "run", *SMALL, folder=tmp_path)
+    assert (code, err) == (0, "")
+    assert "gce: epoch 1/1" in out
+
+    code, _, err = srjt("predict", "run", labels.parent, folder=tmp_path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert (
+        "The method 'gce' is registered by my_methods, which is not imported: add --import my_methods" in err
+    )
+    code, out, err = srjt("predict", "run", labels.parent, *given, folder=tmp_path)
+    assert (code, err) == (0, "")
+    assert "60 images" in out
+
+    study = [
+        "study", labels, *given, "--methods", "gce:q=0.5 standard", "--noise", "quasi:0.2", "--folds", "3", "--fold",
+        "0", "--jobs", "2", *SMALL,
+    ]  # fmt: skip
+    code, out, err = srjt(*study, folder=tmp_path)
+    assert (code, err) == (0, ""), out
+    assert out.count("] done: ") == 2
+    code, _, err = srjt("study", "status", "study", folder=tmp_path)
+    assert (code, "add --import my_methods" in err) == (2, True)
+    code, out, err = srjt("report", "study", *given, folder=tmp_path)
+    assert (code, err) == (0, "")
+
+
+def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    for name, reason in (
+        ("broken", "No module named 'no_such_module'"),
+        ("nothing", "No module named 'nothing'"),
+    ):
+        code, _, err = srjt("methods", "--import", name, folder=tmp_path)
+        assert (code, err.count("\n")) == (2, 1)
+        assert err.startswith(
+            f"srjt: --import {name}: the module cannot be imported (ModuleNotFoundError: {reason}"
+        )
+
+
+def test_installed_packages_add_methods_by_an_entry_point(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    for package, content in (("good", BLOCKS[0]), ("bad", "raise RuntimeError('out of order')\n")):
+        (site / f"{package}_methods.py").parent.mkdir(exist_ok=True)
+        (site / f"{package}_methods.py").write_text(content)
+        information = site / f"{package}_plugin-1.0.dist-info"
+        information.mkdir()
+        (information / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package}-plugin\nVersion: 1.0\n"
+        )
+        (information / "entry_points.txt").write_text(f"[srjt.methods]\n{package} = {package}_methods\n")
+    code, out, err = srjt("methods", "--plain", folder=tmp_path, path=site)
+    assert code == 0
+    assert out.splitlines()[-1] == "gce"
+    assert err == (
+        "Warning: The plug-in 'bad' of the package bad-plugin cannot be loaded, so its methods are missing "
+        "(RuntimeError: out of order).\n"
+    )

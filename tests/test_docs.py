@@ -30,8 +30,11 @@ OPTION = re.compile(r"--?[a-z][a-z-]*")
 
 @functools.cache
 def whole() -> Any:
-    """The command line as click sees it; making it takes a while."""
-    return get_command(app)
+    """The command line as click sees it, with all verbs loaded; making it takes a while."""
+    group: Any = get_command(app)
+    for name in group.commands:
+        group.load(name)
+    return group
 
 
 def options_of(command: Any) -> set[str]:

@@ -69,7 +69,7 @@ def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: P
         (["--network", "resnet19"], "Unknown network 'resnet19': did you mean 'resnet18'?"),
         (["--reader-column", "who"], "Unknown column (for the reader) 'who'"),
         (["--folds", "1"], "Cross-fitting needs at least 2 folds, not 1."),
-        (["--noise-rate", "lots"], "--noise-rate takes a number such as 0.2, or auto; got 'lots'."),
+        (["--noise-rate", "lots"], "noise_rate takes a number such as 0.2, or auto; got 'lots'."),
         (["--set", "epoch=3"], "Unknown setting 'epoch': did you mean 'epochs'?"),
     ],
 )
@@ -104,9 +104,9 @@ def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_
     ("options", "said"),
     [
         ([], "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
-             "--noise-rate auto to have it estimated, or --method srjt, which needs none."),
-        (["--method", "garg"], "or --noise-rate auto to have it estimated."),
-        (["--noise-rate", "0.2", "--soft-labels", "estimated"], "soft_labels 'estimated' follow the noise"),
+             "--noise-rate auto to estimate it, or --method srjt, which needs none."),
+        (["--method", "garg"], "or --noise-rate auto to estimate it."),
+        (["--noise-rate", "0.2", "--soft-labels", "estimated"], "soft_labels 'estimated' needs noise_rate 'auto'"),
         (["--method", "mixup", "--noise-rate", "auto", "--soft-labels", "estimated"],
          "mixup does not learn from soft labels"),
     ],

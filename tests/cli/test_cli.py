@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 
 import srjt
 from srjt import cli, methods
+from srjt.cli.groups import SUMMARIES
 from srjt.errors import SrjtError
+from srjt.training.config import TrainConfig
 
 RUN = """
 import sys
@@ -32,18 +36,45 @@ def run(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
     return left.value.code, out, err
 
 
-@pytest.mark.parametrize("word", ["--help", "-h", "--version"])
-def test_help_and_version_answer_without_torch(word: str) -> None:
+@pytest.mark.parametrize(
+    "words", ["--help", "-h", "--version", "train --help", "study run --help", "methods"]
+)
+def test_help_and_methods_answer_without_torch(words: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", RUN, word], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", RUN, *words.split()], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0
     loaded = done.stderr.split("loaded:")[1].split()
-    assert not {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai"} & set(loaded)
-    if word == "--version":
+    assert not {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai", "yaml"} & set(loaded)
+    if words == "--version":
         assert done.stdout == f"srjt {srjt.__version__}\n"
     else:
-        assert "methods" in done.stdout
+        assert "method" in done.stdout
+
+
+def test_the_help_says_of_each_verb_what_the_verb_says_itself() -> None:
+    group = get_command(cli.app)
+    for name, summary in SUMMARIES.items():
+        group.load(name)
+        verb = group.commands[name]
+        assert (verb.name, (verb.help or "").split("\n\n")[0].replace("\n", " ")) == (name, summary)
+
+
+@pytest.mark.parametrize("verb", ["train", "audit"])
+def test_every_option_of_a_setting_takes_effect(verb: str, monkeypatch, capsys) -> None:
+    """A value that cannot be is refused by name, so it has reached the settings."""
+    group = get_command(cli.app)
+    group.load(verb)
+    options = {param.name for param in group.commands[verb].params}
+    settings = [f for f in dataclasses.fields(TrainConfig) if f.metadata["help"] and f.name in options]
+    assert len(settings) >= 12
+    if verb == "train":
+        assert {f.name for f in dataclasses.fields(TrainConfig) if f.metadata["help"]} <= options
+    for field in settings:
+        if field.name in ("epochs", "batch_size", "learning_rate", "image_size", "crop"):
+            option = f"--{field.name.replace('_', '-')}"
+            _, _, err = run(monkeypatch, capsys, verb, "none.csv", "--out", "x", option, "0")
+            assert f"{field.name} must be positive; got 0" in err
 
 
 def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:
@@ -52,9 +83,9 @@ def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:
     status, out, _ = run(monkeypatch, capsys, "methods")
     assert status == 0
     assert max(map(len, out.splitlines())) <= 80
-    listed, _, papers = out.partition("ℓ_h hard loss")
+    listed, _, papers = out.partition("needs ε  ")
     lines = [line.rstrip() for line in listed.splitlines()]
-    assert lines[0].split() == ["name", "scores", "by", "updates", "from", "needs"]
+    assert lines[0].split() == ["name", "needs", "learns", "from"]
     for heading, first in (("One network", "standard"), ("Two networks", "co-teaching")):
         at = lines.index(heading)
         assert lines[at + 1].split()[0] == first
@@ -66,7 +97,8 @@ def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:
         assert methods.lookup(name).paper in papers
         assert re.search(rf"^(.*, )?{re.escape(name)}(, .*)?: ", papers, re.MULTILINE)
         assert methods.lookup(name).scores.split()[0] in words
-    assert re.search(r"garg .* P$", "\n".join(lines), re.MULTILINE)
+    assert re.search(r"^ garg +P  ", "\n".join(lines), re.MULTILINE)
+    assert "host" in papers
 
 
 def test_methods_plain_is_for_scripts(monkeypatch, capsys) -> None:

@@ -108,7 +108,7 @@ def test_inspect_with_warnings_only_is_fine(srjt: Run, labels: Path) -> None:
         (["corrupt", "LABELS", "--rate", "0.1", "--rho", "0.1"], "either --rate or --rho"),
         (["corrupt", "LABELS", "--rate", "0.1", "--noise", "quasy"], "did you mean 'quasi'?"),
         (["corrupt", "LABELS", "--rate", "0.1", "--out", "LABELS"], "is the source itself"),
-        (["limuc", "nowhere"], "--download fetches"),
+        (["limuc", "nowhere"], "--download downloads"),
         (["dr", "."], "trainLabels.csv"),
     ],
 )
@@ -200,7 +200,7 @@ def test_test_labels_stay_clean_unless_told(srjt: Run, labels: Path) -> None:
 
     code, out, _ = srjt("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv")
     assert code == 0
-    assert "The 20 labels for test stay clean." in out
+    assert "The 20 test labels stay clean." in out
     assert wrong("test") == 0 < wrong("train")
     srjt("corrupt", labels, "--rate", 0.5, "--out", "noisy.csv", "--include-test", "--force")
     assert wrong("test") > 0
@@ -282,7 +282,7 @@ def test_dr_counts_labels_and_images(srjt: Run, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(dr, "COUNTS", (2, 1, 1, 1, 1))
     code, out, _ = srjt("dr", "dr")
     assert code == 0
-    assert "as published by Kaggle; every image is there" in out
+    assert "as published by Kaggle; no image is missing" in out
 
 
 def test_every_command_has_help_that_fits(srjt: Run) -> None:

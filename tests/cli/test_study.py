@@ -330,7 +330,7 @@ def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
     os.killpg(process.pid, signal.SIGTERM)
     code, out, err = disturbed.ended()
     assert (code, "Traceback" in out + err) == (143, False), out + err
-    assert "runs done. The same command goes on from there." in err
+    assert "runs done. Run the same command again to resume." in err
     assert {run_status(disturbed.out, key) for key in before} <= {"left", "done"}  # it waited for them
     assert all(name > before[key] for key, name in disturbed.saved().items())
     disturbed.nobody_is_left()

@@ -231,7 +231,7 @@ def test_agreement_on_all_adds_the_mean_divergence_of_the_batch(convention: str,
 
 def test_published_weights_that_leave_nothing_of_the_labels_are_refused() -> None:
     for name in ("jocor", "srjt"):
-        with pytest.raises(SrjtError, match="weighs the labels by 1 − co_lambda"):
+        with pytest.raises(SrjtError, match="weights the labels by 1 − co_lambda"):
             evaluate(name, convention="published-code", agree="selected", co_lambda=1.0)
     evaluate("srjt", convention="published-code")
 

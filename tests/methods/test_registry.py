@@ -58,6 +58,7 @@ def test_every_method_keeps_the_protocol(name: str, convention: str) -> None:
     assert entry.scores
     assert entry.updates
     assert entry.paper
+    assert (entry.networks, entry.needs) == (entry.method.networks, entry.method.needs)  # known without torch
 
     head = method.head(6, 4)
     features = torch.randn(method.networks, 5, 6, generator=torch.Generator().manual_seed(1))
@@ -140,6 +141,13 @@ def test_options_of_a_method() -> None:
         (lambda: make("jocor", label_matrix=np.eye(4)), "both select and update are 'hard'"),
         (lambda: make("sord", label_matrix=np.eye(3)), "label matrix is for 3 grades, but there are 4"),
         (lambda: make("sord", label_matrix=torch.ones(4, 4)), "row of a label matrix sums to 1"),
+        (
+            lambda: make("sord", label_matrix=[[1.0], [0.0, 1.0]]),
+            "label matrix takes 4 rows of 4 numbers each; got",
+        ),
+        (lambda: make("jocor", ramp_epochs="a"), "ramp_epochs takes a whole number; got 'a'"),
+        (lambda: make("jocor", temperature="hot"), "temperature takes a number; got 'hot'"),
+        (lambda: make("jocor", per_class="yes"), "per_class takes true or false; got 'yes'"),
         (lambda: make("label-smooth", smoothing=1.5), r"between 0 and 1, not 1\.5"),
         (lambda: make("mixup", alpha=0.0), "alpha is positive, not 0"),
         (

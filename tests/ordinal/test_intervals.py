@@ -97,7 +97,7 @@ def test_a_wider_level_is_a_wider_interval() -> None:
 
 def test_lengths_must_fit() -> None:
     for true, predicted in (([], []), ([1], [1, 0])):
-        with pytest.raises(SrjtError, match="both are needed, and as many"):
+        with pytest.raises(SrjtError, match="there must be as many of both"):
             bootstrap_metrics(true, predicted, num_classes=2)
 
 

@@ -103,7 +103,7 @@ def test_counts_of_batches_add_up(drawn: list[tuple[int, int]], cut: int) -> Non
 
 
 def test_what_cannot_be_measured_is_said() -> None:
-    with pytest.raises(SrjtError, match="the confusion matrix is empty"):
+    with pytest.raises(SrjtError, match="The confusion matrix is empty"):
         metrics.accuracy(np.zeros((3, 3)))
     with pytest.raises(SrjtError, match=r"square \(C, C\); this one has shape \(2, 3\)"):
         metrics.mae(np.ones((2, 3)))

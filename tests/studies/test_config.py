@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import date
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ def test_methods_and_their_variants() -> None:
         ("co-teaching:slect=soft", "Unknown option of co-teaching 'slect': did you mean 'select'?"),
         ("co-teaching:select", "written name=value; 'select' of"),
         ("co-teaching:temperature={", "not valid YAML"),
+        ("co-teaching:temperature=!!int x", "not valid YAML"),
+        ("co-teaching:ramp_epochs=a", "ramp_epochs takes a whole number; got 'a'."),
+        ("co-teaching:ramp_epochs=0", "takes at least one epoch; got 0."),
         ("co-teaching:select=sofft", "sofft"),
         ("standard:temperature=1", "Unknown option of standard 'temperature'"),
     ],
@@ -117,6 +121,14 @@ def test_what_the_study_sets_is_not_for_the_runs(name: str) -> None:
         ({"source": 3}, "source takes a path"),
         ({"train": {"epochs": "many"}}, "epochs takes a whole number"),
         ({"noises": [0.2]}, "Unknown noise '0.2'"),
+        ({"train": {1: 2}}, "train takes settings of the runs by name; got {1: 2}."),
+        ({"reading": {"images": 5}}, "reading: images takes a text; got 5."),
+        ({"seeds": [True]}, "seeds takes whole numbers"),
+        ({"seeds": [2**64]}, "seeds takes whole numbers"),
+        (
+            {"train": {"epochs": date(2020, 1, 1)}},
+            "epochs takes a whole number; got datetime.date(2020, 1, 1).",
+        ),
     ],
 )
 def test_values_of_the_wrong_kind(settings: dict[str, Any], said: str) -> None:
@@ -156,7 +168,7 @@ def test_a_variant_may_have_a_noise_rate_of_its_own() -> None:
     )}  # fmt: skip
     assert list(rates.values()) == [None, "auto", 0, "auto", 0.3, None]
     assert parse_method("f-correction:noise_rate=auto").own_rate == "auto"
-    with pytest.raises(SrjtError, match="f-correction is told the matrix of label errors, not a rate"):
+    with pytest.raises(SrjtError, match="f-correction uses the matrix of label errors, not a rate"):
         parse_method("f-correction:noise_rate=0.3")
     with pytest.raises(SrjtError, match="Unknown option of sord 'noise_rate'"):
         parse_method("sord:noise_rate=auto")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import FrozenInstanceError
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from srjt.cli.train import layered
+from srjt.cli.settings import layered_settings
 from srjt.errors import SrjtError, UnknownNameError
 from srjt.training.config import TrainConfig, load_config, parse_overrides
 
@@ -181,7 +183,7 @@ def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
     file.write_text(
         "epochs: 10\nseed: 10\nbatch_size: 10\nmethod_options: {ramp_epochs: 10, co_lambda: 10}\n"
     )
-    config = layered(
+    config = layered_settings(
         file,
         ["seed=30", "method_options.temperature=30"],
         given={"batch_size": 20, "seed": 20, "crop": None},
@@ -195,4 +197,72 @@ def test_method_options_of_a_file_that_are_no_settings(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text("method_options: 5\n")
     with pytest.raises(SrjtError, match="method_options takes settings by name"):
-        layered(file, [], given={}, method_options={})
+        layered_settings(file, [], given={}, method_options={})
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"gamma": 1e300}, "gamma is at most 1; got 1e+300."),
+        ({"image_size": 1_000_000_000}, "image_size is at most 16384; got 1000000000."),
+        ({"image_size": 16**6000}, "image_size is at most 16384; got a number with too many digits."),
+        ({"epochs": 16**6000}, "epochs is at most 1e+06; got a number with too many digits."),
+        ({"learning_rate": 16**6000}, "learning_rate takes a number; got a number with too many digits."),
+        ({"epochs": date(2020, 1, 1)}, "epochs takes a whole number; got datetime.date(2020, 1, 1)."),
+        ({"seed": 2**64}, "seed takes a whole number of at most 63 bits."),
+        (
+            {"milestones": [10, True]},
+            "milestones takes a list of epochs such as [90, 120, 140]; got [10, True].",
+        ),
+        (
+            {"transition": [[1.0], 2]},
+            "transition takes a matrix, one list of numbers per row; got [[1.0], 2].",
+        ),
+        ({"noise_rate": "half"}, "noise_rate takes a number such as 0.2, or auto; got 'half'."),
+        ({"checkpoint_seconds": float("nan")}, "checkpoint_seconds cannot be negative; got nan."),
+        (
+            {"method_options": {1: 2}},
+            "method_options takes settings by name, such as method_options.per_class=true; ",
+        ),
+        (
+            {"method_options": {"a": date(2020, 1, 1)}},
+            "method_options.a takes a number, a text, true, false or a list",
+        ),
+        ({"imports": [5]}, "imports takes names of modules, such as [my_package.my_methods]; got [5]."),
+        ({1: 2}, "Unknown setting '1': "),
+    ],
+)
+def test_strange_values_are_one_sentence(settings: dict[Any, Any], sentence: str) -> None:
+    with pytest.raises(SrjtError) as raised:
+        TrainConfig.from_dict(settings)
+    assert str(raised.value).startswith(sentence)
+    assert len(str(raised.value)) < 900
+
+
+def test_a_value_that_is_nested_too_deeply() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    for settings in ({"milestones": deep}, {"method_options": {"label_matrix": deep}}):
+        with pytest.raises(SrjtError, match=r"^(milestones|method_options) takes") as raised:
+            TrainConfig.from_dict(settings)
+        assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["!!int x", "!!int ''", "!!bool x", "!!timestamp x", "1" * 5000, "[" * 5000, "!!python/name:os.system"],
+)
+def test_yaml_that_is_none(value: str, tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match=r"^--set epochs=…: the value is not valid YAML: .{,90}\.$"):
+        parse_overrides([f"epochs={value}"])
+    (tmp_path / "run.yaml").write_text(f"epochs: {value}\n")
+    with pytest.raises(SrjtError, match="is not valid YAML: "):
+        load_config(tmp_path / "run.yaml")
+
+
+def test_settings_are_frozen_and_given_by_name() -> None:
+    with pytest.raises(FrozenInstanceError):
+        TrainConfig().epochs = 3  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        TrainConfig("sord")  # type: ignore[misc]

@@ -105,7 +105,7 @@ def test_asked_to_stop(
     said = (tmp_path / "says").read_text()
     assert said.count("\n") == 1
     assert said.startswith("srjt: Stopped a")
-    assert said.endswith("The same command goes on from there.\n")
+    assert said.endswith("Run the same command again to resume.\n")
     pid = launcher.start(*command(labels, out), says=tmp_path / "says")
     assert launcher.wait(pid) == 0
     assert "Resuming at epoch" in (tmp_path / "says").read_text()

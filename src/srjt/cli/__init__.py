@@ -1,4 +1,4 @@
-"""The command line. Each verb lives in its own file and imports what it needs when it runs."""
+"""The command line. Each verb lives in its own file, which is imported when the verb is used."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ import sys
 import typer
 
 from srjt._version import __version__
-from srjt.cli import data, review, study
-from srjt.cli.audit import audit
-from srjt.cli.demo import demo
-from srjt.cli.evaluate import evaluate
-from srjt.cli.export import export
-from srjt.cli.features import features
-from srjt.cli.methods import methods
-from srjt.cli.predict import predict
-from srjt.cli.report import report
-from srjt.cli.train import train
+from srjt.cli.groups import LazyVerbs
+from srjt.cli.messages import warnings_as_sentences
 from srjt.errors import Interrupted, SrjtError
 
 app = typer.Typer(
     name="srjt",
+    cls=LazyVerbs,
     help="Learn severity from ordinal labels that are partly wrong.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -45,24 +38,18 @@ def _options(
     pass
 
 
-app.add_typer(data.app, name="data")
-app.add_typer(study.app, name="study")
-app.add_typer(review.app, name="review")
-for command in (train, predict, evaluate, features, audit, export, report, methods, demo):
-    app.command()(command)
-
-
 def main() -> None:
     """Run ``srjt``; a problem with the input is one sentence on stderr and exit status 2."""
     try:
-        app()
+        with warnings_as_sentences():
+            app()
     except SrjtError as problem:
         if os.environ.get("SRJT_TRACEBACK"):
             raise
         typer.secho(f"srjt: {problem}", fg=typer.colors.RED, err=True)
         sys.exit(2)
     except Interrupted as stopped:
-        typer.secho(f"srjt: {stopped} The same command goes on from there.", err=True)
+        typer.secho(f"srjt: {stopped} Run the same command again to resume.", err=True)
         sys.exit(stopped.status)
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
     from srjt.data import Reading
 
-TRAINING, COMPUTING = "Training", "How it is computed"
 ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column")
-SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # of each, on the screen
-
-
-def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
+SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
 
 
 @options.reads_a_source(without=("split_column",))
+@options.takes_settings(
+    only=(
+        "method", "noise_rate", "network", "pretrained", "weights", "image_size", "crop", "epochs", "batch_size",
+        "learning_rate", "seed", "precision",
+    ),
+    panel="Training",
+    shown={"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"},
+)  # fmt: skip
 def audit(
+    *,
     source: options.SourceArgument,
     out: Annotated[
-        Path, typer.Option(help="Folder of the audit; finished trainings in it are not repeated.")
+        Path, typer.Option(metavar="DIR", help="Folder of the audit; finished trainings are not repeated.")
     ],
     folds: Annotated[
         int, typer.Option(help="Number of trainings; each predicts the patients that it was not trained on.")
@@ -40,100 +44,52 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    method: Annotated[str | None, _option("See srjt methods. [dim]default: sord[/]", TRAINING)] = None,
-    noise_rate: Annotated[
-        str | None,
-        _option("For a method that needs it. [dim]default: auto[/]", TRAINING, metavar="RATE|auto"),
-    ] = None,
-    network: Annotated[
-        str | None, _option("As for srjt train. [dim]default: resnet18; mlp for features[/]", TRAINING)
-    ] = None,
-    pretrained: Annotated[
-        bool | None,
-        _option(
-            "Start from ImageNet weights. [dim]default: yes[/]", TRAINING, "--pretrained/--no-pretrained"
-        ),
-    ] = None,
-    weights: Annotated[Path | None, _option("Local weights file instead.", TRAINING)] = None,
-    image_size: Annotated[int | None, _option("Stored size. [dim]default: 256[/]", TRAINING)] = None,
-    crop: Annotated[int | None, _option("Random crop from it. [dim]default: 224[/]", TRAINING)] = None,
-    epochs: Annotated[int | None, _option("Of each training. [dim]default: 30[/]", TRAINING)] = None,
-    batch_size: Annotated[int | None, _option("[dim]default: 64[/]", TRAINING)] = None,
-    learning_rate: Annotated[
-        float | None, _option("Of Adam. [dim]default: 1e-4; mlp 3e-4, linear 1e-3[/]", TRAINING)
-    ] = None,
-    seed: Annotated[int | None, _option("Of folds and networks. [dim]default: 0[/]", TRAINING)] = None,
-    device: Annotated[
-        str | None, _option("cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]", COMPUTING)
-    ] = None,
-    precision: Annotated[
-        str | None, _option("fp32, tf32, bf16. [dim]default: bf16 on a GPU[/]", COMPUTING)
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="YAML file of settings, as for srjt train; options win over it.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting, e.g. weight_decay=0."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but problems.")] = False,
+    settings: dict[str, Any],
+    import_: options.Import = None,
+    device: options.Device = None,
+    config: options.Config = None,
+    set_: options.Set = None,
+    quiet: options.Quiet = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
-    *,
     how: dict[str, Any],
 ) -> None:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
 
     Trains on all folds of patients but one and predicts that one, for each fold.
-    Writes audit.csv (every label, the most doubtful first), summary.json (rates by
-    grade, patient and reader), audit.html (the report) and the files that srjt review
-    reads. All samples are audited, on whatever side of a split they are, and no label
-    is changed. Run the same command again to resume after an interruption.
+    Writes audit.csv (every label, the most doubtful first), summary.json (rates
+    by grade, patient and reader), audit.html (the report) and the files that
+    srjt review reads. All samples are audited, on whatever side of a split they
+    are, and no label is changed. Run the same command again to resume after an
+    interruption.
     """
     from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.auditing.audit import audit as run_audit
-    from srjt.cli.train import check_early, layered, rate_or_auto, warnings_as_sentences
-    from srjt.data import Problem, read, write_problems
+    from srjt.cli.samples import list_unreadable, usable
+    from srjt.cli.settings import check_settings, layered_settings
+    from srjt.data import read
     from srjt.reports.report import report as write_report
     from srjt.training.record.reporters import reporter_for
 
-    settings = with_noise_rate(
-        layered(
-            config,
-            set_ or [],
-            defaults=DEFAULTS,
-            given={
-                "method": method,
-                "noise_rate": rate_or_auto(noise_rate),
-                "network": network,
-                "pretrained": pretrained,
-                "weights": None if weights is None else str(weights),
-                "image_size": image_size,
-                "crop": crop,
-                "epochs": epochs,
-                "batch_size": batch_size,
-                "learning_rate": learning_rate,
-                "seed": seed,
-                "precision": precision,
-            },
-        )
+    run_config = with_noise_rate(
+        layered_settings(config, set_, defaults=DEFAULTS, given={**settings, "imports": import_})
     )
-    check_early(settings)
+    check_settings(run_config)
     reading = read(source, **how)
     if reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
-    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
-    columns = {name.removesuffix("_column"): said for name, said in how.items() if name in ROLES}
+    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    columns = {name.removesuffix("_column"): column for name, column in how.items() if name in ROLES}
     table, label_column = _table(reading, how["labels"] or source, columns)
     root = manifest.root.absolute() if reading.kind == "table" else None
     read_options = _as_options({**how, "images": root, "labels": None})
-    with warnings_as_sentences(), reporter_for(quiet=quiet) as reporter:
+    with reporter_for(quiet=quiet) as reporter:
         done = run_audit(
             manifest,
             out=out,
             folds=folds,
             reader=reader_column,
-            config=settings,
+            config=run_config,
             device=device,
             reporter=reporter,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
@@ -143,10 +99,7 @@ def audit(
             read_options=read_options,
         )
         write_report(out, out=out / "audit.html")
-    if done.fitted.skipped:
-        with options.writing(skipped):
-            unreadable = [Problem("unreadable-image", who, why) for who, why in done.fitted.skipped]
-            write_problems([*reading.problems, *unreadable], skipped)
+    list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
     if not quiet:
         _print_summary(done, out)
 

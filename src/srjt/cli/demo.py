@@ -1,4 +1,4 @@
-"""``srjt demo``: the whole idea in a minute and a half, on images that come with the package."""
+"""``srjt demo``: the whole idea in a minute and a half, on synthetic images."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ NOISE_RATE = 0.4
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and the figure.")] = Path("srjt-demo"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs and the figure.")] = Path(
+        "srjt-demo"
+    ),
     epochs: Annotated[int, typer.Option(min=1, help="Epochs per method.")] = 30,
-    images: Annotated[int, typer.Option(min=200, help="How many images to draw.")] = 1500,
-    seed: Annotated[int, typer.Option(help="Of the data, the noise and the networks.")] = 0,
+    images: Annotated[int, typer.Option(min=200, help="Number of images to draw.")] = 1500,
+    seed: Annotated[int, typer.Option(help="Seed of the data, the noise and the networks.")] = 0,
 ) -> None:
-    """Draw images of rising severity, spoil 40 % of the labels, train three methods, compare them.
+    """Draw images of rising severity, corrupt 40 % of the labels, train three methods, compare them.
 
-    A second call opens the finished runs again; remove the folder to start over.
+    A second call opens the finished runs; delete the folder to start over.
     """
     from rich.console import Console
     from rich.table import Table
@@ -45,8 +47,8 @@ def demo(
     data, injected = corrupt_sides(clean, split, matrix, seed=seed)
     console.print(
         f"{len(clean):,} images of {len(set(clean.patients or ())):,} patients, grades {', '.join(clean.grades)}; "
-        f"{len(split.train):,} to train on, of whose labels {injected.realised_rate:.0%} are wrong; "
-        f"{len(split.test):,} with true labels to test on.",
+        f"{len(split.train):,} for training, of which {injected.realised_rate:.0%} have a wrong label; "
+        f"{len(split.test):,} with true labels for testing.",
         highlight=False,
     )
     runs = {}
@@ -87,7 +89,7 @@ def demo(
     figure = out / "curves.png"
     plot_curves({name: run.metrics for name, run in runs.items()}, figure, noise_rate=injected.realised_rate)
     console.print(f"Curves: {figure}   Runs: {out}", highlight=False)
-    # Set up by make, the command is not on the PATH; and a command to be copied stands on a line of its own.
+    # In a clone set up by make the command is not on the PATH. A command to be copied gets its own line.
     command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
     console.print("Next, on your own data:", highlight=False)
     typer.echo(f"  {command} train labels.csv --method srjt --fold 0 --out runs/mine")

@@ -1,4 +1,4 @@
-"""``srjt evaluate``: a run against labels it has not seen."""
+"""``srjt evaluate``: a run, judged by labels that it has not seen."""
 
 from __future__ import annotations
 
@@ -12,44 +12,49 @@ from srjt.cli import options
 
 @options.reads_a_source(without=("grades",))
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: options.Run,
     source: options.SourceArgument,
-    network: Annotated[
-        str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
-    ] = "ensemble",
-    decode: Annotated[
-        str,
-        typer.Option(
-            metavar="argmax|median|expected", help="Most likely; least absolute error; rounded mean."
-        ),
-    ] = "argmax",
+    network: options.Network = "ensemble",
+    decode: options.Decode = "argmax",
     views: options.Views = 1,
     side: Annotated[
         str | None,
-        typer.Option(metavar="train|validation|test", help="Judge this side only. With --fold: test."),
+        typer.Option(
+            metavar="train|validation|test",
+            help="Judge this side only. [dim]default: test, with --fold or --splits[/]",
+            show_default=False,
+            rich_help_panel=options.EVALUATION,
+        ),
     ] = None,
-    fold: Annotated[int | None, typer.Option(help="Of the fold that srjt train was given.")] = None,
-    folds: Annotated[int, typer.Option(help="Likewise.")] = 5,
-    split_seed: Annotated[int, typer.Option(help="Likewise.")] = 0,
-    splits: Annotated[Path | None, typer.Option(help="Folds from a file of srjt data split.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write everything to a JSON file as well.")] = None,
+    fold: options.Fold = None,
+    folds: options.Folds = 5,
+    split_seed: options.SplitSeed = 0,
+    splits: options.Splits = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
+    ] = None,
     force: options.Force = False,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
+    device: options.Device = None,
+    import_: options.Import = None,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
     how: dict[str, Any],
 ) -> None:
-    """All metrics with 95 % intervals (by resampling patients), confusion matrix, calibration.
+    """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
 
-    Judged by the true grades where the data have them, else by the grades as given.
-    All samples of the source are judged; --fold or --splits as given to srjt train
-    judges that fold's test side, --side test alone the split column's.
+    The run is judged by the true grades if the data have them, else by the grades
+    as given. Intervals resample patients. All samples of the source are used. Give
+    --fold or --splits as you gave it to srjt train to use the test side of that
+    fold, or --side test alone to use the split column.
     """
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.cli.train import chosen_split
+    from srjt.cli.messages import decoding_bar
+    from srjt.cli.output import refuse_overwrite, writing
+    from srjt.cli.samples import usable
+    from srjt.cli.splits import chosen_split
     from srjt.data import read
     from srjt.errors import SrjtError, suggest
     from srjt.files import write_json
@@ -58,11 +63,11 @@ def evaluate(
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
-    options.refuse_overwrite(out, force=force)
+    refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
-    trained.views(views)  # an error if there are none
+    trained.views(views)  # an error if the run has no such views
     reading = read(source, grades=list(trained.grades), **how)
-    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if side is not None or fold is not None or splits is not None:
         split = chosen_split(
             fold=fold, folds=folds, seed=split_seed, file=splits,
@@ -75,15 +80,15 @@ def evaluate(
             raise suggest("side", side, sides)
         manifest = manifest.select(sides[side])
         if not len(manifest):
-            raise SrjtError(f"There is nobody on the {side} side.")
-    with options.decoding_bar() as decoded:
+            raise SrjtError(f"The {side} side has no samples.")
+    with decoding_bar() as decoded:
         found = evaluate(
             trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
             progress=decoded,
         )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
-        with options.writing(out):
+        with writing(out):
             write_json(out, found.to_dict())
 
     console = Console()
@@ -94,9 +99,9 @@ def evaluate(
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"
         )
-    if learnt := _learnt_from(run, manifest.ids):
+    if known := _trained_on(run, manifest.ids):
         console.print(
-            f"{learnt:,} of them have the ids of samples that this run was trained on: if they are the same samples, "
+            f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, "
             "the numbers below look too good.",
             style="yellow",
         )
@@ -116,12 +121,12 @@ def evaluate(
         console.print(f"Written to {out}.", highlight=False)
 
 
-def _learnt_from(run: Path, ids: list[str]) -> int:
-    """How many of these samples the run was trained on, as far as their ids tell."""
+def _trained_on(run: Path, ids: list[str]) -> int:
+    """Number of these samples that the run was trained on, by their ids."""
     import pandas as pd
 
     try:
-        learnt = set(pd.read_csv(run / "history.csv", usecols=["id"], dtype=str)["id"])
-    except (OSError, ValueError):  # a run may have been sent without it
+        trained = set(pd.read_csv(run / "history.csv", usecols=["id"], dtype=str)["id"])
+    except (OSError, ValueError):  # a run may have been sent without this file
         return 0
-    return sum(sample in learnt for sample in ids)
+    return sum(sample in trained for sample in ids)

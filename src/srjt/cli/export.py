@@ -16,37 +16,39 @@ if TYPE_CHECKING:
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    out: Annotated[Path, typer.Option(help="File to write.")] = Path("model.onnx"),
+    run: options.Run,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("model.onnx"),
     force: options.Force = False,
     format: Annotated[
         str | None,
-        typer.Option(metavar="onnx|torch.export", help="Else by the file's suffix."),
+        typer.Option(metavar="onnx|torch.export", help="Format of the file. [dim]default: by its suffix[/]"),
     ] = None,
     check: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="IMAGES",
-            help="Images, folders or a CSV to check the file with; else a few synthetic images.",
+            help="Images, folders or a CSV file to check the result with. [dim]default: a few synthetic images[/]",
         ),
     ] = None,
+    import_: options.Import = None,
 ) -> None:
     """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
 
     The file takes uint8 images (N, H, W, 3), RGB, resized to the run's image size,
     or features (N, F), and gives probabilities, grade and severity. It is written
-    only if it answers as the run does.
+    only if its answers are the run's.
     """
+    from srjt.cli.output import refuse_overwrite
     from srjt.inference.export import export as export_run
     from srjt.inference.export import resolve_format
     from srjt.training.record.run_folder import read_facts
     from srjt.training.trained import load_run
 
     chosen = resolve_format(out, format)
-    options.refuse_overwrite(out, force=force)
+    refuse_overwrite(out, force=force)
     if read_facts(run).own_network:
         raise SrjtError(
-            f"{run} was trained with a network of your own, which only Python knows: "
+            f"{run} was trained with a network of your own, which only Python can build: "
             f'srjt.export(srjt.load_run("{run}", network=…), "{out}").'
         )
     trained = load_run(run, device="cpu")
@@ -62,13 +64,14 @@ def export(
 
 def _samples(trained: Trained, sources: list[Path]) -> Samples:
     """Images as prediction reads them, resized; or the rows of a file of features."""
+    from srjt.cli.messages import decoding_bar
     from srjt.data import read
     from srjt.data.images.store import open_store
     from srjt.data.sources.unlabelled import read_images
 
     features = len(trained.in_shape) == 1
     manifest = read(sources[0]).manifest if features else read_images(sources, grades=trained.grades)
-    with options.decoding_bar() as decoded:
+    with decoding_bar() as decoded:
         store = open_store(
             manifest, size=trained.config.image_size, resize=trained.config.resize, progress=decoded
         )

@@ -1,4 +1,4 @@
-"""``srjt features``: images through a frozen backbone, once."""
+"""``srjt features``: compute features of images with a frozen network, once."""
 
 from __future__ import annotations
 
@@ -16,49 +16,52 @@ from srjt.errors import SrjtError
 @options.reads_a_source(without=("labels", "feature_columns"))
 def features(
     source: options.SourceArgument,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where to write them.")] = Path("features.npz"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("features.npz"),
     force: options.Force = False,
     backbone: Annotated[
         str, typer.Option(metavar="NAME", help="resnet18, densenet121, timm:NAME, …")
     ] = "resnet18",
     weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Local weights instead of the published ones.")
+        Path | None, typer.Option(metavar="FILE", help="Local file of weights instead of the published ones.")
     ] = None,
     pretrained: Annotated[
-        bool, typer.Option("--pretrained/--no-pretrained", help="The published weights, or random ones.")
+        bool, typer.Option("--pretrained/--no-pretrained", help="Use the published weights, or random ones.")
     ] = True,
     flip: Annotated[
         bool, typer.Option("--flip", help="Average with the features of the mirror image.")
     ] = False,
-    image_size: Annotated[int, typer.Option(help="Stored size.")] = 256,
-    crop: Annotated[int, typer.Option(help="Centre crop from it.")] = 224,
+    image_size: Annotated[int, typer.Option(help="Side of the resized images, in pixels.")] = 256,
+    crop: Annotated[int, typer.Option(help="Side of the centre crop from them.")] = 224,
     resize: Annotated[
-        str, typer.Option(metavar="squash|crop", help="To a square, or short side then crop.")
+        str, typer.Option(metavar="squash|crop", help="Resize to a square, or the short side and then crop.")
     ] = "squash",
-    batch_size: Annotated[int, typer.Option(help="Images at a time.")] = 64,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = 64,
+    device: options.Device = None,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
     how: dict[str, Any],
 ) -> None:
-    """Turn images into features by a network that stays as it is.
+    """Compute features of images with a frozen network, once.
 
-    The file holds them with grades, patients, split and whatever else the source had.
-    srjt train, study, audit, evaluate and predict take it in place of images.
+    The file also holds grades, patients, split and every other column of the
+    source. srjt train, study, audit, evaluate and predict accept it in place of
+    images.
     """
-    from srjt.data import Problem, read, write_problems
+    from srjt.cli.output import refuse_overwrite, writing
+    from srjt.cli.samples import list_unreadable, usable
+    from srjt.data import read
     from srjt.data.sources.features import pack_features
     from srjt.files import write_atomically
     from srjt.inference.embed import embed
 
     if out.suffix != ".npz":
-        raise SrjtError(f"Features are written as an .npz file; --out {out} ends in something else.")
-    options.refuse_overwrite(out, force=force)
+        raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
+    refuse_overwrite(out, force=force)
     reading = read(source, **how)
-    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
-    with options.writing(out):
-        pass  # a folder that cannot be made is better known now than after an hour
+    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    with writing(out):
+        pass  # a folder that cannot be made is an error now, not after an hour
     with _bars() as (decoded, embedded):
         made, unreadable = embed(
             manifest,
@@ -75,12 +78,10 @@ def features(
             decoded=decoded,
             embedded=embedded,
         )
-    with options.writing(out):
+    with writing(out):
         write_atomically(out, pack_features(made))
+    list_unreadable(unreadable, skipped, problems=reading.problems)
     if unreadable:
-        with options.writing(skipped):
-            problems = [Problem("unreadable-image", who, why) for who, why in unreadable]
-            write_problems([*reading.problems, *problems], skipped)
         typer.secho(f"{len(unreadable):,} images could not be read. Listed in {skipped}.", err=True)
     assert made.arrays is not None
     typer.echo(
@@ -91,8 +92,10 @@ def features(
 
 @contextmanager
 def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
-    """Passing bars over images being decoded and embedded, as functions of (done, total)."""
-    with options.transient_bar() as bar:
+    """Transient bars over images that are decoded and embedded, as functions of (done, total)."""
+    from srjt.cli.messages import transient_bar
+
+    with transient_bar() as bar:
         tasks = [bar.add_task(what, total=None, visible=False) for what in ("Decoding", "Embedding")]
 
         def decoded(done: int, total: int) -> None:

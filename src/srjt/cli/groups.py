@@ -1,11 +1,55 @@
-"""Commands with verbs, one of which need not be said."""
+"""Groups of verbs: one that imports a verb when it is used, one in which the verb ``run`` may be left out."""
 
 from __future__ import annotations
 
-import typer
-from typer.core import TyperGroup
+import importlib
+from typing import Any
 
-__all__ = ["RunByDefault"]
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["LazyVerbs", "RunByDefault"]
+
+# The verbs in the order of the help, with the first paragraph of each one's help: known without importing the verb.
+SUMMARIES = {
+    "train": "Train a classifier on images with ordinal labels that are partly wrong.",
+    "predict": "Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks.",
+    "evaluate": "Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.",
+    "audit": "Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.",
+    "review": "Review doubtful labels in the browser, and export the corrected table.",
+    "study": "Compare methods over noises and folds, as the paper does.",
+    "report": "Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.",
+    "data": "Inspect, check, split and corrupt data; make or download a data set.",
+    "features": "Compute features of images with a frozen network, once.",
+    "export": "Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.",
+    "methods": "List the methods: how each judges samples, what it learns from, and what it needs to know.",
+    "demo": "Draw images of rising severity, corrupt 40 % of the labels, train three methods, compare them.",
+}
+
+
+class LazyVerbs(TyperGroup):
+    """The verbs of SUMMARIES. Each lives in its own module, which is imported when the verb is used."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, summary in SUMMARIES.items():
+            self.add_command(TyperCommand(name, help=summary), name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in SUMMARIES:
+            self.load(args[0])
+        return super().resolve_command(ctx, args)
+
+    def load(self, name: str) -> None:
+        """Replace the placeholder of a verb by the verb itself."""
+        module = importlib.import_module(f"srjt.cli.{name}")
+        app = getattr(module, "app", None)
+        if app is None:
+            app = typer.Typer(add_completion=False, rich_markup_mode="rich")
+            app.command(name)(getattr(module, name))
+        command = typer.main.get_command(app)
+        command.name = name
+        self.commands[name] = command
 
 
 class RunByDefault(TyperGroup):

@@ -1,47 +1,44 @@
-"""The options by which every command is told where the data are, and what they share in printing."""
+"""Options that several commands share, each declared once."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
-import warnings
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import typer
 
-from srjt.errors import SrjtError
-from srjt.files import exists_already
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
-    from rich.table import Table
-
-    from srjt.data import Manifest, Problem, Reading
+from srjt.training.config import TrainConfig
 
 __all__ = [
     "READING",
+    "Config",
+    "Decode",
+    "Device",
+    "Fold",
+    "Folds",
     "Force",
+    "Import",
+    "Network",
     "OnBadImage",
+    "Quiet",
+    "Run",
+    "Set",
     "Skipped",
     "SourceArgument",
+    "SplitSeed",
+    "Splits",
     "Views",
-    "decoding_bar",
-    "grade_table",
-    "print_problems",
-    "print_warnings",
     "reads_a_source",
-    "refuse_overwrite",
-    "transient_bar",
-    "usable",
-    "writing",
+    "takes_settings",
 ]
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-PANEL = "How the source is read"
+EVALUATION, COMPUTING = "Evaluation", "How it is computed"
 
 SourceArgument = Annotated[
     Path,
@@ -51,177 +48,197 @@ SourceArgument = Annotated[
         "features (.npz, .npy).",
     ),
 ]
-
-
-def _said(kind: type, metavar: str, help: str) -> Any:
-    return Annotated[kind | None, typer.Option(metavar=metavar, help=help, rich_help_panel=PANEL)]
-
-
-# options of srjt.data.read, by its names
-READING: dict[str, Any] = {
-    "images": _said(Path, "DIR", "Folder of the images; else the table's."),
-    "image_column": _said(str, "NAME", "Else found by its name."),
-    "grade_column": _said(str, "NAME", "Else found by its name."),
-    "patient_column": _said(str, "NAME", "Else found by its name."),
-    "true_grade_column": _said(str, "NAME", "Where the truth is known."),
-    "split_column": _said(str, "NAME", "train, validation or test."),
-    "grades": _said(str, "LIST", 'From mild to severe: "none,mild,severe".'),
-    "labels": _said(Path, "FILE", "Table of grades for features: by id, or row by row."),
-    "feature_columns": _said(str, "PATTERN", "Columns of a table that are features: 'f*'."),
-    "kind": _said(str, "KIND", "table, folders, limuc, dr, medmnist, features; else recognised."),
-}
-
-
-def reads_a_source(
-    *, only: Collection[str] = tuple(READING), without: Collection[str] = ()
-) -> Callable[[Command], Command]:
-    """Give a command the options in READING; it gets what was said as ``how``, for ``srjt.data.read(source, **how)``.
-
-    A command line is made from a function's signature, so each would otherwise repeat all of them.
-    """
-    shared = {name: kind for name, kind in READING.items() if name in only and name not in without}
-
-    def widen(command: Command) -> Command:
-        own = inspect.signature(command)
-        kinds = {k: v for k, v in get_type_hints(command, include_extras=True).items() if k != "how"}
-
-        @functools.wraps(command)
-        def widened(**given: Any) -> Any:
-            how = {name: given.pop(name) for name in shared}
-            if how.get("grades") is not None:
-                how["grades"] = [name.strip() for name in how["grades"].split(",")]
-            return command(**given, how=how)
-
-        parameters = [p.replace(annotation=kinds[p.name]) for p in own.parameters.values() if p.name != "how"]
-        options = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-            for name, kind in shared.items()
-        ]
-        widened.__signature__ = own.replace(parameters=[*parameters, *options])  # type: ignore[attr-defined]
-        widened.__annotations__ = {**kinds, **shared}
-        return cast(Command, widened)
-
-    return widen
-
-
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 OnBadImage = Annotated[
     str,
     typer.Option(
-        metavar="error|skip", help="Stop at unusable samples, or leave them out and list them in a CSV."
+        metavar="error|skip", help="Stop at unusable samples, or leave them out and list them in a CSV file."
+    ),
+]
+Skipped = Annotated[Path, typer.Option(metavar="FILE", help="CSV list of the unusable samples.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print problems only.")]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="YAML file of settings; options override it.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting, e.g. weight_decay=0. Repeatable."),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        help="cpu, cuda, cuda:1. [dim]default: a GPU if there is one[/]",
+        show_default=False,
+        rich_help_panel=COMPUTING,
+    ),
+]
+Network = Annotated[
+    str, typer.Option(metavar="ensemble|1|2", help="Average the networks, or use one of them.")
+]
+Decode = Annotated[
+    str,
+    typer.Option(
+        metavar="argmax|median|expected",
+        help="Most likely grade; median (least absolute error); rounded mean.",
     ),
 ]
 Views = Annotated[
     int,
     typer.Option(
         metavar="1|2|10",
-        help="Views of each image to average: the centre crop; and its mirror image; and the four corners, mirrored "
-        "too. Without mirror images (2 is an error, 10 means 5) for a run with flip=false.",
+        help="Views of each image to average: 1 is the centre crop, 2 adds its mirror image, 10 adds the four "
+        "corners and their mirror images. For a run with flip=false there are no mirror images: 10 means 5.",
     ),
 ]
-Skipped = Annotated[Path, typer.Option(help="CSV list of the unusable samples.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
+Fold = Annotated[
+    int | None,
+    typer.Option(
+        metavar="K", help="Fold to use, 0 to FOLDS − 1.", show_default=False, rich_help_panel=EVALUATION
+    ),
+]
+Folds = Annotated[int, typer.Option(help="Number of folds.", rich_help_panel=EVALUATION)]
+SplitSeed = Annotated[int, typer.Option(help="Seed of the folds.", rich_help_panel=EVALUATION)]
+Splits = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Folds from a file of srjt data split.",
+        show_default=False,
+        rich_help_panel=EVALUATION,
+    ),
+]
 
 
-def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
-    """The samples that can be used; the others are an error, or are listed in ``skipped``."""
-    from srjt.data import drop_unusable
+def _import(modules: list[str] | None) -> list[str] | None:
+    from srjt.methods.plugins import import_modules
 
-    with writing(skipped):
-        return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
-
-
-def refuse_overwrite(out: Path | None, *, force: bool) -> None:
-    """Stop rather than overwrite a file; to be asked first, before an hour is spent. A pipe is no such file."""
-    if out is not None and out.is_file() and not force and not is_stream(out):
-        raise exists_already(out)
+    import_modules(modules or ())
+    return modules
 
 
-def is_stream(out: Path) -> bool:
-    """A pipe or a device, such as /dev/stdout (also where that leads to a file): written to, never replaced."""
-    return out.is_relative_to("/dev") or (out.exists() and not out.is_file())
+Import = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        callback=_import,
+        is_eager=True,
+        help="Import a module that registers methods of your own. Repeatable.",
+    ),
+]
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Make the folder of ``path``; what keeps us from writing there is the person's to mend, in one sentence."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as problem:
-        raise SrjtError(f"{path} cannot be written: {problem.strerror or problem}.") from None
+def _reading(kind: type, metavar: str, help: str) -> Any:
+    return Annotated[
+        kind | None, typer.Option(metavar=metavar, help=help, rich_help_panel="How the source is read")
+    ]
 
 
-@contextmanager
-def print_warnings() -> Iterator[None]:
-    """Show each warning about leakage once, as a sentence and not as a line of code."""
-    from srjt.data import LeakageWarning
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", LeakageWarning)
-        yield
-    for message in dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, LeakageWarning)):
-        typer.secho(f"Warning: {message}", fg=typer.colors.YELLOW, err=True)
-    for other in caught:
-        if not issubclass(other.category, LeakageWarning):
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
-
-
-def transient_bar() -> Progress:
-    """A bar on the terminal that goes away when done; nothing at all, not even an empty line, in a log."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    return Progress(console=console, transient=True, disable=not console.is_terminal)
+# options of srjt.data.read, by its names
+READING: dict[str, Any] = {
+    "images": _reading(Path, "DIR", "Folder of the images. [dim]default: the table's folder[/]"),
+    "image_column": _reading(str, "NAME", "Column of image files. [dim]default: found by its name[/]"),
+    "grade_column": _reading(str, "NAME", "Column of grades. [dim]default: found by its name[/]"),
+    "patient_column": _reading(str, "NAME", "Column of patient ids. [dim]default: found by its name[/]"),
+    "true_grade_column": _reading(str, "NAME", "Column of true grades, if they are known."),
+    "split_column": _reading(str, "NAME", "Column with train, validation or test."),
+    "grades": _reading(str, "LIST", 'Grades from mild to severe: "none,mild,severe".'),
+    "labels": _reading(Path, "FILE", "Table of grades for features: by id, or row by row."),
+    "feature_columns": _reading(str, "PATTERN", "Columns of a table that are features: 'f*'."),
+    "kind": _reading(
+        str, "KIND", "table, folders, limuc, dr, medmnist or features. [dim]default: recognised[/]"
+    ),
+}
 
 
-@contextmanager
-def decoding_bar() -> Iterator[Callable[[int, int], None]]:
-    """A passing bar over images being decoded, as a function of (done, total)."""
-    with transient_bar() as bar:
-        task = bar.add_task("Decoding", total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+def reads_a_source(
+    *, only: Collection[str] = tuple(READING), without: Collection[str] = ()
+) -> Callable[[Command], Command]:
+    """Give a command the options in READING; it receives them as ``how``, for ``srjt.data.read(source, **how)``."""
+    shared = {name: kind for name, kind in READING.items() if name in only and name not in without}
+
+    def collect(given: dict[str, Any]) -> dict[str, Any]:
+        if given.get("grades") is not None:
+            given["grades"] = [name.strip() for name in given["grades"].split(",")]
+        return given
+
+    return _expands("how", shared, collect)
 
 
-def grade_table(manifest: Manifest) -> Table:
-    """Images and patients per grade, with a bar."""
-    from rich.table import Table
+def takes_settings(
+    *,
+    only: Collection[str] = (),
+    panel: str | None = None,
+    shown: Mapping[str, str] | None = None,
+) -> Callable[[Command], Command]:
+    """Give a command an option for each field of TrainConfig with a help text, or for those in ``only``.
 
-    table = Table(title=None)
-    table.add_column("grade", no_wrap=True)
-    for column in ("rows" if manifest.are_features else "images", "share"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("", width=24, no_wrap=True)
-    patients = manifest.patients
-    if patients is not None:
-        table.add_column("patients", justify="right", no_wrap=True)
-    counts = manifest.class_counts.tolist()
-    for grade, (name, count) in enumerate(zip(manifest.grades, counts, strict=True)):
-        bar = "█" * round(24 * count / max(counts)) or ("▏" if count else "")
-        row = [name, f"{count:,}", f"{count / len(manifest):.1%}", bar]
-        if patients is not None:
-            owners = {patients[i] for i in (manifest.labels == grade).nonzero()[0].tolist()}
-            row.append(f"{len(owners):,}")
-        table.add_row(*row)
-    table.add_section()
-    total = ["all", f"{len(manifest):,}", "", ""]
-    table.add_row(*total, *([f"{len(set(patients)):,}"] if patients is not None else []))
-    return table
+    The command receives those that were given as ``settings``. panel: where the help lists them, instead of the
+    fields' own panels. shown: defaults that differ from TrainConfig's, as the help shows them.
+    """
+    hints = get_type_hints(TrainConfig)
+    shared = {
+        field.name: _setting_option(
+            field, hints[field.name], panel=panel, shown=(shown or {}).get(field.name)
+        )
+        for field in dataclasses.fields(TrainConfig)
+        if (field.name in only if only else field.metadata["help"])
+    }
+    return _expands("settings", shared, lambda given: {k: v for k, v in given.items() if v is not None})
 
 
-def print_problems(problems: list[Problem]) -> None:
-    """Every kind with its number, what it means and the first few examples."""
-    from rich.console import Console
-    from rich.text import Text
+def _setting_option(field: dataclasses.Field[Any], hint: Any, *, panel: str | None, shown: str | None) -> Any:
+    about = field.metadata
+    kind = hint if hint in (bool, int, float) else str
+    metavar = about.get("metavar")
+    flag = f"--{field.name.replace('_', '-')}"
+    if kind is bool:
+        flag = f"{flag}/--no-{flag[2:]}"
+    elif metavar is None and get_origin(hint) is Literal and "auto" not in get_args(hint):
+        metavar = "|".join(get_args(hint))
+    elif metavar == "FILE":
+        kind = Path
+    elif float in get_args(hint) and str not in get_args(hint) and metavar is None:
+        kind = float
+    default = shown or about.get("shown") or ("" if field.default is None else f"{field.default}")
+    help = f"{about['help']} [dim]default: {default}[/]" if default else about["help"]
+    return Annotated[
+        kind | None,
+        typer.Option(
+            flag, help=help, metavar=metavar, rich_help_panel=panel or about["panel"], show_default=False
+        ),
+    ]
 
-    from srjt.data.problems import KINDS, examples
 
-    console = Console()
-    for kind, severity, count, first in examples(problems):
-        colour = "red" if severity == "error" else "yellow"
-        console.print(Text.assemble((f"{severity}: {count:,} {kind}", colour), f": {KINDS[kind][1]}"))
-        for problem in first:
-            said = f"{problem.where}: {problem.detail}" if problem.detail else problem.where
-            console.print(Text(f"    {said}"), soft_wrap=True)
-        if count > len(first):
-            console.print(f"    … and {count - len(first):,} more")
+def _expands(
+    name: str, shared: Mapping[str, Any], collect: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Callable[[Command], Command]:
+    """A decorator that replaces the parameter ``name`` of a command by options, and passes them as one dictionary.
+
+    A command line is made from a function's signature, so each command would otherwise repeat all of them.
+    """
+
+    def expand(command: Command) -> Command:
+        kinds = get_type_hints(command, include_extras=True)
+        parameters: list[inspect.Parameter] = []
+        for own in inspect.signature(command).parameters.values():
+            if own.name == name:
+                parameters += [
+                    inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+                    for option, kind in shared.items()
+                ]
+            else:  # by keyword, so that options without a default may follow those with one
+                kind = kinds[own.name]
+                parameters.append(own.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kind))
+
+        @functools.wraps(command)
+        def expanded(**given: Any) -> Any:
+            values = collect({option: given.pop(option) for option in shared})
+            return command(**given, **{name: values})
+
+        expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        expanded.__annotations__ = {p.name: p.annotation for p in parameters}
+        return cast(Command, expanded)
+
+    return expand

@@ -13,29 +13,27 @@ from srjt.errors import SrjtError
 
 @options.reads_a_source(only=("images", "image_column", "feature_columns"))
 def predict(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    run: options.Run,
     sources: Annotated[
-        list[Path], typer.Argument(metavar="IMAGES", help="Image files, folders, or a CSV; or features.")
+        list[Path],
+        typer.Argument(metavar="IMAGES", help="Image files, folders or a CSV file; or one file of features."),
     ],
-    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("predictions.csv"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")] = Path("predictions.csv"),
     force: options.Force = False,
-    network: Annotated[
-        str, typer.Option(metavar="ensemble|1|2", help="The networks averaged, or one of them.")
-    ] = "ensemble",
-    decode: Annotated[
-        str,
-        typer.Option(
-            metavar="argmax|median|expected", help="Most likely; least absolute error; rounded mean."
-        ),
-    ] = "argmax",
+    network: options.Network = "ensemble",
+    decode: options.Decode = "argmax",
     views: options.Views = 1,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1; else a GPU if there is one.")] = None,
+    device: options.Device = None,
+    import_: options.Import = None,
     on_bad_image: options.OnBadImage = "error",
-    skipped: Annotated[Path, typer.Option(help="CSV list of the unreadable images.")] = Path("skipped.csv"),
+    skipped: options.Skipped = Path("skipped.csv"),
     *,
     how: dict[str, Any],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
+    from srjt.cli.messages import decoding_bar
+    from srjt.cli.output import is_stream, refuse_overwrite, writing
+    from srjt.cli.samples import list_unreadable
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.unlabelled import read_images
     from srjt.files import write_atomically
@@ -44,9 +42,9 @@ def predict(
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
-    options.refuse_overwrite(out, force=force)
+    refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
-    trained.views(views)  # an error if there are none
+    trained.views(views)  # an error if the run has no such views
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
             raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
@@ -61,7 +59,7 @@ def predict(
         manifest = read_images(
             sources, images=how["images"], image_column=how["image_column"], grades=trained.grades
         )
-    with options.decoding_bar() as decoded:
+    with decoding_bar() as decoded:
         table = predict_run(
             trained,
             manifest,
@@ -71,9 +69,9 @@ def predict(
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             progress=decoded,
         )
-    with options.writing(out):
+    with writing(out):
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
-        streamed = options.is_stream(out)
+        streamed = is_stream(out)
         if streamed:
             with out.open("ab") as stream:
                 stream.write(content)
@@ -86,11 +84,8 @@ def predict(
         what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
     if left_out := table.attrs["skipped"]:
-        from srjt.data import Problem, write_problems
-
-        with options.writing(skipped):
-            write_problems([Problem("unreadable-image", who, why) for who, why in left_out], skipped)
-        named = ", ".join(who for who, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
+        list_unreadable(left_out, skipped)
+        named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
         typer.secho(f"{_images(len(left_out))} could not be read: {named}. Listed in {skipped}.", err=True)
 
 

@@ -1,4 +1,4 @@
-"""``srjt report``: a study or a single run as one page to read, send and print."""
+"""``srjt report``: a study, a run or an audit as one page to read, send and print."""
 
 from __future__ import annotations
 
@@ -7,28 +7,37 @@ from typing import Annotated
 
 import typer
 
+from srjt.cli import options
+
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of a study, of a single run (finished or not) or of an audit.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder of a study, of a single run (finished or not) or of an audit."
+        ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The HTML file. [dim]default: report.html in the folder[/]")
+        Path | None,
+        typer.Option(metavar="FILE", help="HTML file to write. [dim]default: report.html in the folder[/]"),
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(help="Write every figure there too, as SVG and PNG.")
+        Path | None, typer.Option(metavar="DIR", help="Also write every figure there, as SVG and PNG.")
     ] = None,
     tables: Annotated[
-        Path | None, typer.Option(help="Write a study's tables there too, as Markdown, CSV and LaTeX.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write a study's tables there, as Markdown, CSV and LaTeX."),
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Of the tables: accuracy,mae,macro_f1 (the paper's), qwk, …"),
+        typer.Option(metavar="LIST", help="Metrics of the tables. [dim]default: accuracy,mae,macro_f1[/]"),
     ] = None,
+    import_: options.Import = None,
 ) -> None:
-    """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce.
+    """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.
 
-    It needs no network and opens from disk. Unfinished runs and failures are named at its top.
+    It needs no network and opens from disk. It names unfinished and failed runs
+    at the top.
     """
     from srjt.reports.report import report as write_report
     from srjt.reports.tables.results import PAPER_METRICS

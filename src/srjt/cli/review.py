@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=RunByDefault,
     no_args_is_help=True,
-    help="Review doubtful labels in the browser: [bold]srjt review audit/[/], then "
-    "[bold]srjt review export audit/[/]; options: srjt review run --help.",
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Review doubtful labels in the browser, and export the corrected table.\n\n"
+    "Example: [bold]srjt review audit/[/], then [bold]srjt review export audit/[/]. All options: "
+    "srjt review run --help.",
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="AUDIT", help="Folder written by srjt audit.")]

@@ -20,88 +20,153 @@ if TYPE_CHECKING:
     from srjt.studies.grid import PlannedRun, StudyData
     from srjt.studies.study import Executor
 
+RUNS = "Every run"
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")]
 
 app = typer.Typer(
     cls=RunByDefault,
     no_args_is_help=True,
-    help="Compare methods over noises and folds, as the paper does: "
-    "[bold]srjt study labels.csv --noise quasi:0.2 --out DIR[/]; its options: srjt study run --help.",
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Compare methods over noises and folds, as the paper does.\n\n"
+    "Example: [bold]srjt study labels.csv --noise quasi:0.2 --out DIR[/]. All options: srjt study run --help.",
 )
 
 
 @app.command()
 @options.reads_a_source(without=("split_column",))
+@options.takes_settings(only=("epochs", "network"), panel=RUNS)
 def run(
+    *,
     source: Annotated[
-        str | None, typer.Argument(help="As for srjt train, or 'synthetic': the embedded synthetic dataset.")
+        str | None,
+        typer.Argument(
+            metavar="SOURCE", help="As for srjt train, or 'synthetic': the built-in synthetic data set."
+        ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder of the study; what is done there is not repeated.")
+        Path, typer.Option(metavar="DIR", help="Folder of the study; finished runs are not repeated.")
     ] = Path("study"),
     methods: Annotated[
         list[str] | None,
-        typer.Option(help="all, or names separated by spaces; a variant: codis:select=soft. Repeatable."),
+        typer.Option(
+            metavar="NAMES",
+            help="all, or names separated by spaces; with options: codis:select=soft. Repeatable. "
+            "[dim]default: all[/]",
+        ),
     ] = None,
+    import_: options.Import = None,
     noise: Annotated[
         list[str] | None,
-        typer.Option(help="quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4, none. Repeatable."),
+        typer.Option(
+            metavar="NOISE",
+            help="Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. "
+            "[dim]default: none[/]",
+        ),
     ] = None,
     noise_rate: Annotated[
         str | None,
         typer.Option(
             metavar="RATE|auto",
-            help="ε of data that are noisy already (--noise none); auto: estimated from the labels.",
+            help="ε, the share of wrong labels of data that are noisy already (--noise none); auto estimates it.",
         ),
     ] = None,
     transition: Annotated[
-        Path | None, typer.Option(help="CSV of the matrix for them; else quasi, solved.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file of P, the matrix Pr(label | true grade) of such data. [dim]default: quasi, for ε[/]",
+        ),
     ] = None,
     folds: Annotated[
         int | None, typer.Option(help="Number of folds. [dim]default: 5[/]", show_default=False)
     ] = None,
     fold: Annotated[list[int] | None, typer.Option(help="Run only this fold. Repeatable.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="Seeds of noise and networks. Repeatable.")] = None,
-    splits: Annotated[Path | None, typer.Option(help="Folds from a file of srjt data split.")] = None,
-    preset: Annotated[str | None, typer.Option(help="limuc, dr or demo: the paper's settings.")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file of the study; options win over it.")] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Of every run. [dim]default: 150[/]", show_default=False)
+    seed: Annotated[
+        list[int] | None,
+        typer.Option(help="Seed of the noise and the networks. Repeatable. [dim]default: 0[/]"),
     ] = None,
-    network: Annotated[str | None, typer.Option(help="As for srjt train.")] = None,
+    splits: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(metavar="limuc|dr|demo", help="Use the settings of the paper, or of a demo.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML file of the study; options override it.")
+    ] = None,
+    settings: dict[str, Any],
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the runs, e.g. crop=56."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other setting of the runs, e.g. crop=56. Repeatable.",
+            rich_help_panel=RUNS,
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Runs at a time: per GPU (1), or on the CPU (one per core)."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of runs at the same time. [dim]default: 1 per GPU, or 1 per CPU core[/]",
+            rich_help_panel=options.COMPUTING,
+        ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda:1; else all GPUs, or the CPU.")] = None,
-    executor: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="cpu, cuda:1. [dim]default: all GPUs, or the CPU[/]", rich_help_panel=options.COMPUTING
+        ),
+    ] = None,
+    executor: Annotated[
+        str,
+        typer.Option(
+            metavar="local|ray",
+            help="Run on this machine, or on a Ray cluster.",
+            rich_help_panel=options.COMPUTING,
+        ),
+    ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of a Ray cluster, or auto; else $RAY_ADDRESS, else this machine.")
+        str | None,
+        typer.Option(
+            help="Address of the Ray cluster, or auto. [dim]default: $RAY_ADDRESS, else this machine[/]",
+            rich_help_panel=options.COMPUTING,
+        ),
     ] = None,
     gpus_per_run: Annotated[
-        float | None, typer.Option(help="Share of a GPU for each run on Ray: 0.5 puts two on one.")
+        float | None,
+        typer.Option(
+            help="Ray: share of a GPU for each run; 0.5 runs two on one.", rich_help_panel=options.COMPUTING
+        ),
     ] = None,
-    cpus_per_run: Annotated[float | None, typer.Option(help="CPU cores for each run on Ray (1).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and stop.")] = False,
-    *,
+    cpus_per_run: Annotated[
+        float | None,
+        typer.Option(
+            help="Ray: CPU cores for each run. [dim]default: 1[/]", rich_help_panel=options.COMPUTING
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and stop.")] = False,
     how: dict[str, Any],
 ) -> None:
-    """Train methods × noises × folds. Run the same command again to resume; add a method, and only it is trained."""
+    """Run methods × noises × folds × seeds.
+
+    Give the same command again to resume. Add a method, and only its runs are new.
+    """
+    from srjt.cli.settings import read_matrix
     from srjt.studies.study import choose_executor, resolve_config
     from srjt.training.config import parse_overrides
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
-    train = {name: value for name, value in (("epochs", epochs), ("network", network)) if value is not None}
+    train = {**settings, **({"imports": import_} if import_ else {})}
     study = resolve_config(
         {
             "source": source,
             "methods": _names(" ".join(methods)) if methods else None,
             "noises": noise,
-            "noise_rate": _rate(noise_rate),
-            "transition": None if transition is None else _matrix(transition),
+            "noise_rate": noise_rate,
+            "transition": None if transition is None else read_matrix(transition),
             "folds": folds,
             "only_folds": fold,
             "seeds": seed,
@@ -124,7 +189,7 @@ def run(
 
 
 @app.command()
-def status(folder: Annotated[Path, typer.Argument(help="Folder of a study.")]) -> None:
+def status(folder: Folder, import_: options.Import = None) -> None:
     """Count the finished, running, failed and remaining runs, and estimate the remaining time."""
     from srjt.studies.results import collect_results
     from srjt.studies.status import status_lines
@@ -135,13 +200,18 @@ def status(folder: Annotated[Path, typer.Argument(help="Folder of a study.")]) -
 
 @app.command()
 def export(
-    folder: Annotated[Path, typer.Argument(help="Folder of a study.")],
-    out: Annotated[Path, typer.Option(help="CSV or Parquet file.")] = Path("results.csv"),
+    folder: Folder,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write.")] = Path(
+        "results.csv"
+    ),
     scores: Annotated[
-        bool, typer.Option("--scores", help="One row per run and metric (last-ten averages).")
+        bool,
+        typer.Option("--scores", help="One row per run and metric, averaged over the last ten epochs."),
     ] = False,
+    import_: options.Import = None,
 ) -> None:
-    """Write the metrics of all runs to one table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
+    """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
+    from srjt.cli.output import is_stream, writing
     from srjt.errors import missing_extra
     from srjt.files import write_atomically
     from srjt.studies.results import collect_results
@@ -155,8 +225,8 @@ def export(
             raise missing_extra("pyarrow", "parquet", "Writing Parquet files") from None
     else:
         content = table.to_csv(index=False).encode()
-    with options.writing(out):
-        if options.is_stream(out):
+    with writing(out):
+        if is_stream(out):
             out.write_bytes(content)
         else:
             write_atomically(out, content)
@@ -292,15 +362,3 @@ def _epochs_done(folder: Path, planned: PlannedRun) -> int:
             return int(file.read().splitlines()[-1].split(b",")[0])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _rate(text: str | None) -> float | str | None:
-    from srjt.cli.train import rate_or_auto
-
-    return rate_or_auto(text)
-
-
-def _matrix(path: Path) -> tuple[tuple[float, ...], ...]:
-    from srjt.cli.train import read_matrix
-
-    return read_matrix(path)

@@ -1,7 +1,15 @@
-"""The methods of the paper, our recipe, and yours. ``names()`` lists them, ``create(name, …)`` makes one."""
+"""The methods of the paper, our recipe, and yours. ``names()`` lists them, ``create(name, …)`` makes one.
 
-# The order of these imports is the order of the paper's tables.
-from srjt.methods.base import Loss, Method, SingleNetwork
+Classes are imported on first use, because they load torch; the registry does not.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from srjt.methods import registry
+from srjt.methods.catalogue import METHODS
 from srjt.methods.registry import (
     Recipe,
     RegisteredMethod,
@@ -13,20 +21,20 @@ from srjt.methods.registry import (
     register,
 )
 
-from srjt.methods.standard import Standard  # isort: skip
-from srjt.methods.sord import Sord  # isort: skip
-from srjt.methods.label_smooth import LabelSmooth  # isort: skip
-from srjt.methods.f_correction import ForwardCorrection  # isort: skip
-from srjt.methods.reweight import Reweight  # isort: skip
-from srjt.methods.mixup import Mixup  # isort: skip
-from srjt.methods.cdr import Cdr  # isort: skip
-from srjt.methods.garg import Garg  # isort: skip
-from srjt.methods.joint import JointTraining  # isort: skip
-from srjt.methods.co_teaching import CoTeaching  # isort: skip
-from srjt.methods.jocor import JoCor  # isort: skip
-from srjt.methods.codis import CoDis  # isort: skip
-from srjt.methods import self_relaxed as _self_relaxed  # isort: skip  # noqa: F401
-from srjt.methods import recipe as _recipe  # isort: skip  # noqa: F401
+if TYPE_CHECKING:
+    from srjt.methods.base import Loss, Method, SingleNetwork
+    from srjt.methods.cdr import Cdr
+    from srjt.methods.co_teaching import CoTeaching
+    from srjt.methods.codis import CoDis
+    from srjt.methods.f_correction import ForwardCorrection
+    from srjt.methods.garg import Garg
+    from srjt.methods.jocor import JoCor
+    from srjt.methods.joint import JointTraining
+    from srjt.methods.label_smooth import LabelSmooth
+    from srjt.methods.mixup import Mixup
+    from srjt.methods.reweight import Reweight
+    from srjt.methods.sord import Sord
+    from srjt.methods.standard import Standard
 
 __all__ = [
     "Cdr",
@@ -53,3 +61,18 @@ __all__ = [
     "plain_names",
     "register",
 ]
+
+registry._REGISTRY.update((row.name, row) for row in METHODS)
+
+# class → module that defines it
+_CLASSES = {
+    "JointTraining": "srjt.methods.joint",
+    **dict.fromkeys(("Loss", "Method", "SingleNetwork"), "srjt.methods.base"),
+    **{name: module for module, _, name in (row.location.partition(":") for row in METHODS)},
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CLASSES:
+        raise AttributeError(f"module 'srjt.methods' has no attribute {name!r}")
+    return getattr(importlib.import_module(_CLASSES[name]), name)

@@ -1,6 +1,6 @@
 """What a method is: a small pure object that turns logits and labels into a loss and a selection.
 
-It knows nothing of images, devices, files or epochs' bookkeeping. Logits carry the networks on their
+It knows nothing of images, devices, files or the bookkeeping of epochs. Logits carry the networks on their
 first axis, (K, B, C) with K = 1 or 2, so that one training loop serves all methods.
 """
 
@@ -20,7 +20,8 @@ from srjt import noise
 from srjt.errors import SrjtError
 from srjt.ordinal import decoding
 from srjt.ordinal.losses import log_probabilities
-from srjt.ordinal.selection import Convention, check_convention
+from srjt.ordinal.selection import Convention
+from srjt.settings import check_types, show
 
 __all__ = ["Loss", "Method", "SingleNetwork"]
 
@@ -28,37 +29,62 @@ Self = TypeVar("Self", bound="Method")
 
 
 class Loss(NamedTuple):
-    """What ``Method.loss`` gives back."""
+    """The result of ``Method.loss``.
 
-    total: Tensor  # () the scalar that ``backward`` is called on
-    per_network: Tensor  # (K,) each network's own loss, detached, for reporting
-    selected: Tensor  # (K, B) bool; selected[k] is what network k chose (the paper's B_k)
+    Parameters
+    ----------
+    total : Tensor, shape ()
+        The scalar on which ``backward`` is called.
+    per_network : Tensor, shape (K,)
+        Each network's own loss, detached, for reporting.
+    selected : Tensor of bool, shape (K, B)
+        ``selected[k]`` marks the samples that network k selected (the paper's B_k).
+    """
+
+    total: Tensor
+    per_network: Tensor
+    selected: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(ABC):
-    """The protocol, with the behaviour most methods share. Subclasses are frozen dataclasses too:
-    their additional fields are the method's options."""
+    """What a method must do, with the behaviour that most methods share.
+
+    Subclasses are frozen dataclasses too: the fields that they add are the method's options. Values of the wrong type
+    are errors that name the option. The class variable ``networks`` is the number of networks, 1 or 2; ``needs`` names
+    what must be known before training: ``"noise_rate"``, ``"transition"``.
+
+    Parameters
+    ----------
+    num_classes : int
+        Number of grades.
+    noise_rate : float, optional
+        ε, the share of wrong labels.
+    transition : array-like, optional
+        P[i, j] = Pr(label = j | true grade = i), shape (C, C); kept as a float64 tensor.
+    convention : {"paper", "published-code"}
+        Which to follow where the paper's text and its authors' code differ.
+    """
 
     networks: ClassVar[int] = 1
-    needs: ClassVar[tuple[str, ...]] = ()  # of "noise_rate", "transition": what must be known beforehand
+    needs: ClassVar[tuple[str, ...]] = ()
 
     num_classes: int
     noise_rate: float | None = None
-    transition: Any = None  # (C, C), P[i, j] = Pr(label = j | true = i); array-like, kept as float64 tensor
+    transition: Any = None
     convention: Convention = "paper"
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.num_classes < 2:
             raise SrjtError(f"A severity needs at least two grades; num_classes is {self.num_classes}.")
-        check_convention(self.convention)
         if self.noise_rate is not None and not 0.0 <= self.noise_rate < 1.0:
             raise SrjtError(f"A noise rate lies in [0, 1); got {self.noise_rate:g}.")
         object.__setattr__(self, "transition", as_rows(self.transition, self.num_classes))
 
     @property
     def outputs(self) -> int:
-        """How many logits a network gives per sample."""
+        """Number of logits per network and sample."""
         return self.num_classes
 
     # ------------------------------------------------------------------ training
@@ -74,13 +100,25 @@ class Method(ABC):
         return x, y
 
     def keep(self, epoch: int, batch_size: int) -> int:
-        """How many of a batch are taken as clean at this epoch (from 1). All, unless the method selects."""
+        """Number of samples of a batch to keep at this epoch (counted from 1). All, unless the method selects."""
         return batch_size
 
     @abstractmethod
     def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
-        """logits: (K, B, C), targets: (B,) grades (or (B, C) probabilities where the method takes them);
-        keep: how many to select (None: all), an int or a 0-d tensor on the device."""
+        """The loss of a batch.
+
+        Parameters
+        ----------
+        logits : Tensor, shape (K, B, C)
+        targets : Tensor, shape (B,) or (B, C)
+            Grades, or probabilities if the method takes them.
+        keep : int or 0-d Tensor on the device, optional
+            Number of samples to select. Default: all.
+
+        Returns
+        -------
+        Loss
+        """
 
     def adjust(self, parameters: Iterable[nn.Parameter]) -> None:  # noqa: B027 (most methods do nothing)
         """Change gradients in place between ``backward`` and the optimiser's step, per network."""
@@ -103,7 +141,7 @@ class Method(ABC):
 
     def to(self: Self, device: torch.device | str) -> Self:
         """The same method with its constant matrices on ``device``: no transfer inside the training step."""
-        moved = copy(self)  # what was checked and derived stays so
+        moved = copy(self)  # not a new object: its fields are already checked
         for name, value in vars(self).items():
             if isinstance(value, Tensor):
                 object.__setattr__(moved, name, value.to(device))
@@ -124,12 +162,18 @@ def as_rows(matrix: Any, num_classes: int, *, name: str = "transition matrix") -
     if matrix is None:
         return None
     values = matrix.detach().cpu() if isinstance(matrix, Tensor) else matrix
-    checked = torch.from_numpy(np.array(noise.check_matrix(values, num_classes=num_classes, name=name)))
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise SrjtError(
+            f"A {name} takes {num_classes} rows of {num_classes} numbers each; got {show(values)}."
+        ) from None
+    checked = torch.from_numpy(np.array(noise.check_matrix(array, num_classes=num_classes, name=name)))
     return checked.to(matrix.device) if isinstance(matrix, Tensor) else checked
 
 
 class SingleNetwork(Method):
-    """One network that learns from every sample: only the loss per sample remains to be said."""
+    """One network that learns from every sample. A subclass defines the loss of each sample, ``per_sample``."""
 
     @abstractmethod
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""CDR (Xia et al., ICLR 2021): only weights that matter to the fit learn; the others just decay."""
+"""CDR (Xia et al., ICLR 2021): only the weights that matter most are updated; the others decay."""
 
 from __future__ import annotations
 
@@ -10,16 +10,9 @@ import torch
 from torch import nn
 
 from srjt.errors import SrjtError
-from srjt.methods.registry import register
 from srjt.methods.standard import Standard
 
 
-@register(
-    "cdr",
-    scores="|w·g| of each weight",
-    updates="hard label, critical weights",
-    paper="Xia et al., ICLR 2021",
-)
 @dataclass(frozen=True, kw_only=True)
 class Cdr(Standard):
     needs: ClassVar[tuple[str, ...]] = ("noise_rate",)
@@ -29,7 +22,7 @@ class Cdr(Standard):
         """Over all convolution and linear weights together, the (1 − ε) share with the largest |w·g| keeps
         its gradient, times (1 − ε); the other gradients become 0. Weight decay still acts on all."""
         if self.noise_rate is None:
-            raise SrjtError("cdr needs the noise rate to know how many weights to update.")
+            raise SrjtError("cdr needs the noise rate: it determines how many weights are updated.")
         weights = [(p, p.grad) for p in parameters if p.ndim >= 2 and p.grad is not None]
         if not weights:
             return
@@ -37,7 +30,7 @@ class Cdr(Standard):
         importance = torch.cat([(p * gradient).abs().flatten() for p, gradient in weights])
         critical = max(1, round(clean * importance.numel()))
         place = importance.numel() - critical
-        # On a GPU selecting is far slower than sorting: one block of threads works on one row.
+        # On a GPU kthvalue is far slower than sorting: one block of threads works on one row.
         found = importance.sort() if importance.is_cuda else importance.kthvalue(place + 1)
         threshold = found.values[place] if importance.is_cuda else found.values
         for parameter, gradient in weights:

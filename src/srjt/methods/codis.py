@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from srjt.methods.joint import JointTraining
-from srjt.methods.registry import register
 from srjt.ordinal.losses import jeffreys, reverse_jensen_shannon
 
 
-@register("codis", scores="ℓ_h − λD", updates="hard label, peer's choice", paper="Xia et al., ICCV 2023")
 @dataclass(frozen=True, kw_only=True)
 class CoDis(JointTraining):
     def score(self, losses: Tensor, logits: Tensor) -> Tensor:
-        """ℓ(f_n) − λD(p₁, p₂) (Eq. 8), D at the selection's temperature in both conventions."""
+        """ℓ(f_n) − λD(p₁, p₂) (Eq. 8), with D at the selection's temperature in both conventions."""
         divergence = jeffreys if self.convention == "paper" else reverse_jensen_shannon
         return losses - self.co_lambda * divergence(logits[0], logits[1], temperature=self.tau)

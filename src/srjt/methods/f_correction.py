@@ -1,4 +1,4 @@
-"""F-correction (Patrini et al., CVPR 2017): predict the truth, pass it through the matrix, compare."""
+"""F-correction (Patrini et al., CVPR 2017): the loss of Pᵀp, the label that the predicted grade would get."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import ClassVar
 from torch import Tensor
 
 from srjt.methods.base import SingleNetwork
-from srjt.methods.registry import register
 from srjt.ordinal.losses import forward_corrected
 
 
-@register("f-correction", scores="–", updates="−log (Pᵀp) at the label", paper="Patrini et al., CVPR 2017")
 @dataclass(frozen=True, kw_only=True)
 class ForwardCorrection(SingleNetwork):
     needs: ClassVar[tuple[str, ...]] = ("transition",)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from srjt.errors import SrjtError
 from srjt.methods.base import SingleNetwork
-from srjt.methods.registry import register
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import losses
 from srjt.ordinal.decoding import median_grade
@@ -24,7 +23,7 @@ class OrdinalHead(nn.Module):
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
         self.weight = nn.Linear(features, 1, bias=False)
-        # Descending from the start: "above a higher grade" is less likely, so differences are probabilities.
+        # Descending from the start: Pr(above a higher grade) is smaller, so differences are probabilities.
         self.bias = nn.Parameter(torch.linspace(1.0, -1.0, classes - 1) if classes > 2 else torch.zeros(1))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -32,7 +31,6 @@ class OrdinalHead(nn.Module):
         return projected + self.bias
 
 
-@register("garg", scores="–", updates="Σ_j (P⁻¹)_ỹj ℓ_coral(j)", paper="Garg & Manwani, ACML 2020")
 @dataclass(frozen=True, kw_only=True)
 class Garg(SingleNetwork):
     needs: ClassVar[tuple[str, ...]] = ("transition",)
@@ -71,7 +69,7 @@ class Garg(SingleNetwork):
         return differences / differences.sum(dim=-1, keepdim=True)
 
     def grades(self, logits: Tensor) -> Tensor:
-        """The number of thresholds that are passed: sigmoids above ½."""
+        """The number of sigmoids above ½."""
         return (logits > 0).sum(dim=-1)
 
     def grades_of(self, probabilities: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Label smoothing (Szegedy et al., CVPR 2016): a little of every grade, whatever its distance."""
+"""Label smoothing (Szegedy et al., CVPR 2016): a little probability for every grade, whatever its distance."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from srjt.methods.base import SingleNetwork
-from srjt.methods.registry import register
 from srjt.ordinal.labels import smooth_labels
 from srjt.ordinal.losses import soft_cross_entropy
 
 
-@register("label-smooth", scores="–", updates="label smoothed by 0.1", paper="Szegedy et al., CVPR 2016")
 @dataclass(frozen=True, kw_only=True)
 class LabelSmooth(SingleNetwork):
     smoothing: float = 0.1  # spread uniformly over all C grades

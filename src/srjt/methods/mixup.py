@@ -9,12 +9,10 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
-from srjt.methods.registry import register
 from srjt.methods.standard import Standard
 from srjt.ordinal.labels import one_hot
 
 
-@register("mixup", scores="–", updates="blended hard labels", paper="Zhang et al., ICLR 2018")
 @dataclass(frozen=True, kw_only=True)
 class Mixup(Standard):
     alpha: float = 0.5  # of Beta(α, α)
@@ -27,8 +25,8 @@ class Mixup(Standard):
     def prepare(
         self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """One Beta(α, α) draw and one permutation per batch. The generator lives on the CPU: the draw is
-        then the same on every device, and nothing waits for the GPU."""
+        """One Beta(α, α) draw and one permutation per batch. The generator is on the CPU: the draw is
+        then the same on every device, and the GPU is not waited for."""
         seed = int(torch.randint(2**62, (), generator=generator))
         share = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
         partner = torch.randperm(len(y), generator=generator).to(x.device, non_blocking=True)

@@ -1,19 +1,24 @@
-"""Methods by name: registering, listing, creating."""
+"""Methods by name: registering, listing, creating. torch is loaded when a method's class is needed, not before."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from srjt.errors import SrjtError, suggest
-from srjt.methods.base import Method
-from srjt.ordinal.selection import Convention
+from srjt.methods.plugins import load_entry_points
+
+if TYPE_CHECKING:
+    from srjt.methods.base import Method
+    from srjt.ordinal.selection import Convention
 
 __all__ = ["Recipe", "RegisteredMethod", "create", "lookup", "names", "options", "plain_names", "register"]
 
-M = TypeVar("M", bound=type[Method])
+M = TypeVar("M", bound="type[Method]")
 
 _COMMON = {"num_classes", "noise_rate", "transition", "convention"}  # create()'s own arguments
 _REGISTRY: dict[str, RegisteredMethod] = {}
@@ -21,12 +26,30 @@ _REGISTRY: dict[str, RegisteredMethod] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How a method wants to be trained where nobody says otherwise; by default as the paper trains all of them."""
+    """How a method is trained by default. Without arguments: as the paper trains all methods.
 
-    noise_rate: Literal["auto"] | None = None  # auto: estimated, so that nobody has to know it
-    least_rate: float = 0.0  # for lower estimates where no image shows a grade clearly
-    balance: float = 0.0  # grade c is drawn ∝ n_c^(1 − balance)
-    ramp_share: float | None = None  # of the epochs, until only 1 − ε is kept; None: the paper's 5 epochs
+    Parameters
+    ----------
+    noise_rate : "auto", optional
+        ``"auto"``: the noise rate is estimated unless it is given.
+    least_rate : float
+        Replaces a lower estimate if no image shows some grade clearly.
+    balance : float
+        Grade c is drawn with probability ∝ n_c^(1 − balance).
+    ramp_share : float, optional
+        Share of the epochs until only 1 − ε of a batch is kept. Default: the method's own number of epochs.
+
+    Examples
+    --------
+    >>> from srjt.methods import Recipe
+    >>> Recipe(noise_rate="auto", ramp_share=0.4).ramp_epochs(30)
+    12
+    """
+
+    noise_rate: Literal["auto"] | None = None
+    least_rate: float = 0.0
+    balance: float = 0.0
+    ramp_share: float | None = None
 
     def ramp_epochs(self, epochs: int) -> int | None:
         """T' of a training of so many epochs; None: the method's own."""
@@ -35,15 +58,32 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class RegisteredMethod:
-    """A row of the table that ``srjt methods`` prints."""
+    """What is known of a method: a row of the table that ``srjt methods`` prints, and its class."""
 
     name: str
-    method: type[Method]
+    source: str | type[Method]  # the class, or "module:class" to be loaded when it is needed
+    networks: int
+    needs: tuple[str, ...]  # of "noise_rate", "transition": what must be known before training
     scores: str  # how it judges samples
     updates: str  # what it learns from
     paper: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
+
+    @property
+    def method(self) -> type[Method]:
+        """The class; loads torch."""
+        if not isinstance(self.source, str):
+            return self.source
+        module, _, name = self.source.partition(":")
+        return cast("type[Method]", getattr(importlib.import_module(module), name))
+
+    @property
+    def location(self) -> str:
+        """``module:class``, known without loading it."""
+        if isinstance(self.source, str):
+            return self.source
+        return f"{self.source.__module__}:{self.source.__qualname__}"
 
     @property
     def is_recipe(self) -> bool:
@@ -54,47 +94,115 @@ class RegisteredMethod:
 def register(
     name: str, *, scores: str, updates: str, paper: str, recipe: Recipe | None = None, **defaults: Any
 ) -> Callable[[M], M]:
-    """Class decorator that gives a method its name. ``defaults`` preset options of a variant:
-    "+ours" is its host registered once more with ``update="soft"``. ``recipe``: how it is trained
-    where nobody says otherwise."""
+    """Give a method its name, as a decorator of its class.
+
+    Parameters
+    ----------
+    name : str
+        The name in ``srjt train --method NAME`` and ``srjt.methods.create``.
+    scores, updates, paper : str
+        How it judges samples, what it learns from and where it was published: the columns of ``srjt methods``.
+    recipe : Recipe, optional
+        How it is trained by default. Default: as the paper trains all methods.
+    **defaults
+        Preset options of a variant: "+ours" is its host registered once more with ``update="soft"``.
+
+    Returns
+    -------
+    callable
+        Takes the class and returns it unchanged.
+
+    Examples
+    --------
+    >>> from srjt.methods import CoTeaching, register
+    >>> _ = register("mine", scores="ℓ_h(τ)", updates="soft label", paper="mine", update="soft")(CoTeaching)
+    """
 
     def enter(method: M) -> M:
-        known = _REGISTRY.get(name)  # the same class once more is a notebook cell run again
-        if known and _where(known.method) != _where(method):
-            raise SrjtError(f"A method named {name!r} exists already; choose another name.")
-        _REGISTRY[name] = RegisteredMethod(
+        row = RegisteredMethod(
             name=name,
-            method=method,
+            source=method,
+            networks=method.networks,
+            needs=method.needs,
             scores=scores,
             updates=updates,
             paper=paper,
             defaults=MappingProxyType(defaults),
             recipe=recipe or Recipe(),
         )
+        known = _REGISTRY.get(name)
+        if known and known.location != row.location:  # the same class once more is a notebook cell run again
+            raise SrjtError(f"A method named {name!r} exists already; choose another name.")
+        _REGISTRY[name] = row
         return method
 
     return enter
 
 
-def _where(method: type[Method]) -> tuple[str, str]:
-    return method.__module__, method.__qualname__
-
-
 def names() -> tuple[str, ...]:
-    """All methods, in the paper's order, then our recipe; your own come last."""
-    return tuple(_REGISTRY)
+    """Names of all methods.
+
+    Returns
+    -------
+    tuple of str
+        In the paper's order, then our recipe, then your own.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> srjt.methods.names()[:3]
+    ('standard', 'sord', 'label-smooth')
+    """
+    return tuple(_registry())
 
 
 def plain_names() -> tuple[str, ...]:
-    """All but the recipes: the paper's fourteen, and your own. What ``all`` means in a study."""
-    return tuple(name for name, known in _REGISTRY.items() if not known.is_recipe)
+    """Names of all methods but the recipes: the paper's fourteen and your own. What ``all`` means in a study.
+
+    Returns
+    -------
+    tuple of str
+        In the order of ``names()``.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> "srjt" in srjt.methods.plain_names()
+    False
+    """
+    return tuple(name for name, known in _registry().items() if not known.is_recipe)
 
 
-def lookup(name: str) -> RegisteredMethod:
-    """What is known of a method; a misspelt name is an error that suggests the nearest."""
-    if name not in _REGISTRY:
-        raise suggest("method", name, _REGISTRY)
-    return _REGISTRY[name]
+def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
+    """What is known of a method.
+
+    Parameters
+    ----------
+    name : str
+        Name of the method. A misspelt name is an error that suggests the nearest.
+    registered_by : sequence of str
+        Modules that are known to register it; the error names those that are not imported.
+
+    Returns
+    -------
+    RegisteredMethod
+        Its class, what it needs, what it scores by and learns from.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> srjt.methods.lookup("jocor").needs
+    ('noise_rate',)
+    """
+    found = _registry().get(name)
+    if found is None:
+        if missing := [module for module in registered_by if module not in sys.modules]:
+            raise SrjtError(
+                f"The method {name!r} is registered by {missing[0]}, which is not imported: "
+                f"add --import {missing[0]} to the command, or import {missing[0]} first in Python."
+            )
+        raise suggest("method", name, _registry())
+    return found
 
 
 def options(name: str) -> tuple[str, ...]:
@@ -113,21 +221,52 @@ def create(
 ) -> Method:
     """Make a method.
 
-    noise_rate: ε, the share of wrong labels, for methods that select or prune by it. transition: (C, C)
-    matrix P[i, j] = Pr(label = j | true = i), for methods that correct by it. Both are accepted, and
-    ignored, by methods that need neither, so that a comparison can pass them to all.
+    Parameters
+    ----------
+    name : str
+        Name of the method; ``names()`` lists them.
+    num_classes : int
+        Number of grades.
+    noise_rate : float, optional
+        ε, the share of wrong labels, for methods that select samples or prune weights by it. Methods that do not
+        need it ignore it, so that a comparison can pass it to all.
+    transition : array-like, optional
+        P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it. Ignored by
+        the others.
+    convention : {"paper", "published-code"}
+        Which to follow where the paper's text and its authors' code differ.
+    **chosen
+        Options of the method; ``options(name)`` lists them.
+
+    Returns
+    -------
+    Method
+        A frozen object that turns logits and labels into a loss and a selection.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> method = srjt.methods.create("jocor+ours", num_classes=4, noise_rate=0.2)
+    >>> method.networks, method.tau
+    (2, 0.1)
     """
     found = lookup(name)
     for option in chosen:
         if option not in options(name):
             raise suggest(f"option of {name}", option, options(name))
     given = {"noise_rate": noise_rate, "transition": transition}
-    for need in found.method.needs:
+    for need in found.needs:
         if given[need] is None:
             raise SrjtError(f"{name} needs {_WHAT[need]}")
     return found.method(
         num_classes=num_classes, **given, convention=convention, **{**found.defaults, **chosen}
     )
+
+
+def _registry() -> dict[str, RegisteredMethod]:
+    """All methods, after those of installed packages have been loaded."""
+    load_entry_points()
+    return _REGISTRY
 
 
 _WHAT = {

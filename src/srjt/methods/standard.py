@@ -1,4 +1,4 @@
-"""Standard: one network, the label as it is written. The baseline that memorises."""
+"""Standard: one network that learns from the label as given: the baseline."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from srjt.methods.base import SingleNetwork
-from srjt.methods.registry import register
 from srjt.ordinal.losses import hard_cross_entropy, soft_cross_entropy
 
 
-@register("standard", scores="–", updates="hard label", paper="baseline")
 @dataclass(frozen=True, kw_only=True)
 class Standard(SingleNetwork):
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Labels, noise, losses, selection, metrics and decoding for grades with an order.
+"""Labels, losses, selection, decoding, metrics, intervals and calibration for ordered grades.
 
 Pure functions of tensors and arrays; nothing here knows of images, files or training. Names are imported on
-first use: noise needs numpy alone, and the command line should not wait for torch.
+first use: the command line does not wait for torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "soft_labels",
 ]
 
-_ROOMS = (
+_MODULES = (
     "labels",
     "selection",
     "decoding",
@@ -39,11 +39,11 @@ _ROOMS = (
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _MODULES:
         return importlib.import_module(f"srjt.ordinal.{name}")
     if name in __all__:
-        for room in ("labels", "selection", "decoding"):
-            module = importlib.import_module(f"srjt.ordinal.{room}")
+        for part in ("labels", "selection", "decoding"):
+            module = importlib.import_module(f"srjt.ordinal.{part}")
             if name in module.__all__:
                 return getattr(module, name)
     raise AttributeError(f"module 'srjt.ordinal' has no attribute {name!r}")

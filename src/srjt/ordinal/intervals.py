@@ -1,6 +1,6 @@
-"""How sure a metric is: intervals by resampling patients, not images.
+"""Confidence intervals of metrics, by resampling patients.
 
-Images of one patient resemble each other, so resampling images would make every interval too narrow.
+Images of one patient are similar: resampling images instead would make the intervals too narrow.
 """
 
 from __future__ import annotations
@@ -20,6 +20,13 @@ Floats = npt.NDArray[np.float64]
 
 
 class Interval(NamedTuple):
+    """A metric and its confidence interval.
+
+    Parameters
+    ----------
+    value, low, high : float
+    """
+
     value: float
     low: float
     high: float
@@ -35,9 +42,32 @@ def bootstrap_metrics(
     level: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Interval]:
-    """true, predicted: (N,) grades; groups: (N,) patients (None: each sample on its own) → metric → interval.
+    """Percentile-bootstrap intervals of all metrics.
 
-    Percentile bootstrap.
+    Parameters
+    ----------
+    true, predicted : array-like of int, shape (N,)
+        Grades.
+    num_classes : int
+        C, the number of grades.
+    groups : sequence, length N, optional
+        Patients. Default: every sample is its own group.
+    resamples : int
+        Number of bootstrap draws.
+    level : float
+        Confidence level.
+    seed : int
+
+    Returns
+    -------
+    dict of str to Interval
+        By name of the metric.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.intervals import bootstrap_metrics
+    >>> bootstrap_metrics([0, 1, 2], [0, 1, 2], num_classes=3)["accuracy"]
+    Interval(value=1.0, low=1.0, high=1.0)
     """
     found = resampled_metrics(
         true, predicted, num_classes=num_classes, groups=groups, resamples=resamples, seed=seed
@@ -60,15 +90,42 @@ def resampled_metrics(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Floats]:
-    """As ``bootstrap_metrics`` → metric → (1 + resamples,): of the patients as they are, then of each draw of them.
+    """Metrics of the samples as they are, and of each bootstrap draw of the patients.
 
-    The same groups and seed give the same draws: what two methods say of the same samples may be subtracted. Every
-    metric is a function of the confusion matrix, and a resampled confusion matrix is a weighted sum of the patients'
-    own, so nothing is recounted.
+    The same groups and seed give the same draws, so the results of two methods on the same samples can be subtracted.
+    Every metric is a function of the confusion matrix, and the matrix of a draw is a weighted sum of the patients' own
+    matrices: nothing is counted again.
+
+    Parameters
+    ----------
+    true, predicted : array-like of int, shape (N,)
+        Grades.
+    num_classes : int
+        C, the number of grades.
+    groups : sequence, length N, optional
+        Patients. Default: every sample is its own group.
+    metrics : iterable of str
+        Names in ``srjt.ordinal.metrics.METRICS``. Default: all.
+    resamples : int
+        Number of bootstrap draws.
+    seed : int
+
+    Returns
+    -------
+    dict of str to array, shape (1 + resamples,)
+        By name of the metric; the first value is that of the samples as they are.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.intervals import resampled_metrics
+    >>> resampled_metrics([0, 1, 2], [0, 1, 2], num_classes=3, resamples=2)["mae"].tolist()
+    [0.0, 0.0, 0.0]
     """
     y, p = np.asarray(true, dtype=np.int64), np.asarray(predicted, dtype=np.int64)
     if len(y) == 0 or len(y) != len(p):
-        raise SrjtError(f"{len(y)} true and {len(p)} predicted grades: both are needed, and as many.")
+        raise SrjtError(
+            f"{len(y)} true and {len(p)} predicted grades: there must be as many of both, and at least one."
+        )
     _, owner = np.unique(
         np.arange(len(y)) if groups is None else np.asarray([str(g) for g in groups]), return_inverse=True
     )

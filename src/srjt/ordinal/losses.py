@@ -1,7 +1,8 @@
-"""Per-sample losses. Logits first, the rest by keyword; ``reduction="none"`` is the natural form.
+"""Losses per sample. Logits come first, options by keyword; ``reduction="none"`` is the default.
 
-All of them work in float32 or better whatever the logits' type, in log space throughout, so that logits
-of ±10⁴ and probabilities that underflow still give finite losses and gradients.
+All losses compute in float32 or better, whatever the logits' type, and in log space, so that logits of ±10⁴ and
+probabilities that underflow still give finite losses and gradients. JoCoR, Co-teaching and CoDis combine these losses
+in ``srjt.methods``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,25 @@ Reduction = Literal["none", "mean", "sum"]
 
 
 def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
-    """log softmax(logits / τ) over the last axis, in at least float32."""
+    """log softmax(logits / τ) over the last axis, in at least float32.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C)
+    temperature : float
+        τ; below 1 the probabilities are sharper.
+
+    Returns
+    -------
+    Tensor, shape (..., C)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import log_probabilities
+    >>> log_probabilities(torch.zeros(1, 4)).exp()
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
     if not temperature > 0:
         raise SrjtError(f"A softmax temperature is positive, not {temperature:g}.")
     return torch.log_softmax(_at_least_float32(logits) / temperature, dim=-1)
@@ -41,12 +60,53 @@ def log_probabilities(logits: Tensor, *, temperature: float = 1.0) -> Tensor:
 def hard_cross_entropy(
     logits: Tensor, labels: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
 ) -> Tensor:
-    """ℓ_h = −log p^ỹ (Eq. 4). logits: (..., C), labels: (...,) → (...,)."""
+    """Cross-entropy of the label as given: ℓ_h = −log p^ỹ (Eq. 4).
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C)
+    labels : Tensor of int, shape (...,)
+    temperature : float
+        τ of the softmax.
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import hard_cross_entropy
+    >>> hard_cross_entropy(torch.zeros(1, 4), torch.tensor([2]))
+    tensor([1.3863])
+    """
     return _reduce(-_at_label(log_probabilities(logits, temperature=temperature), labels), reduction)
 
 
 def soft_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction = "none") -> Tensor:
-    """ℓ_s = −Σ_c l^c log p^c (Eq. 5). logits, targets: (..., C) → (...,)."""
+    """Cross-entropy of soft labels: ℓ_s = −Σ_c l^c log p^c (Eq. 5).
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C)
+    targets : Tensor, shape (..., C)
+        Soft labels; each row sums to 1.
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import srjt, torch
+    >>> from srjt.ordinal.losses import soft_cross_entropy
+    >>> soft_cross_entropy(torch.zeros(1, 4), srjt.soft_labels([2], 4))
+    tensor([1.3863])
+    """
     log_p = log_probabilities(logits)
     return _reduce(-(targets.to(log_p.dtype) * log_p).sum(dim=-1), reduction)
 
@@ -54,7 +114,28 @@ def soft_cross_entropy(logits: Tensor, targets: Tensor, *, reduction: Reduction 
 def jeffreys(
     logits_p: Tensor, logits_q: Tensor, *, temperature: float = 1.0, reduction: Reduction = "none"
 ) -> Tensor:
-    """J(p, q) = KL(p‖q) + KL(q‖p), the paper's D. (..., C), (..., C) → (...,)."""
+    """Jeffreys divergence J(p, q) = KL(p‖q) + KL(q‖p): the paper's D.
+
+    Parameters
+    ----------
+    logits_p, logits_q : Tensor, shape (..., C)
+        Logits of the two networks.
+    temperature : float
+        τ of the softmax.
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import jeffreys
+    >>> jeffreys(torch.zeros(1, 4), torch.zeros(1, 4))
+    tensor([0.])
+    """
     log_p = log_probabilities(logits_p, temperature=temperature)
     log_q = log_probabilities(logits_q, temperature=temperature)
     return _reduce(((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum(dim=-1), reduction)
@@ -65,7 +146,27 @@ def reverse_jensen_shannon(
 ) -> Tensor:
     """½ [KL(m‖p) + KL(m‖q)] with m = (p + q)/2: the D that the published code uses for CoDis.
 
-    The Jensen–Shannon divergence has its arguments the other way round, and is bounded; this one is not.
+    The Jensen–Shannon divergence has its arguments in the other order, and is bounded; this one is not.
+
+    Parameters
+    ----------
+    logits_p, logits_q : Tensor, shape (..., C)
+        Logits of the two networks.
+    temperature : float
+        τ of the softmax.
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import reverse_jensen_shannon
+    >>> reverse_jensen_shannon(torch.zeros(1, 4), torch.zeros(1, 4))
+    tensor([0.])
     """
     log_p = log_probabilities(logits_p, temperature=temperature)
     log_q = log_probabilities(logits_q, temperature=temperature)
@@ -76,9 +177,29 @@ def reverse_jensen_shannon(
 def forward_corrected(
     logits: Tensor, labels: Tensor, *, transition: Tensor, reduction: Reduction = "none"
 ) -> Tensor:
-    """−log (Pᵀp)^ỹ: the network predicts the true grade, the matrix what would be written down.
+    """Forward correction: −log (Pᵀp)^ỹ.
 
-    logits: (..., C), labels: (...,), transition: (C, C) → (...,).
+    The network predicts the true grade; P turns that into the probability of the label.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C)
+    labels : Tensor of int, shape (...,)
+    transition : Tensor, shape (C, C)
+        P[i, j] = Pr(label = j | true grade = i).
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import forward_corrected
+    >>> forward_corrected(torch.zeros(1, 4), torch.tensor([2]), transition=torch.eye(4))
+    tensor([1.3863])
     """
     return _reduce(-_log_label_probability(log_probabilities(logits), labels, transition), reduction)
 
@@ -86,29 +207,63 @@ def forward_corrected(
 def reweighted(
     logits: Tensor, labels: Tensor, *, transition: Tensor, reduction: Reduction = "none"
 ) -> Tensor:
-    """β ℓ_h with the importance weight β = p^ỹ / (Pᵀp)^ỹ, through which no gradient flows.
+    """Importance reweighting: β ℓ_h with β = p^ỹ / (Pᵀp)^ỹ, through which no gradient flows.
 
-    logits: (..., C), labels: (...,), transition: (C, C) → (...,).
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C)
+    labels : Tensor of int, shape (...,)
+    transition : Tensor, shape (C, C)
+        P[i, j] = Pr(label = j | true grade = i).
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import reweighted
+    >>> reweighted(torch.zeros(1, 4), torch.tensor([2]), transition=torch.eye(4))
+    tensor([1.3863])
     """
     log_p = log_probabilities(logits)
     log_p_label = _at_label(log_p, labels)
     with torch.no_grad():
-        # β ≤ 1/P_ỹỹ, so a grade that is never labelled right has no bound; e⁴⁰ · 0 is 0 where ∞ · 0 is nan
+        # β ≤ 1/P_ỹỹ, so for a grade that is never labelled right there is no bound; e⁴⁰ · 0 is 0, but ∞ · 0 is nan
         weight = (log_p_label - _log_label_probability(log_p, labels, transition)).clamp(max=40.0).exp()
     return _reduce(-weight * log_p_label, reduction)
 
 
 def _log_label_probability(log_p: Tensor, labels: Tensor, transition: Tensor) -> Tensor:
-    """log (Pᵀp)^ỹ = log Σ_i p_i P_iỹ. A forbidden transition is log 0 = −∞, which logsumexp takes."""
+    """log (Pᵀp)^ỹ = log Σ_i p_i P_iỹ. An impossible transition is log 0 = −∞, which logsumexp handles."""
     _check_labels(log_p, labels)
     log_column = transition.to(log_p.device, log_p.dtype).log().T[labels]  # (..., C): log P_iỹ over i
     return torch.logsumexp(log_p + log_column, dim=-1)
 
 
 def coral(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> Tensor:
-    """CORAL's loss: C − 1 binary questions "is the grade above k?", their losses added up.
+    """CORAL: the sum of C − 1 binary losses, "is the grade above k?".
 
-    logits: (..., C − 1), labels: (...,) → (...,).
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C − 1)
+    labels : Tensor of int, shape (...,)
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import coral
+    >>> coral(torch.zeros(1, 3), torch.tensor([2]))
+    tensor([2.0794])
     """
     _check_labels(logits, labels)
     z = _at_least_float32(logits)
@@ -117,9 +272,27 @@ def coral(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> T
 
 
 def garg(logits: Tensor, labels: Tensor, *, inverse: Tensor, reduction: Reduction = "none") -> Tensor:
-    """Σ_j (P⁻¹)_ỹj ℓ_coral(·, j): its mean over the noise is the loss on the true label.
+    """Σ_j (P⁻¹)_ỹj ℓ_coral(·, j): its mean over the noise is the loss on the true label. It can be negative.
 
-    logits: (..., C − 1), labels: (...,), inverse: (C, C) = P⁻¹ → (...,). Can be negative.
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C − 1)
+    labels : Tensor of int, shape (...,)
+    inverse : Tensor, shape (C, C)
+        P⁻¹.
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import garg
+    >>> garg(torch.zeros(1, 3), torch.tensor([2]), inverse=torch.eye(4))
+    tensor([2.0794])
     """
     _check_labels(logits, labels)
     z = _at_least_float32(logits)
@@ -135,7 +308,7 @@ def _at_label(log_p: Tensor, labels: Tensor) -> Tensor:
 
 
 def _check_labels(logits: Tensor, labels: Tensor) -> None:
-    """``gather`` would take fewer labels than samples without a word, and leave the other samples out."""
+    """An error unless there is one label per sample: ``gather`` accepts fewer, and ignores the other samples."""
     if labels.shape != logits.shape[:-1]:
         raise SrjtError(
             f"Logits {tuple(logits.shape)} need one label per sample: {tuple(logits.shape[:-1])}, "

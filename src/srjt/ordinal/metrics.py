@@ -1,12 +1,14 @@
-"""Every metric is a function of a C×C count: accumulate on the device, transfer once, then divide.
+"""Metrics, each a function of the confusion matrix: counts are accumulated on the device and transferred once.
 
-Confusion matrices have the true grade in rows and the predicted one in columns. Averages over grades
-follow scikit-learn: a grade neither present nor predicted does not count, one that divides by zero is 0.
+Confusion matrices have the true grade in rows and the predicted grade in columns. Averages over grades follow
+scikit-learn: a grade that is neither present nor predicted is left out, a division by zero gives 0. A new metric is a
+function and a row of ``METRICS``; reports and tests find it there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from srjt.errors import SrjtError
 
 __all__ = [
     "METRICS",
+    "Metric",
     "accuracy",
     "confusion_matrix",
     "label_precision",
@@ -38,9 +41,28 @@ Floats = npt.NDArray[np.float64]
 
 
 def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Tensor:
-    """(B,), (B,) → (C, C) int64 counts on the same device, without host synchronisation; add them up.
+    """Counts of (true, predicted) grades; add them up over batches.
 
-    A pair with a grade outside 0 … C − 1 is not counted.
+    They stay on the tensors' device, and the host does not wait for them. A pair with a grade outside 0 … C − 1 is not
+    counted.
+
+    Parameters
+    ----------
+    true, predicted : Tensor of int, shape (B,)
+    num_classes : int
+        C, the number of grades.
+
+    Returns
+    -------
+    Tensor of int64, shape (C, C)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.metrics import confusion_matrix
+    >>> confusion_matrix(torch.tensor([0, 1]), torch.tensor([0, 0]), num_classes=2)
+    tensor([[1, 0],
+            [1, 0]])
     """
     t, p = true.reshape(-1), predicted.reshape(-1)
     known = (t >= 0) & (t < num_classes) & (p >= 0) & (p < num_classes)
@@ -50,57 +72,222 @@ def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Te
 
 
 def accuracy(confusion: npt.ArrayLike) -> float:
+    """Share of samples whose predicted grade is the true one.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import accuracy
+    >>> accuracy([[3, 1], [0, 4]])
+    0.875
+    """
     counts = _counts(confusion)
     return float(np.trace(counts) / counts.sum())
 
 
 def mae(confusion: npt.ArrayLike) -> float:
-    """Mean absolute difference between predicted and true grade."""
+    """Mean absolute difference between the predicted and the true grade.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import mae
+    >>> mae([[3, 1], [0, 4]])
+    0.125
+    """
     counts = _counts(confusion)
     return float((counts * _distance(counts)).sum() / counts.sum())
 
 
 def rmse(confusion: npt.ArrayLike) -> float:
+    """Root mean square difference between the predicted and the true grade.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import rmse
+    >>> rmse([[3, 1], [0, 4]])
+    0.3535533905932738
+    """
     counts = _counts(confusion)
     return float(np.sqrt((counts * _distance(counts) ** 2).sum() / counts.sum()))
 
 
 def macro_mae(confusion: npt.ArrayLike) -> float:
-    """The mean over the true grades present of each one's MAE: rare grades weigh as much as common ones."""
+    """Mean over the true grades present of the MAE of each: rare grades weigh as much as common ones.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import macro_mae
+    >>> macro_mae([[3, 1], [0, 4]])
+    0.125
+    """
     counts = _counts(confusion)
     present = counts.sum(axis=1) > 0
     return float(((counts * _distance(counts)).sum(axis=1)[present] / counts.sum(axis=1)[present]).mean())
 
 
 def one_off_accuracy(confusion: npt.ArrayLike) -> float:
-    """The share of predictions at most one grade off."""
+    """Share of predictions that are at most one grade off.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import one_off_accuracy
+    >>> one_off_accuracy([[3, 1], [0, 4]])
+    1.0
+    """
     counts = _counts(confusion)
     return float(counts[_distance(counts) <= 1].sum() / counts.sum())
 
 
 def macro_precision(confusion: npt.ArrayLike) -> float:
+    """Mean over grades of the share of right predictions among the predictions of that grade.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import macro_precision
+    >>> macro_precision([[3, 1], [0, 4]])
+    0.9
+    """
     counts = _counts(confusion)
     return _macro(np.diag(counts), counts.sum(axis=0), counts)
 
 
 def macro_recall(confusion: npt.ArrayLike) -> float:
+    """Mean over grades of the share of right predictions among the samples of that grade.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import macro_recall
+    >>> macro_recall([[3, 1], [0, 4]])
+    0.875
+    """
     counts = _counts(confusion)
     return _macro(np.diag(counts), counts.sum(axis=1), counts)
 
 
 def macro_f1(confusion: npt.ArrayLike) -> float:
+    """Mean over grades of F1, the harmonic mean of precision and recall.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import macro_f1
+    >>> macro_f1([[3, 1], [0, 4]])
+    0.873015873015873
+    """
     counts = _counts(confusion)
     return _macro(2 * np.diag(counts), counts.sum(axis=0) + counts.sum(axis=1), counts)
 
 
 def per_class_recall(confusion: npt.ArrayLike) -> Floats:
-    """(C,) the share of each true grade that was predicted right; nan for a grade without samples."""
+    """Share of right predictions for each true grade; nan for a grade without samples.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    array, shape (C,)
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import per_class_recall
+    >>> per_class_recall([[3, 1], [0, 4]]).tolist()
+    [0.75, 1.0]
+    """
     counts = _counts(confusion)
     return _divide(np.diag(counts), counts.sum(axis=1), empty=np.nan)
 
 
 def quadratic_weighted_kappa(confusion: npt.ArrayLike) -> float:
-    """1 − observed / chance squared error; nan when chance leaves no error to be made (one grade only)."""
+    """1 − squared error / squared error expected by chance; nan if no error is possible (one grade only).
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+        Counts; true grades in rows, predicted ones in columns.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import quadratic_weighted_kappa
+    >>> quadratic_weighted_kappa([[3, 1], [0, 4]])
+    0.75
+    """
     counts = _counts(confusion)
     squared = _distance(counts) ** 2
     chance = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
@@ -108,28 +295,88 @@ def quadratic_weighted_kappa(confusion: npt.ArrayLike) -> float:
     return 1.0 - float((squared * counts).sum()) / expected if expected > 0 else float("nan")
 
 
-METRICS: dict[str, Callable[[npt.ArrayLike], float]] = {
-    "accuracy": accuracy,
-    "mae": mae,
-    "macro_f1": macro_f1,
-    "qwk": quadratic_weighted_kappa,
-    "rmse": rmse,
-    "macro_mae": macro_mae,
-    "macro_precision": macro_precision,
-    "macro_recall": macro_recall,
-    "one_off": one_off_accuracy,
+@dataclass(frozen=True)
+class Metric:
+    """A metric and its names in tables and sentences. Call it with a confusion matrix.
+
+    Parameters
+    ----------
+    function : callable
+        From a confusion matrix, shape (C, C), to a number.
+    short_name, long_name : str
+        In the heading of a column, and in a sentence.
+    lower_is_better : bool
+    """
+
+    function: Callable[[npt.ArrayLike], float]
+    short_name: str
+    long_name: str
+    lower_is_better: bool = False
+
+    def __call__(self, confusion: npt.ArrayLike) -> float:
+        return self.function(confusion)
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric(accuracy, "Acc.", "accuracy"),
+    "mae": Metric(mae, "MAE", "mean absolute error", lower_is_better=True),
+    "macro_f1": Metric(macro_f1, "mF1", "macro-F1"),
+    "qwk": Metric(quadratic_weighted_kappa, "QWK", "quadratic weighted kappa"),
+    "rmse": Metric(rmse, "RMSE", "root mean square error", lower_is_better=True),
+    "macro_mae": Metric(macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True),
+    "macro_precision": Metric(macro_precision, "mPrec.", "macro-averaged precision"),
+    "macro_recall": Metric(macro_recall, "mRec.", "macro-averaged recall"),
+    "one_off": Metric(one_off_accuracy, "1-off", "share at most one grade off"),
 }
 
 
 def summary(confusion: npt.ArrayLike) -> dict[str, float]:
-    """All scalar metrics of one confusion matrix, by name."""
+    """All metrics of one confusion matrix.
+
+    Parameters
+    ----------
+    confusion : array-like, shape (C, C)
+
+    Returns
+    -------
+    dict of str to float
+        By the names of ``METRICS``.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import summary
+    >>> summary([[3, 1], [0, 4]])["accuracy"]
+    0.875
+    """
     return {name: metric(confusion) for name, metric in METRICS.items()}
 
 
 def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_classes: int) -> Tensor:
-    """What a selection took, per *given* grade: (..., B) bool, (B,), (B,) → (..., 4, C) int64; add them up.
+    """Counts of a selection by *given* grade; add them up over batches.
 
-    The four rows count samples: selected and clean, selected, clean, all.
+    Parameters
+    ----------
+    selected : Tensor of bool, shape (..., B)
+    labels, true : Tensor of int, shape (B,)
+        Grades as given, and true grades.
+    num_classes : int
+        C, the number of grades.
+
+    Returns
+    -------
+    Tensor of int64, shape (..., 4, C)
+        Numbers of samples: selected and clean, selected, clean, all.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.metrics import selection_counts
+    >>> selected, labels, true = torch.tensor([True, False]), torch.tensor([0, 1]), torch.tensor([0, 1])
+    >>> selection_counts(selected, labels, true, num_classes=2)
+    tensor([[1, 0],
+            [1, 0],
+            [1, 1],
+            [1, 1]])
     """
     given = labels[:, None] == torch.arange(num_classes, device=labels.device)  # (B, C)
     clean = (labels == true).expand(selected.shape)
@@ -139,13 +386,51 @@ def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_clas
 
 
 def label_precision(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
-    """Truly clean among the selected, from counts (4, C): overall, or (C,) per given grade (nan: none)."""
+    """Share of truly clean samples among the selected.
+
+    Parameters
+    ----------
+    counts : array-like, shape (4, C)
+        From ``selection_counts``.
+    per_class : bool
+        By given grade instead of overall.
+
+    Returns
+    -------
+    float, or array of shape (C,) if ``per_class``
+        nan where there is no sample to divide by.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import label_precision
+    >>> label_precision([[1, 0], [1, 0], [1, 1], [1, 1]])
+    1.0
+    """
     chosen_clean, chosen, _, _ = _selection(counts, per_class=per_class)
     return _ratio(chosen_clean, chosen)
 
 
 def label_recall(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
-    """Selected among the truly clean, from counts (4, C): overall, or (C,) per given grade (nan: none)."""
+    """Share of selected samples among the truly clean.
+
+    Parameters
+    ----------
+    counts : array-like, shape (4, C)
+        From ``selection_counts``.
+    per_class : bool
+        By given grade instead of overall.
+
+    Returns
+    -------
+    float, or array of shape (C,) if ``per_class``
+        nan where there is no sample to divide by.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import label_recall
+    >>> label_recall([[1, 0], [1, 0], [1, 1], [1, 1]])
+    0.5
+    """
     chosen_clean, _, clean, _ = _selection(counts, per_class=per_class)
     return _ratio(chosen_clean, clean)
 
@@ -167,7 +452,7 @@ def _counts(confusion: npt.ArrayLike) -> Floats:
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
         raise SrjtError(f"A confusion matrix is square (C, C); this one has shape {counts.shape}.")
     if not counts.sum() > 0:
-        raise SrjtError("There is nothing to measure: the confusion matrix is empty.")
+        raise SrjtError("The confusion matrix is empty: there is nothing to measure.")
     return counts
 
 

@@ -1,4 +1,4 @@
-"""How many samples of a batch to keep at which epoch, and which."""
+"""The keep rate R(T), the number of samples to keep in a batch, and the selection of these samples."""
 
 from __future__ import annotations
 
@@ -23,10 +23,30 @@ def check_convention(convention: str) -> None:
 def keep_rate(
     epoch: int, *, noise_rate: float, ramp_epochs: int | None = None, convention: Convention = "paper"
 ) -> float:
-    """R(T), the share of a batch taken as clean at epoch T = 1, 2, …
+    """The keep rate R(T): the share of a batch that is kept as clean at epoch T.
 
-    paper: R(T) = 1 − min(T/T'·ε, ε) with T' = 5. published-code: the forget rate climbs from 0 at the
-    first epoch to ε at the tenth in equal steps. ``ramp_epochs`` replaces the 5 or the 10.
+    paper: R(T) = 1 − min(T/T'·ε, ε) with T' = 5. published-code: the discarded share grows in equal steps from 0 at the
+    first epoch to ε at the tenth.
+
+    Parameters
+    ----------
+    epoch : int
+        T = 1, 2, …
+    noise_rate : float
+        ε, the share of wrong labels.
+    ramp_epochs : int, optional
+        T', instead of 5 (paper) or 10 (published code).
+    convention : {"paper", "published-code"}
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> import srjt
+    >>> srjt.keep_rate(5, noise_rate=0.4)
+    0.6
     """
     check_convention(convention)
     if epoch < 1:
@@ -37,15 +57,34 @@ def keep_rate(
         raise SrjtError(f"The ramp of the keep rate takes at least one epoch; got {ramp_epochs}.")
     if convention == "paper":
         return 1.0 - noise_rate * min(epoch / (ramp_epochs or 5), 1.0)
-    steps = max((ramp_epochs or 10) - 1, 1)  # a ramp of one epoch forgets nothing in it, as linspace would
+    steps = max(
+        (ramp_epochs or 10) - 1, 1
+    )  # a ramp of one epoch discards nothing in that epoch, as linspace would
     return 1.0 - noise_rate * min((epoch - 1) / steps, 1.0)
 
 
 def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper") -> int:
-    """How many of a batch to keep: rounded up in the paper (|B'| ≥ R|B|), down in the published code.
+    """The number of samples of a batch to keep: rounded up in the paper (|B'| ≥ R|B|), down in the published code.
 
-    Never 0 and never more than the batch. A product that is whole but for floating-point rounding
-    (0.6 · 5 = 3.0000000000000004 when R = 1 − 0.4) counts as whole.
+    It is at least 1 and at most the batch size. A product that is whole but for floating-point rounding
+    (0.6 · 5 = 3.0000000000000004 for R = 1 − 0.4) counts as whole.
+
+    Parameters
+    ----------
+    batch_size : int
+    rate : float
+        The keep rate R(T).
+    convention : {"paper", "published-code"}
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> from srjt.ordinal import keep_count
+    >>> keep_count(64, 0.9)
+    58
     """
     check_convention(convention)
     if batch_size < 1:
@@ -59,21 +98,35 @@ def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper"
 
 
 def select_smallest(scores: Tensor, *, keep: int | Tensor, labels: Tensor | None = None) -> Tensor:
-    """A mask of the ``keep`` smallest scores along the last axis. (..., B) → (..., B) bool.
+    """Select the ``keep`` smallest scores along the last axis. Ties go to the earlier sample; nan ranks last.
 
-    ``keep`` is an int or a 0-d tensor on the scores' device: it is data, not control flow, so shapes never
-    depend on it and a captured graph can be replayed while it changes. Ties go to the earlier sample;
-    a score that is not a number ranks last.
+    Parameters
+    ----------
+    scores : Tensor, shape (..., B)
+    keep : int or 0-d Tensor on the scores' device
+        Number of samples. It is data, not control flow: no shape depends on it, so a captured CUDA graph can be
+        replayed while it changes.
+    labels : Tensor of int, shape (B,), optional
+        Keep the same share within each grade: ceil(keep · n_c / B) of its n_c samples, so that rare grades, whose
+        losses are large, are not discarded altogether.
 
-    With ``labels`` (B,) the same share is kept within each grade present: ceil(keep · n_c / B) of its n_c
-    samples, so that rare grades, whose losses are large, are not starved.
+    Returns
+    -------
+    Tensor of bool, shape (..., B)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal import select_smallest
+    >>> select_smallest(torch.tensor([0.3, 0.1, 0.2]), keep=2)
+    tensor([False,  True,  True])
     """
     size = scores.shape[-1]
     position = torch.arange(size, device=scores.device).expand(scores.shape)
     order = torch.sort(scores, dim=-1, stable=True).indices
     if labels is None:
         return torch.zeros_like(position).scatter(-1, order, position) < keep
-    # Sort by (label, score); a sample's rank within its grade is its place less the place its grade starts.
+    # Sort by (label, score): the rank within a grade is the position minus the position at which the grade starts.
     order = order.gather(-1, torch.sort(labels[order], dim=-1, stable=True).indices)
     same = labels[:, None] == labels[None, :]
     starts = (labels[None, :] < labels[:, None]).sum(dim=-1)  # (B,) samples of lower grades

@@ -1,62 +1,65 @@
-"""What a study is asked to do; the same from options, a YAML file or a preset."""
+"""The settings of a study: the same from options, a YAML file or a preset."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from srjt import methods
 from srjt.errors import SrjtError, suggest
+from srjt.settings import check_types, from_names, parse_yaml, setting, show
 from srjt.studies.noise_spec import parse_noise
 from srjt.training.config import TrainConfig, load_config
 
 __all__ = ["ESTIMATED", "PRESETS", "MethodSpec", "StudyConfig", "load_preset", "parse_method"]
 
 PRESETS = ("limuc", "dr", "demo")
-# settings of a run that the study says; of a variant all but the noise rate
+# settings of a run that the study decides; a variant may have its own noise rate
 RESERVED = {"method", "method_options", "noise_rate", "transition", "seed", "soft_labels"}
 ESTIMATED = "estimated"  # label_matrix of a method whose soft labels follow the estimated noise
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSpec:
-    """A method, perhaps with options and settings of its own: a cell of an ablation."""
+    """A method, perhaps with its own options and training settings: a cell of an ablation."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of its training, over the study's
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of its training; they override the study's
 
     @property
     def own_rate(self) -> float | Literal["auto"] | None:
-        """The rate that it is told whatever the study knows: the variant's, or else its recipe's; None: the study's."""
-        said: float | Literal["auto"] | None = self.settings.get("noise_rate")
-        return methods.lookup(self.name).recipe.noise_rate if said is None else said
+        """The noise rate that overrides the study's: the variant's, or else its recipe's; None: the study's is used."""
+        given: float | Literal["auto"] | None = self.settings.get("noise_rate")
+        return methods.lookup(self.name).recipe.noise_rate if given is None else given
 
     @property
     def variant(self) -> str:
-        said = {**self.options, **self.settings}
-        return ",".join(f"{name}={value}" for name, value in sorted(said.items()))
+        """``name=value,…`` of all options and settings; empty for the plain method."""
+        return ",".join(
+            f"{name}={value}" for name, value in sorted({**self.options, **self.settings}.items())
+        )
 
 
 def parse_method(text: str) -> MethodSpec:
-    """``co-teaching`` or ``co-teaching:select=soft,update=soft``; ``co-teaching+ours:label_matrix=estimated`` learns
-    from soft labels that follow the estimated noise, ``jocor+ours:balance=0.5`` with a training setting of its own,
-    ``jocor+ours:noise_rate=auto`` without knowing the rate that the study knows, ``f-correction:noise_rate=auto`` the
-    matrix."""
-    import yaml
+    """A method as the command line and files write it.
 
+    ``co-teaching``; with options ``co-teaching:select=soft,update=soft``; with a training setting
+    ``jocor+ours:balance=0.5``; with soft labels that follow the estimated noise ``sord:label_matrix=estimated``;
+    ``jocor+ours:noise_rate=auto`` estimates the rate even if the study knows it, ``f-correction:noise_rate=auto`` the
+    matrix.
+    """
     name, _, rest = str(text).strip().partition(":")
     known = methods.options(name)
     trainable = {f.name for f in dataclasses.fields(TrainConfig)} - RESERVED
-    needs = methods.lookup(name).method.needs
+    needs = methods.lookup(name).needs
     if needs:  # "auto" estimates the matrix as well
         trainable.add("noise_rate")
     options: dict[str, Any] = {}
@@ -68,59 +71,80 @@ def parse_method(text: str) -> MethodSpec:
         if option not in known and option not in trainable:
             raise suggest(f"option of {name}", option, {*known, *trainable})
         try:
-            (options if option in known else settings)[option] = yaml.safe_load(value)
-        except yaml.YAMLError:
+            (options if option in known else settings)[option] = parse_yaml(value)
+        except ValueError:
             raise SrjtError(f"{option} of {text!r} has a value that is not valid YAML.") from None
     if settings.get("noise_rate", "auto") != "auto" and "noise_rate" not in needs:
         raise SrjtError(
-            f"{name} is told the matrix of label errors, not a rate: say noise_rate=auto to have it estimated."
+            f"{name} uses the matrix of label errors, not a rate: noise_rate=auto estimates the matrix."
         )
-    if options:  # a misspelt value is better known now than from every run
-        tried = {
-            **options,
-            **({"label_matrix": np.eye(4)} if options.get("label_matrix") == ESTIMATED else {}),
-        }
+    if options:  # report a misspelt value now, not once from every run
+        tried = dict(options)
+        if options.get("label_matrix") == ESTIMATED:
+            tried["label_matrix"] = np.eye(4)
         methods.create(name, num_classes=4, noise_rate=0.2, transition=np.eye(4), **tried)
     TrainConfig().replace(**settings)
     return MethodSpec(name=name, options=options, settings=settings)
 
 
+Text = Annotated[
+    str, Field(coerce_numbers_to_str=True)
+]  # YAML reads a noise or a method such as 0.2 as a number
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyConfig:
-    """A grid of trainings. ``train`` holds settings of TrainConfig that all of them share."""
+    """A grid of trainings: methods × noises × folds × seeds."""
 
-    source: str = ""  # a path, or "synthetic" for the synthetic dataset
-    # options of srjt.data.read, or of synthetic.generate
-    reading: Mapping[str, Any] = field(default_factory=dict)
-    methods: tuple[str, ...] = ("all",)
-    noises: tuple[str, ...] = ("none",)
+    source: str = setting("", takes="a path, or synthetic")
+    # options of srjt.data.read, or of the synthetic data set
+    reading: Mapping[str, Any] = setting({}, takes="settings by name")
+    methods: tuple[Text, ...] = setting(("all",), takes="methods, at least one", listed=True)
+    noises: tuple[Text, ...] = setting(("none",), takes="noises such as quasi:0.2, at least one", listed=True)
     # ε for data that are noisy already (noise none); "auto": estimated, also where noise is injected
-    noise_rate: float | Literal["auto"] | None = None
-    transition: tuple[tuple[float, ...], ...] | None = None  # P likewise
-    folds: int = 5
-    only_folds: tuple[int, ...] | None = None  # run these alone, of ``folds``
-    split_by: str = "stratified"
-    split_seed: int = 0
-    splits: str | None = None  # a file of srjt data split instead
-    seeds: tuple[int, ...] = (0,)
-    train: Mapping[str, Any] = field(default_factory=dict)
-    preset: str | None = None
+    noise_rate: float | Literal["auto"] | None = setting(None, takes="a number such as 0.2, or auto")
+    # P for data that are noisy already
+    transition: tuple[tuple[float, ...], ...] | None = setting(
+        None, takes="a matrix, one list of numbers per row"
+    )
+    folds: int = setting(5)
+    only_folds: tuple[int, ...] | None = setting(None, takes="numbers of folds, at least one", listed=True)
+    split_by: str = setting("stratified", takes="stratified or random")
+    split_seed: int = setting(0)
+    splits: str | None = setting(None, takes="a path")  # a file of srjt data split; replaces the three above
+    seeds: tuple[Seed, ...] = setting((0,), takes="whole numbers from 0 up, at least one", listed=True)
+    # settings of TrainConfig that all runs share
+    train: Mapping[str, Any] = setting({}, takes="settings of the runs by name")
+    preset: str | None = setting(None, takes="a name")
 
     def __post_init__(self) -> None:
-        for setting in dataclasses.fields(self):
-            object.__setattr__(self, setting.name, _settled(setting.name, getattr(self, setting.name)))
+        check_types(self)
         if reserved := (RESERVED - {"soft_labels"}) & set(self.train):
             raise SrjtError(
-                f"{sorted(reserved)[0]} is set by the study for each run; say it beside 'train', not inside."
+                f"{sorted(reserved)[0]} is set by the study for each run: write it beside 'train', not inside."
             )
         if "soft_labels" in self.train:
             raise SrjtError(
-                "In a study soft labels are said method by method, for example co-teaching+ours:label_matrix=estimated."
+                "A study sets soft labels by method, for example co-teaching+ours:label_matrix=estimated."
             )
+        if self.source != "synthetic":
+            self._check_reading()
         for text in self.noises:
             parse_noise(text)
-        TrainConfig().replace(**self.train)
+        runs = TrainConfig().replace(**self.train)
+        for text in self.methods:
+            if text != "all":
+                methods.lookup(text.strip().partition(":")[0], registered_by=runs.imports)
         self.method_specs()
+
+    def _check_reading(self) -> None:
+        """Columns, folders and files are texts; the names of the options are checked where the data are opened."""
+        for name, value in self.reading.items():
+            if not (
+                value is None or isinstance(value, str) or (name == "grades" and isinstance(value, list))
+            ):
+                raise SrjtError(f"reading: {name} takes a text; got {show(value)}.")
 
     def method_specs(self) -> list[MethodSpec]:
         """The methods in order, each once; ``all`` is the paper's fourteen and your own."""
@@ -129,63 +153,18 @@ class StudyConfig:
         return list({(spec.name, spec.variant): spec for spec in specs}.values())
 
     def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON and YAML keep them."""
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> StudyConfig:
-        known = {f.name for f in dataclasses.fields(cls)}
-        for name in values:
-            if name not in known:
-                raise suggest("study setting", str(name), known)
-        return cls(**values)
-
-
-_TAKES = {
-    "source": "a path, or synthetic",
-    "reading": "settings by name",
-    "methods": "methods, at least one",
-    "noises": "noises such as quasi:0.2, at least one",
-    "noise_rate": "a number, or auto",
-    "transition": "a matrix, one list of numbers per row",
-    "folds": "a whole number",
-    "only_folds": "numbers of folds, at least one",
-    "split_by": "stratified or random",
-    "split_seed": "a whole number",
-    "splits": "a path",
-    "seeds": "whole numbers from 0 up, at least one",
-    "train": "settings of the runs by name",
-    "preset": "a name",
-}
-_OPTIONAL = ("noise_rate", "transition", "only_folds", "splits", "preset")
-
-
-def _settled(name: str, value: Any) -> Any:
-    """A value of the declared kind, lists without repetitions, or an error that names the setting."""
-    if value is None and name in _OPTIONAL:
-        return None
-    with contextlib.suppress(TypeError, ValueError):
-        if name in ("train", "reading"):
-            return dict(value)
-        if name == "transition":
-            return tuple(tuple(float(p) for p in row) for row in value)
-        if name == "noise_rate":
-            return value if value == "auto" else float(value)
-        if name in ("folds", "split_seed"):
-            return operator.index(value)
-        if name in ("methods", "noises", "seeds", "only_folds"):
-            listed: list[Any] = [value] if isinstance(value, (str, int)) else list(value)
-            if name in ("seeds", "only_folds"):
-                listed = [operator.index(v) for v in listed]
-            if listed and not (name == "seeds" and min(listed) < 0):
-                return tuple(dict.fromkeys(listed))
-        elif isinstance(value, str):
-            return value
-    raise SrjtError(f"{name} takes {_TAKES[name]}; got {value!r}.")
+        """Settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
+        return from_names(cls, values, kind="study setting")
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """The settings of a preset; its header says what it is for and what the paper found."""
+    """The settings of a preset; the header of its file says what it is for and what the paper reports."""
     if name not in PRESETS:
         raise suggest("preset", name, PRESETS)
     return {**load_config(Path(__file__).parent / "presets" / f"{name}.yaml"), "preset": name}

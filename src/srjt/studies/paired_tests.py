@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.errors import SrjtError, suggest
+from srjt.ordinal.metrics import METRICS
 from srjt.studies.paper import host_of, is_ours, is_recipe, paper_order
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
     "size_ratio",
 ]
 
-LOWER_IS_BETTER = frozenset({"mae", "rmse", "macro_mae"})
+LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if metric.lower_is_better)
 
 
 @dataclass(frozen=True, kw_only=True)

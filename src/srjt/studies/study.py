@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from srjt.errors import SrjtError, suggest
+from srjt.methods.plugins import import_modules
 from srjt.studies.config import StudyConfig, load_preset
 from srjt.studies.folder import lock_study, run_status, write_plan
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
 from srjt.studies.results import StudyResults, collect_results
 from srjt.studies.watcher import SilentWatcher, StudyWatcher
-from srjt.training.config import load_config
+from srjt.training.config import TrainConfig, load_config
 
 __all__ = ["Executor", "choose_executor", "resolve_config", "run_study", "study"]
 
@@ -195,6 +196,10 @@ def resolve_config(
             if name in ("train", "reading") and isinstance(value, Mapping):
                 value = {**merged.get(name, {}), **value}
             merged[name] = value
+    if isinstance(
+        merged["train"], Mapping
+    ):  # methods of your own must be registered before they are looked up
+        import_modules(TrainConfig.from_dict({"imports": merged["train"].get("imports", ())}).imports)
     return StudyConfig.from_dict(merged)
 
 

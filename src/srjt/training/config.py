@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Real
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal
 
 from srjt import methods
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError
+from srjt.settings import check_types, from_names, parse_yaml, setting, show
 
 __all__ = ["TrainConfig", "load_config", "parse_overrides"]
 
@@ -29,87 +28,237 @@ PAPER_NETWORK, PAPER_RATE = "resnet18", 1e-4
 HEAD, HEAD_RATES = "mlp", {"mlp": 3e-4, "linear": 1e-3}
 
 
-# Settings of *how* to compute: they may change speed, but not what is being computed.
+# Settings of *how* to compute, and where the method's code is: they may change the speed, but not what is computed.
 COMPUTE_ONLY = frozenset(
-    {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds"}
+    {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
 )
+
+# Beyond these a value is a slip of the keyboard, and would fail much later and less clearly.
+LARGEST = {
+    "epochs": 10**6,
+    "batch_size": 10**6,
+    "eval_batch_size": 10**6,
+    "image_size": 2**14,
+    "learning_rate": 1e3,
+    "gamma": 1.0,
+    "weight_decay": 1e3,
+    "checkpoint_seconds": 1e9,
+}
+
+# Panels of the command line's help.
+METHOD, NETWORK, IMAGES, OPTIMISATION, COMPUTING = (
+    "Method", "Network", "Images", "Optimisation", "How it is computed",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Settings of one training run; saved with it. Unknown names are errors."""
+    """Settings of one training run; saved with the run. Unknown names are errors.
+
+    Every setting has the paper's value as its default. On the command line a setting is an option
+    (``--batch-size 32``) or given by name (``--set weight_decay=0``).
+
+    Parameters
+    ----------
+    method : str
+        Name of the method; ``srjt.methods.names()`` lists them.
+    noise_rate : float or "auto", optional
+        ε, the share of wrong labels, for methods that select samples or prune weights by it. ``"auto"``: estimated
+        from the labels first. Default: the method's recipe decides, if it has one.
+    transition : matrix, optional
+        P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
+    soft_labels : {"paper", "estimated"}
+        Soft labels of Eq. 3, or p(true grade | label) from the estimated noise.
+    method_options : mapping
+        Options of the method, such as ``{"temperature": 0.1, "per_class": True}``.
+    convention : {"paper", "published-code"}
+        Where the paper's text and its authors' code differ: which of the two to follow.
+    imports : tuple of str
+        Modules that register methods of your own, as given to ``--import``; named in the error if the method of a run
+        is not registered. Setting it imports nothing: in Python, import the module yourself.
+    network : str, optional
+        Name of the backbone: ``"resnet18"``, ``"tiny"``, ``"timm:NAME"``, … Default: ``"resnet18"`` for images,
+        ``"mlp"`` for features.
+    pretrained : bool
+        Start from the published ImageNet weights.
+    weights : str, optional
+        A local file of weights to start from instead.
+    image_size : int
+        Side of the stored, square images in pixels.
+    crop : int
+        Side of the random crop (training) and of the centre crop (evaluation).
+    resize : {"squash", "crop"}
+        Resize an image to a square, or its short side and then crop the centre.
+    flip : bool
+        Mirror training images at random.
+    epochs : int
+        Number of passes over the training samples.
+    batch_size : int
+        Samples per step.
+    learning_rate : float, optional
+        Learning rate of Adam. Default: 1e-4; 3e-4 for ``mlp`` and 1e-3 for ``linear``.
+    weight_decay : float
+        Weight decay of Adam.
+    milestones : tuple of int, optional
+        Epochs after which the learning rate is multiplied by ``gamma``. Default: 90, 120 and 140 of 150, scaled to
+        the number of epochs.
+    gamma : float
+        Factor of the learning rate at each milestone.
+    balance : float, optional
+        Grade c is drawn with probability ∝ n_c^(1 − balance): 0 as often as it occurs, 1 all grades equally often.
+        Default: the method's recipe decides; 0 for the paper's methods.
+    seed : int
+        Seed of the weights, the order of the samples and the augmentation.
+    precision : {"auto", "fp32", "tf32", "bf16"}
+        Floating-point format. ``"auto"``: bf16 on a GPU that has it, fp32 on a CPU.
+    step : {"auto", "eager", "graph", "compiled"}
+        How a training step is executed. ``"auto"``: compiled and captured in a CUDA graph where possible.
+    deterministic : bool
+        Give the same bits again on a GPU too, which is slower.
+    sync_batchnorm : bool
+        Synchronise batch normalisation over the processes of a distributed training.
+    tune_cpu : bool
+        Find the fastest CPU setting by a short trial.
+    memory_share : float
+        Share of the free GPU memory that the images may fill.
+    eval_batch_size : int
+        Samples per step of an evaluation.
+    checkpoint_seconds : float
+        Least time between two checkpoints.
+
+    Examples
+    --------
+    >>> from srjt.training.config import TrainConfig
+    >>> config = TrainConfig(method="jocor+ours", noise_rate=0.2, epochs=30)
+    >>> config.effective_milestones
+    (18, 24, 28)
+    """
 
     # what is learnt
-    method: str = "co-teaching+ours"
-    # ε, for methods that select or prune by it; "auto": estimated from the labels beforehand, see audit/auto.py;
-    # None: the method's recipe, if it has one
-    noise_rate: float | Literal["auto"] | None = None
-    transition: tuple[tuple[float, ...], ...] | None = None  # P, for methods that correct by it
-    # paper: Eq. 3; estimated: p(true grade | label) from the estimated noise, for methods that learn from soft labels
-    soft_labels: Literal["paper", "estimated"] = "paper"
-    method_options: Mapping[str, Any] = field(default_factory=dict)  # temperature, per_class, …
-    convention: Literal["paper", "published-code"] = "paper"
+    method: str = setting("co-teaching+ours", "Name of the method; srjt methods lists them.", panel=METHOD)
+    noise_rate: float | Literal["auto"] | None = setting(
+        None,
+        "ε, the share of wrong labels, such as 0.2; auto estimates it first.",
+        panel=METHOD,
+        metavar="RATE|auto",
+        takes="a number such as 0.2, or auto",
+    )
+    transition: tuple[tuple[float, ...], ...] | None = setting(
+        None,
+        "CSV file of P, the matrix Pr(label | true grade), if the method needs it.",
+        panel=METHOD,
+        metavar="FILE",
+        takes="a matrix, one list of numbers per row",
+    )
+    soft_labels: Literal["paper", "estimated"] = setting(
+        "paper",
+        "Soft labels, for +ours, sord and srjt: Eq. 3, or estimated (--noise-rate auto).",
+        panel=METHOD,
+    )
+    method_options: Mapping[str, Any] = setting(
+        {}, takes="settings by name, such as method_options.per_class=true"
+    )
+    convention: Literal["paper", "published-code"] = setting(
+        "paper",
+        "paper or published-code: which to follow where they differ.",
+        panel=METHOD,
+        metavar="NAME",
+    )
+    imports: tuple[str, ...] = setting((), takes="names of modules, such as [my_package.my_methods]")
 
     # the network
-    network: str | None = None  # None: decided by the data, see for_data
-    pretrained: bool = True
-    weights: str | None = None  # a local file instead of the official one
+    network: str | None = setting(
+        None,
+        "Backbone, such as resnet18, tiny or timm:NAME.",
+        panel=NETWORK,
+        shown="resnet18; mlp for features",
+    )  # None: chosen by for_data
+    pretrained: bool = setting(True, "Start from ImageNet weights.", panel=NETWORK, shown="yes")
+    weights: str | None = setting(
+        None, "Start from a local file of weights instead.", panel=NETWORK, metavar="FILE"
+    )
 
     # the images
-    image_size: int = 256
-    crop: int = 224
-    resize: Literal["squash", "crop"] = "squash"
-    flip: bool = True
+    image_size: int = setting(256, "Side of the stored images, in pixels.", panel=IMAGES)
+    crop: int = setting(224, "Side of the random crop from them.", panel=IMAGES)
+    resize: Literal["squash", "crop"] = setting("squash")
+    flip: bool = setting(True)
 
     # the optimisation
-    epochs: int = PAPER_EPOCHS
-    batch_size: int = 64
-    learning_rate: float | None = None  # None: decided by the data, see for_data
-    weight_decay: float = 1e-4
-    milestones: tuple[int, ...] | None = None  # None: 90/120/140 of 150, scaled to the epochs
-    gamma: float = 0.1
-    # grade c is drawn ∝ n_c^(1 − balance): 0 as often as it occurs, 1 all grades equally; None: the method's recipe
-    balance: float | None = None
-    seed: int = 0
+    epochs: int = setting(PAPER_EPOCHS, "Passes over the training samples.", panel=OPTIMISATION)
+    batch_size: int = setting(64, "Samples per step.", panel=OPTIMISATION)
+    learning_rate: float | None = setting(
+        None, "Learning rate of Adam.", panel=OPTIMISATION, shown="1e-4; mlp 3e-4, linear 1e-3"
+    )  # None: chosen by for_data
+    weight_decay: float = setting(1e-4)
+    milestones: tuple[int, ...] | None = setting(
+        None, takes="a list of epochs such as [90, 120, 140]"
+    )  # None: 90/120/140 of 150, scaled to the epochs
+    gamma: float = setting(0.1)
+    balance: float | None = setting(None)  # None: the method's recipe
+    seed: int = setting(0, "Seed of weights, sample order and augmentation.", panel=OPTIMISATION)
 
     # how it is computed
-    precision: Precision = "auto"  # auto: bf16 on a GPU that has it, fp32 on a CPU
-    step: StepMode = "auto"  # auto: compiled and captured in a CUDA graph where possible
-    deterministic: bool = False
-    sync_batchnorm: bool = False
-    tune_cpu: bool = True  # find the fastest CPU setting by a short trial
-    memory_share: float = 0.5  # of free GPU memory that the images may fill
-    eval_batch_size: int = 1024
-    checkpoint_seconds: float = 30.0  # at least this long between two checkpoints
+    precision: Precision = setting(
+        "auto", "fp32, tf32 or bf16.", panel=COMPUTING, shown="bf16 on a GPU, else fp32"
+    )
+    step: StepMode = setting("auto", "eager, graph or compiled.", panel=COMPUTING, shown="the fastest")
+    deterministic: bool = setting(False, "Same bits on a GPU too (slower).", panel=COMPUTING, shown="no")
+    sync_batchnorm: bool = setting(False)
+    tune_cpu: bool = setting(True)
+    memory_share: float = setting(0.5)
+    eval_batch_size: int = setting(1024)
+    checkpoint_seconds: float = setting(30.0)
 
     def __post_init__(self) -> None:
-        for name in _HINTS:
-            object.__setattr__(self, name, _typed(name, getattr(self, name)))
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise suggest(name, str(getattr(self, name)), choices)
-        positive = ("epochs", "batch_size", "learning_rate", "image_size", "crop", "gamma", "eval_batch_size")
-        for name in positive:
+        check_types(self)
+        for name in (
+            "epochs",
+            "batch_size",
+            "learning_rate",
+            "image_size",
+            "crop",
+            "gamma",
+            "eval_batch_size",
+        ):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise SrjtError(f"{name} must be positive; got {value}.")
-        if not 0.0 <= self.weight_decay < math.inf:
-            raise SrjtError(f"weight_decay cannot be negative; got {self.weight_decay:g}.")
+                raise SrjtError(f"{name} must be positive; got {show(value)}.")
+        for name in ("weight_decay", "checkpoint_seconds"):
+            if not getattr(self, name) >= 0.0:
+                raise SrjtError(f"{name} cannot be negative; got {getattr(self, name):g}.")
+        for name, largest in LARGEST.items():
+            if (getattr(self, name) or 0) > largest:
+                raise SrjtError(f"{name} is at most {largest:g}; got {show(getattr(self, name))}.")
+        if abs(self.seed) >= 2**63:
+            raise SrjtError("seed takes a whole number of at most 63 bits.")
         if self.crop > self.image_size:
-            raise SrjtError(f"crop ({self.crop}) cannot be larger than image_size ({self.image_size}).")
+            raise SrjtError(f"crop ({show(self.crop)}) cannot be larger than image_size ({self.image_size}).")
         if isinstance(self.noise_rate, float) and not 0.0 <= self.noise_rate < 1.0:
             raise SrjtError(f"noise_rate lies in [0, 1); got {self.noise_rate:g}.")
-        following = (
-            self.soft_labels == "estimated" and "label_matrix" not in self.method_options
-        )  # else settled
-        if following and self.requested_noise_rate != "auto":
-            raise SrjtError(
-                "soft_labels 'estimated' follow the noise that is estimated with noise_rate 'auto': say so, too."
-            )
         if self.balance is not None and not 0.0 <= self.balance <= 1.0:
             raise SrjtError(f"balance lies in [0, 1]; got {self.balance:g}.")
         if not 0.0 < self.memory_share <= 1.0:
             raise SrjtError(f"memory_share lies in (0, 1]; got {self.memory_share:g}.")
+        self._check_method_options()
+        if (
+            self.soft_labels == "estimated"
+            and "label_matrix" not in self.method_options  # else they are estimated already
+            and self.requested_noise_rate != "auto"
+        ):
+            raise SrjtError(
+                "soft_labels 'estimated' needs noise_rate 'auto': they follow the estimated noise."
+            )
+
+    def _check_method_options(self) -> None:
+        """They are saved as JSON: a date or a set, which YAML can hold, is an error now."""
+        for name, value in self.method_options.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                raise SrjtError(
+                    f"method_options.{name} takes a number, a text, true, false or a list of these; got {show(value)}."
+                ) from None
 
     @property
     def effective_milestones(self) -> tuple[int, ...]:
@@ -119,17 +268,17 @@ class TrainConfig:
         return tuple(round(m * self.epochs / PAPER_EPOCHS) for m in PAPER_MILESTONES)
 
     def learning_rate_at(self, epoch: int) -> float:
-        """The learning rate during epoch T = 1, 2, …: γ for each milestone that lies behind."""
-        assert self.learning_rate is not None, "decided by for_data before training begins"
+        """The learning rate during epoch T = 1, 2, …: multiplied by γ for each milestone before it."""
+        assert self.learning_rate is not None, "for_data chooses it before training begins"
         passed = sum(epoch > milestone for milestone in self.effective_milestones)
         return self.learning_rate * self.gamma**passed
 
     @property
     def requested_noise_rate(self) -> float | Literal["auto"] | None:
-        """The noise rate as it was given; else what the method's recipe says of what it needs."""
-        wanted = methods.lookup(self.method)
-        if self.noise_rate is None and any(getattr(self, need) is None for need in wanted.method.needs):
-            return wanted.recipe.noise_rate
+        """The noise rate as it was given; else the recipe's, if the method lacks something that it needs."""
+        known = methods.lookup(self.method, registered_by=self.imports)
+        if self.noise_rate is None and any(getattr(self, need) is None for need in known.needs):
+            return known.recipe.noise_rate
         return self.noise_rate
 
     @property
@@ -142,20 +291,22 @@ class TrainConfig:
         return self.noise_rate
 
     def with_recipe(self) -> TrainConfig:
-        """What was left open and the method has a wish for, decided; what was given stays. A recipe's options are
-        spelt out, so that a run says what it was, also when the recipe has changed since."""
-        wanted = methods.lookup(self.method)
-        recipe, options = wanted.recipe, dict(self.method_options)
-        if wanted.is_recipe:
-            options = {**wanted.defaults, **options}
+        """A copy in which the method's recipe fills in what was not given.
+
+        The options of a recipe are written out, so that a run says what it was even if the recipe changes later.
+        """
+        known = methods.lookup(self.method, registered_by=self.imports)
+        recipe, options = known.recipe, dict(self.method_options)
+        if known.is_recipe:
+            options = {**known.defaults, **options}
         if (ramp := recipe.ramp_epochs(self.epochs)) is not None:
             options.setdefault("ramp_epochs", ramp)
         balance = recipe.balance if self.balance is None else self.balance
         return self.replace(noise_rate=self.requested_noise_rate, balance=balance, method_options=options)
 
     def for_data(self, *, features: bool) -> TrainConfig:
-        """What was left open, decided: images get the paper's network and rate, features a head and its rate; the
-        rest follows the method's recipe."""
+        """A copy in which everything is chosen: the network and the learning rate by the kind of data (images get
+        the paper's, features a head), the rest by the method's recipe."""
         network = self.network or (HEAD if features else PAPER_NETWORK)
         rate = HEAD_RATES.get(network, PAPER_RATE) if self.learning_rate is None else self.learning_rate
         return self.replace(network=network, learning_rate=rate).with_recipe()
@@ -167,37 +318,36 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
-        known = {f.name for f in dataclasses.fields(cls)}
-        for name in values:
-            if name not in known:
-                raise suggest("setting", str(name), known)
-        return cls(**values)
+        """Settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
+        return from_names(cls, values)
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with changes; unknown names are errors here too."""
-        return TrainConfig.from_dict({**_shallow(self), **changes})
+        return from_names(TrainConfig, {**vars(self), **changes})
 
     def difference(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
         """The settings that determine the result and differ: name → (mine, the other's)."""
         return {
-            f.name: (getattr(self, f.name), getattr(other, f.name))
-            for f in dataclasses.fields(self)
-            if f.name not in COMPUTE_ONLY and getattr(self, f.name) != getattr(other, f.name)
+            name: (mine, getattr(other, name))
+            for name, mine in vars(self).items()
+            if name not in COMPUTE_ONLY and mine != getattr(other, name)
         }
 
 
 def load_config(path: Path) -> dict[str, Any]:
     """The settings of a YAML or JSON file."""
-    import yaml
-
     try:
-        values = yaml.safe_load(path.read_text())
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise SrjtError(f"There is no configuration file {path}.") from None
     except OSError as problem:
         raise SrjtError(f"The configuration file {path} cannot be read: {problem.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise SrjtError(f"{path} is not valid YAML: {' '.join(str(problem).split())}") from None
+    except UnicodeDecodeError:
+        raise SrjtError(f"{path} is not valid YAML: it is not a UTF-8 text.") from None
+    try:
+        values = parse_yaml(text)
+    except ValueError as problem:
+        raise SrjtError(f"{path} is not valid YAML: {problem}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
@@ -207,76 +357,19 @@ def load_config(path: Path) -> dict[str, Any]:
 
 def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
     """``["epochs=30", "method_options.per_class=true"]`` → nested settings; values are read as YAML."""
-    import yaml
-
     settings: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals or not name:
-            raise SrjtError(f"--set takes name=value, for example --set epochs=30; got {assignment!r}.")
+            raise SrjtError(f"--set takes name=value, for example --set epochs=30; got {show(assignment)}.")
         target = settings
         *parents, leaf = name.strip().split(".")
         for parent in parents:
             target = target.setdefault(parent, {})
             if not isinstance(target, dict):
-                raise SrjtError(f"--set {assignment}: {parent} is given both a value and parts of one.")
+                raise SrjtError(f"--set {name}=…: {parent} is given both a value and parts of one.")
         try:
-            target[leaf] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise SrjtError(f"--set {assignment}: the value is not valid YAML.") from None
+            target[leaf] = parse_yaml(text)
+        except ValueError:
+            raise SrjtError(f"--set {name}=…: the value is not valid YAML: {show(text)}.") from None
     return settings
-
-
-_HINTS = get_type_hints(TrainConfig)
-_CHOICES = {name: get_args(hint) for name, hint in _HINTS.items() if str(hint).startswith("typing.Literal")}
-_KINDS = {
-    float: "a number",
-    int: "a whole number",
-    bool: "true or false",
-    str: "a text",
-    "noise_rate": "a number, or auto",
-    "milestones": "a list of epochs such as [90, 120, 140]",
-    "transition": "a matrix, one list of numbers per row",
-    "method_options": "settings by name, such as method_options.per_class=true",
-}
-
-
-def _typed(name: str, value: Any) -> Any:
-    """A value of the declared type, or an error that names the setting (YAML reads 1e-4 as a string)."""
-    hint = _HINTS[name]
-    optional = type(None) in get_args(hint)
-    if (value is None and optional) or name in _CHOICES or (name, value) == ("noise_rate", "auto"):
-        return value
-    wanted = get_args(hint)[0] if optional else hint
-    with contextlib.suppress(TypeError, ValueError, OverflowError):
-        if wanted is bool and isinstance(value, bool):
-            return value
-        if wanted is str and isinstance(value, (str, Path)):
-            return str(value)
-        if wanted is float and not isinstance(value, bool):
-            return float(value)
-        if wanted is int:
-            return _whole(value)
-        if name == "milestones":
-            return tuple(_whole(epoch) for epoch in value)
-        if name == "transition":
-            return tuple(tuple(float(p) for p in row) for row in value)
-        if name == "method_options":
-            return {str(option): _plain(setting) for option, setting in dict(value).items()}
-    raise SrjtError(f"{name} takes {_KINDS.get(name) or _KINDS[wanted]}; got {value!r}.")
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Real) or not float(value).is_integer():
-        raise ValueError(value)
-    return int(float(value))
-
-
-def _plain(value: Any) -> Any:
-    """Arrays and tuples as lists, as they come back from a file."""
-    value = value.tolist() if hasattr(value, "tolist") else value
-    return [_plain(v) for v in value] if isinstance(value, Iterable) and not isinstance(value, str) else value
-
-
-def _shallow(config: TrainConfig) -> dict[str, Any]:
-    return {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}

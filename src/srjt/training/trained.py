@@ -182,6 +182,7 @@ def _without_version(settings: str) -> object:
 
 def build_method(config: TrainConfig, *, num_classes: int) -> Method:
     """The method of a complete configuration."""
+    methods.lookup(config.method, registered_by=config.imports)
     try:
         return methods.create(
             config.method,

@@ -1,4 +1,4 @@
-"""``srjt data``: understand, check, split, corrupt, make and fetch image data. One file per verb."""
+"""``srjt data``: inspect, check, split, corrupt, make and download data. One file per verb."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from srjt.cli.data.split import split
 from srjt.cli.data.synthetic import synthetic
 
 app = typer.Typer(
-    help="Understand, check, split and corrupt data; make or fetch a dataset.", no_args_is_help=True
+    help="Inspect, check, split and corrupt data; make or download a data set.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
 )
 for command in (inspect, split, corrupt, synthetic, limuc, dr):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""``srjt data corrupt``: put known noise on clean labels, and say how much it came to."""
+"""``srjt data corrupt``: add known noise to clean labels, and report the realised rate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import options
+from srjt.cli import options, output, samples
 from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
@@ -20,28 +20,38 @@ if TYPE_CHECKING:
 def corrupt(
     source: options.SourceArgument,
     noise: Annotated[
-        str, typer.Option(metavar="quasi|truncated", help="All other grades, or the neighbours only.")
+        str,
+        typer.Option(
+            metavar="quasi|truncated", help="Errors towards all other grades, or towards the neighbours only."
+        ),
     ] = "quasi",
-    rate: Annotated[float | None, typer.Option(help="Share of wrong labels to aim at.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Target share of wrong labels.")] = None,
     rho: Annotated[float | None, typer.Option(help="The paper's ρ, instead of --rate.")] = None,
-    seed: Annotated[int, typer.Option(help="Same seed and ids, same labels, on every machine.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="The same seed and ids give the same labels on every machine.")
+    ] = 0,
     out: Annotated[
         Path | None,
-        typer.Option(help="CSV file (or .npz for features); else named after the source, in this folder."),
+        typer.Option(
+            metavar="FILE",
+            help="CSV file to write (.npz for features). [dim]default: named after the source, in this folder[/]",
+        ),
     ] = None,
     force: options.Force = False,
     include_test: Annotated[
-        bool, typer.Option("--include-test", help="Also where the split column says test.")
+        bool, typer.Option("--include-test", help="Corrupt the samples marked test in the split column too.")
     ] = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
     how: dict[str, Any],
 ) -> None:
-    """Write a copy of the labels with noise: the column grade has it, true_grade the truth.
+    """Write a copy of the labels with noise.
 
-    A label depends on the seed and its sample's id, not on the other rows.
-    Samples that the split column marks as test stay clean (the paper's way).
+    The column grade holds the noisy labels, true_grade the clean ones.
+
+    A noisy label depends on the seed and the sample's id, not on the other rows.
+    Samples marked test in the split column stay clean, as in the paper.
     """
     import numpy as np
     from rich.console import Console
@@ -53,51 +63,53 @@ def corrupt(
     from srjt.files import write_atomically
 
     if (rate is None) == (rho is None):
-        raise SrjtError("Say how much noise: either --rate or --rho.")
+        raise SrjtError("Give the amount of noise: either --rate or --rho.")
     if out is not None and out.exists() and out.resolve() == source.resolve():
-        raise SrjtError(f"{out} is the source itself: the clean labels must stay; choose another --out.")
-    options.refuse_overwrite(out, force=force)
+        raise SrjtError(
+            f"{out} is the source itself, whose clean labels must not be lost: choose another --out."
+        )
+    output.refuse_overwrite(out, force=force)
     reading = read(source, **how)
     if out is None:
         suffix = ".npz" if reading.manifest.are_features else ".csv"
         amount = f"rho{rho:g}" if rate is None else f"{rate:g}"
         out = Path(f"{source.stem}_{noise}_{amount}_seed{seed}{suffix}")
-        options.refuse_overwrite(out, force=force)
-    clean = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+        output.refuse_overwrite(out, force=force)
+    clean = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if clean.true_labels is not None:
         raise SrjtError(
             f"{source} has a column of true grades already, so its labels are noisy: give the clean table, or "
-            "--grade-column with that column's name to begin anew from the truth."
+            "--grade-column with the name of that column to start from the true grades."
         )
-    spared = np.zeros(len(clean), dtype=bool)
+    kept_clean = np.zeros(len(clean), dtype=bool)
     if "split" in clean.table and not include_test:
-        spared = (clean.table["split"] == "test").to_numpy(dtype=bool)
-    hit = clean.select(~spared)
-    if not len(hit):
+        kept_clean = (clean.table["split"] == "test").to_numpy(dtype=bool)
+    corrupted = clean.select(~kept_clean)
+    if not len(corrupted):
         raise SrjtError(
-            "All samples are for test, and test labels stay clean; --include-test says otherwise."
+            "All samples are marked test, and test labels stay clean: --include-test corrupts them too."
         )
     if rho is None and rate is not None:
-        rho = noises.rho_for_rate(noise, rate=rate, class_counts=hit.class_counts)
+        rho = noises.rho_for_rate(noise, rate=rate, class_counts=corrupted.class_counts)
     matrix = noises.transition_matrix(noise, num_classes=clean.num_classes, rho=float(rho or 0.0))
     noisy = clean.labels
-    noisy[~spared] = noises.corrupt(hit.labels, matrix, seed=seed, ids=hit.ids)
-    with options.writing(out):
+    noisy[~kept_clean] = noises.corrupt(corrupted.labels, matrix, seed=seed, ids=corrupted.ids)
+    with output.writing(out):
         if clean.are_features and out.suffix == ".npz":
             write_atomically(out, pack_features(clean.with_noisy_labels(noisy)))
-        else:  # of features the labels alone, for --labels
+        else:  # for features, the labels alone: to be given as --labels
             write_table(clean.with_noisy_labels(noisy), out)
 
-    report = noises.report(hit.labels, noisy[~spared], matrix)
+    report = noises.report(corrupted.labels, noisy[~kept_clean], matrix)
     Console().print(_table(report, clean.grades))
     if report.ill_conditioned:
         typer.echo(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
             "that invert it (garg) are unreliable here."
         )
-    typer.echo(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {len(hit):,} labels: {out}")
-    if spared.any():
-        typer.echo(f"The {int(spared.sum()):,} labels for test stay clean.")
+    typer.echo(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {len(corrupted):,} labels: {out}")
+    if kept_clean.any():
+        typer.echo(f"The {int(kept_clean.sum()):,} test labels stay clean.")
 
 
 def _table(report: NoiseReport, grades: tuple[str, ...]) -> Table:

@@ -1,4 +1,4 @@
-"""``srjt data dr``: see that Kaggle's diabetic retinopathy data are whole."""
+"""``srjt data dr``: check that Kaggle's diabetic retinopathy data are complete."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from typing import Annotated
 
 import typer
 
-from srjt.cli import options
+from srjt.cli import samples
 
 
 def dr(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder with trainLabels.csv and the images.")
+        Path, typer.Argument(metavar="DIR", help="Folder with trainLabels.csv and the images.")
     ],
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Else train/, images/ or DIR itself.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the images. [dim]default: train/, images/ or DIR itself[/]"
+        ),
     ] = None,
 ) -> None:
     """Check Kaggle's Diabetic Retinopathy Detection data (35,126 labels of 17,563 patients, grades 0 to 4).
 
-    They must be fetched by hand, after accepting the competition's rules.
+    They must be downloaded by hand, after accepting the competition's rules.
     Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
     or if images are missing.
     """
@@ -32,8 +35,8 @@ def dr(
 
     reading = read(directory, images=images, kind="dr")
     manifest = reading.manifest
-    Console().print(options.grade_table(manifest))
-    options.print_problems(list(reading.problems))
+    Console().print(samples.grade_table(manifest))
+    samples.print_problems(list(reading.problems))
     differences = source.differences(manifest)
     absent = [path for path in manifest.paths if not path.is_file()]
     if absent:
@@ -46,6 +49,6 @@ def dr(
         raise typer.Exit(1)
     paper = manifest.class_counts.tolist() == list(source.PAPER_COUNTS)
     typer.echo(
-        f"All counts are as {'in the paper' if paper else 'published by Kaggle'}; every image is there."
+        f"All counts are as {'in the paper' if paper else 'published by Kaggle'}; no image is missing."
     )
     typer.echo(f"Next: srjt data inspect {directory}")

@@ -1,4 +1,4 @@
-"""``srjt data inspect``: what was understood, what is wrong, and a picture of it."""
+"""``srjt data inspect``: what a source holds, what is wrong with it, and examples of each grade."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import options
+from srjt.cli import messages, options, output, samples
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Problem
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 @options.reads_a_source()
 def inspect(
     source: options.SourceArgument,
-    sheet: Annotated[Path, typer.Option(help="Examples per grade, as a PNG picture.")] = Path(
+    sheet: Annotated[Path, typer.Option(metavar="FILE", help="PNG file of examples per grade.")] = Path(
         "contact_sheet.png"
     ),
     problems_file: Annotated[
-        Path, typer.Option("--problems", help="All problems as CSV; written if there are any.")
+        Path, typer.Option("--problems", metavar="FILE", help="CSV file of all problems, if there are any.")
     ] = Path("problems.csv"),
-    folds: Annotated[int, typer.Option(help="Every grade should have that many patients.")] = 5,
-    decode: Annotated[bool, typer.Option(help="Read every image (and make the picture).")] = True,
+    folds: Annotated[int, typer.Option(help="Warn about grades with fewer patients than this.")] = 5,
+    decode: Annotated[bool, typer.Option(help="Read every image, and draw the examples.")] = True,
     *,
     how: dict[str, Any],
 ) -> None:
-    """Show what was understood of a source, and everything that is wrong with it.
+    """Show what a source holds, and everything that is wrong with it.
 
-    Exit status 0 if every sample can be used (there may be warnings), 1 if some cannot.
+    The exit status is 0 if every sample can be used, even with warnings, else 1.
 
     Errors: images missing, empty or unreadable; grades missing or invalid;
     rows that contradict each other or have too few cells.
@@ -48,14 +48,14 @@ def inspect(
     console = Console()
     for note in reading.notes:
         console.print(f"• {note}", markup=False, highlight=False, soft_wrap=True)
-    console.print(options.grade_table(manifest))
+    console.print(samples.grade_table(manifest))
     for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
         console.print(line, markup=False, highlight=False)
 
     problems = [*reading.problems, *_check(manifest, folds=folds, decode=decode)]
     if problems:
-        options.print_problems(problems)
-        with options.writing(problems_file):
+        samples.print_problems(problems)
+        with output.writing(problems_file):
             write_problems(problems, problems_file)
         console.print(f"The full list of problems: {problems_file}", markup=False, highlight=False)
     else:
@@ -64,7 +64,7 @@ def inspect(
         from srjt.data.contact_sheet import contact_sheet
 
         picture = contact_sheet(manifest)
-        with options.writing(sheet):
+        with output.writing(sheet):
             picture.save(sheet, format="PNG")
         console.print(f"Examples of each grade: {sheet}", markup=False, highlight=False)
     if errors_in(problems):
@@ -74,7 +74,7 @@ def inspect(
 def _check(manifest: Manifest, *, folds: int, decode: bool) -> list[Problem]:
     from srjt.data import check
 
-    with options.transient_bar() as bar:
+    with messages.transient_bar() as bar:
         task = bar.add_task("Reading images", total=len(manifest), visible=decode)
         return check(
             manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)
@@ -100,7 +100,7 @@ def _splits(manifest: Manifest) -> list[str]:
 
 
 def _features(manifest: Manifest) -> list[str]:
-    """What tells at a glance whether the numbers are what one thinks: their spread, and columns that say nothing."""
+    """Their range and spread, and columns without information: to see whether they are the expected numbers."""
     import numpy as np
 
     if manifest.arrays is None or not manifest.are_features:
@@ -113,7 +113,7 @@ def _features(manifest: Manifest) -> list[str]:
         f"Standard deviation per column: {low:.4g} to {high:.4g}, median {middle:.4g}",
     ]
     if constant := int(np.sum(np.ptp(x, axis=0) == 0)):
-        lines.append(f"{constant:,} columns never change: they say nothing, and do no harm.")
+        lines.append(f"{constant:,} columns are constant: they carry no information, and do no harm.")
     return lines
 
 
@@ -125,5 +125,5 @@ def _sizes(manifest: Manifest) -> list[str]:
         return []
     common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
     others = f" and {len(sizes) - 4:,} other sizes" if len(sizes) > 4 else ""
-    looked = "" if sizes.total() == len(manifest) else f", of {sizes.total():,} looked at"
-    return [f"Image sizes (width×height): {common}{others}{looked}"]
+    sampled = "" if sizes.total() == len(manifest) else f", of {sizes.total():,} images read"
+    return [f"Image sizes (width×height): {common}{others}{sampled}"]

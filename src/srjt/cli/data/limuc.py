@@ -1,4 +1,4 @@
-"""``srjt data limuc``: fetch LIMUC and see that it is whole."""
+"""``srjt data limuc``: download LIMUC and check that it is complete."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Annotated
 
 import typer
 
-from srjt.cli import options
+from srjt.cli import samples
 
 
 def limuc(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where LIMUC is, or shall be.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of LIMUC.")],
     download: Annotated[
-        bool, typer.Option("--download", help="Fetch it from Zenodo (record 5827695) if it is not whole.")
+        bool,
+        typer.Option("--download", help="Download it from Zenodo (record 5827695) if it is not complete."),
     ] = False,
     url: Annotated[str | None, typer.Option(hidden=True, help="A mirror of the archive.")] = None,
 ) -> None:
-    """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3), fetching it if wished.
+    """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3); download it with --download.
 
-    A broken download goes on where it stopped when the command is repeated.
+    Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
     from rich.console import Console
@@ -28,13 +29,13 @@ def limuc(
     from srjt.data.sources import limuc as source
     from srjt.errors import SrjtError
 
-    if download and not (source.find_patients(directory) and _whole(directory)):
-        _fetch(url or source.URL, directory, source.ARCHIVE)
+    if download and not (source.find_patients(directory) and _is_complete(directory)):
+        _download(url or source.URL, directory, source.ARCHIVE)
     if not directory.is_dir():
-        raise SrjtError(f"{directory} does not exist; --download fetches the data into it.")
+        raise SrjtError(f"{directory} does not exist; --download downloads the data into it.")
     reading = read(directory, kind="limuc")
-    Console().print(options.grade_table(reading.manifest))
-    options.print_problems(list(reading.problems))
+    Console().print(samples.grade_table(reading.manifest))
+    samples.print_problems(list(reading.problems))
     differences = source.differences(reading.manifest)
     if differences:
         typer.secho("Not as published:", fg=typer.colors.RED)
@@ -44,14 +45,14 @@ def limuc(
     typer.echo(f"Next: srjt data inspect {directory}")
 
 
-def _whole(directory: Path) -> bool:
+def _is_complete(directory: Path) -> bool:
     from srjt.data import read
     from srjt.data.sources.limuc import differences
 
     return not differences(read(directory, kind="limuc").manifest)
 
 
-def _fetch(url: str, directory: Path, archive_name: str) -> None:
+def _download(url: str, directory: Path, archive_name: str) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -67,4 +68,4 @@ def _fetch(url: str, directory: Path, archive_name: str) -> None:
     with Progress(console=console) as bar:
         task = bar.add_task("Unpacking", total=None)
         extract(archive, directory, progress=lambda done, all_: bar.update(task, completed=done, total=all_))
-    archive.unlink()  # everything in it now lies beside it
+    archive.unlink()  # its contents are beside it now

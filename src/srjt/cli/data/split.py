@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import options
+from srjt.cli import options, output, samples
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,40 +18,41 @@ if TYPE_CHECKING:
 @options.reads_a_source(without=("split_column",))
 def split(
     source: options.SourceArgument,
-    folds: Annotated[int, typer.Option(help="Five give 60/20/20 per cent.")] = 5,
-    seed: Annotated[int, typer.Option(help="Same seed, same folds, on every machine.")] = 0,
+    folds: Annotated[int, typer.Option(help="Number of folds; five give 60/20/20 per cent.")] = 5,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same folds on every machine.")] = 0,
     by: Annotated[
         str,
         typer.Option(
             metavar="stratified|random",
-            help="By the patients' highest grade, or by patient only (the paper).",
+            help="Stratify by the patients' highest grade, or split patients at random (the paper).",
         ),
     ] = "stratified",
-    out: Annotated[Path, typer.Option(help="CSV file with id, fold, split.")] = Path("splits.csv"),
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="CSV file to write, with id, fold, split.")
+    ] = Path("splits.csv"),
     force: options.Force = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
     *,
     how: dict[str, Any],
 ) -> None:
-    """Deal the patients into folds with train, validation and test; no patient is ever on two sides.
+    """Split the patients into folds of train, validation and test; no patient is on two sides.
 
-    In fold k, part k is for test, part k+1 for validation, the rest for training.
-    Only labels are read; srjt data inspect finds the bad images.
+    In fold k, part k is for testing, part k+1 for validation, the rest for
+    training. Images are not read; srjt data inspect finds bad ones.
     """
     from rich.console import Console
 
     from srjt.data import folds as make_folds
     from srjt.data import read, write_splits
 
-    options.refuse_overwrite(
+    output.refuse_overwrite(
         out, force=force
     )  # other folds under the same name would make results incomparable
     reading = read(source, **how)
-    manifest = options.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
-    with options.print_warnings():
-        splits = make_folds(manifest, folds=folds, seed=seed, by=by)
-    with options.writing(out):
+    manifest = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    splits = make_folds(manifest, folds=folds, seed=seed, by=by)
+    with output.writing(out):
         write_splits(out, manifest, splits)
     Console().print(_table(manifest, splits))
     typer.echo(f"{len(splits)} folds of {len(manifest):,} samples: {out}")

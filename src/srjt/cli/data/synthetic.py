@@ -7,29 +7,29 @@ from pathlib import Path
 
 import typer
 
-from srjt.cli import options
+from srjt.cli import messages
 
 
 def synthetic(
     folder: Path = typer.Argument(
-        ..., metavar="DIR", help="A new or empty folder for the images and labels.csv."
+        ..., metavar="DIR", help="New or empty folder for the images and labels.csv."
     ),
     images: int = typer.Option(1200, help="Number of images."),
-    patients: int = typer.Option(120, help="Number of patients they are spread over."),
-    size: int = typer.Option(64, help="Pixels a side, 32 to 256."),
+    patients: int = typer.Option(120, help="Number of patients."),
+    size: int = typer.Option(64, help="Side of the images in pixels, 32 to 256."),
     grades: int = typer.Option(4, help="Number of grades, 2 to 10."),
-    seed: int = typer.Option(0, help="Same seed, same bytes."),
+    seed: int = typer.Option(0, help="The same seed gives the same bytes."),
 ) -> None:
     """Write the embedded synthetic dataset: images of known true severity.
 
     Endoscopy-like PNG files and labels.csv (image, grade, patient, severity).
-    Neighbouring grades are truly ambiguous near their boundary, patients
+    Neighbouring grades are ambiguous near their boundary, patients
     differ in appearance and severity, and severe grades are rare.
     """
     from srjt.data.synthetic import check_empty, generate, write
 
-    check_empty(folder)  # before the drawing, not after it
-    with options.transient_bar() as bar:
+    check_empty(folder)  # before drawing, not after
+    with messages.transient_bar() as bar:
         drawn = bar.add_task("Drawing", total=images)
         manifest = generate(
             images=images,

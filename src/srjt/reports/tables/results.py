@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.errors import SrjtError, suggest
+from srjt.ordinal.metrics import METRICS
 from srjt.reports.noise_names import NOISE_NAMES, noise_label
 from srjt.reports.tables.table import MISSING, Column, TableCell
 from srjt.studies.noise_spec import parse_noise
@@ -34,17 +35,9 @@ __all__ = [
 ]
 
 PAPER_METRICS = ("accuracy", "mae", "macro_f1")
-METRIC_NAMES = {  # in a column's heading, in a sentence
-    "accuracy": ("Acc.", "accuracy"),
-    "mae": ("MAE", "mean absolute error"),
-    "macro_f1": ("mF1", "macro-F1"),
-    "qwk": ("QWK", "quadratic weighted kappa"),
-    "rmse": ("RMSE", "root mean square error"),
-    "macro_mae": ("mMAE", "macro-averaged absolute error"),
-    "macro_precision": ("mPrec.", "macro-averaged precision"),
-    "macro_recall": ("mRec.", "macro-averaged recall"),
-    "one_off": ("1-off", "share at most one grade off"),
-}
+# in a column's heading, in a sentence
+METRIC_NAMES = {name: (metric.short_name, metric.long_name) for name, metric in METRICS.items()}
+KINDS = {"quasi": "Quasi-Gaussian noise", "truncated": "Truncated-Gaussian noise", "none": "labels as given"}
 
 Run = tuple[int, int]  # fold, seed
 

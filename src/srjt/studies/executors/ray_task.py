@@ -112,6 +112,7 @@ def execute(task: TaskSpec, splits: bytes | None, *, process: str) -> Iterator[T
 def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Path | None) -> None:
     import torch
 
+    from srjt.methods.plugins import import_modules
     from srjt.studies.config import StudyConfig
     from srjt.studies.executors.worker import run_planned
     from srjt.studies.folder import run_folder
@@ -132,6 +133,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
     with contextlib.suppress(OSError):
         os.chdir(task.cwd)
     study = dict(task.study)
+    import_modules(study["train"].get("imports", ()))
     folder.mkdir(parents=True, exist_ok=True)
     if splits is not None:
         file = folder / "splits.csv"

@@ -20,6 +20,7 @@ import torch
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked, write_atomically
+from srjt.methods.plugins import import_modules
 from srjt.studies.folder import error_file, estimates_folder, read_study, run_folder, study_config
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
@@ -79,6 +80,7 @@ def run_by_key(
         _install_signal_handlers(run_folder(path, key))
         threading.Thread(target=_stop_with_parent, daemon=True).start()
         facts = read_study(path)
+        import_modules(facts["study"]["train"].get("imports", ()))
         data = open_data(study_config(facts))
         entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
         if entry is None or (planned := data.find(entry)).key != key:

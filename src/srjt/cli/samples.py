@@ -1,0 +1,80 @@
+"""What commands show and do about samples: the table of grades, problems, images that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from srjt.cli.output import writing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from srjt.data import Manifest, Problem, Reading
+
+__all__ = ["grade_table", "list_unreadable", "print_problems", "usable"]
+
+
+def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
+    """The samples that can be used; the others are an error, or are listed in ``skipped``."""
+    from srjt.data import drop_unusable
+
+    with writing(skipped):
+        return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+
+
+def list_unreadable(
+    unreadable: Sequence[tuple[str, str]], skipped: Path, *, problems: Sequence[Problem] = ()
+) -> None:
+    """Add images that could not be read, as (id, reason), to the list of unusable samples."""
+    from srjt.data import Problem, write_problems
+
+    if unreadable:
+        with writing(skipped):
+            found = [Problem("unreadable-image", sample, reason) for sample, reason in unreadable]
+            write_problems([*problems, *found], skipped)
+
+
+def grade_table(manifest: Manifest) -> Table:
+    """Images and patients per grade, with a bar."""
+    from rich.table import Table
+
+    table = Table(title=None)
+    table.add_column("grade", no_wrap=True)
+    for column in ("rows" if manifest.are_features else "images", "share"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column("", width=24, no_wrap=True)
+    patients = manifest.patients
+    if patients is not None:
+        table.add_column("patients", justify="right", no_wrap=True)
+    counts = manifest.class_counts.tolist()
+    for grade, (name, count) in enumerate(zip(manifest.grades, counts, strict=True)):
+        bar = "█" * round(24 * count / max(counts)) or ("▏" if count else "")
+        row = [name, f"{count:,}", f"{count / len(manifest):.1%}", bar]
+        if patients is not None:
+            owners = {patients[i] for i in (manifest.labels == grade).nonzero()[0].tolist()}
+            row.append(f"{len(owners):,}")
+        table.add_row(*row)
+    table.add_section()
+    total = ["all", f"{len(manifest):,}", "", ""]
+    table.add_row(*total, *([f"{len(set(patients)):,}"] if patients is not None else []))
+    return table
+
+
+def print_problems(problems: list[Problem]) -> None:
+    """Every kind with its number, what it means and the first few examples."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from srjt.data.problems import KINDS, examples
+
+    console = Console()
+    for kind, severity, count, first in examples(problems):
+        colour = "red" if severity == "error" else "yellow"
+        console.print(Text.assemble((f"{severity}: {count:,} {kind}", colour), f": {KINDS[kind][1]}"))
+        for problem in first:
+            line = f"{problem.where}: {problem.detail}" if problem.detail else problem.where
+            console.print(Text(f"    {line}"), soft_wrap=True)
+        if count > len(first):
+            console.print(f"    … and {count - len(first):,} more")

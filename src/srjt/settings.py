@@ -1,0 +1,160 @@
+"""Settings are frozen dataclasses: pydantic checks their values, and what does not fit is one sentence of ours.
+
+pydantic is imported at the first check, so that ``srjt train --help`` reads the fields without waiting for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+import types
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from srjt.errors import SrjtError, suggest
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["check_types", "from_names", "parse_yaml", "setting", "show"]
+
+Config = TypeVar("Config")
+
+DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+
+
+def setting(default: Any, help: str = "", **metadata: Any) -> Any:
+    """A dataclass field with what the command line and the error sentences need.
+
+    help, panel, metavar, flag: of the option on the command line; a field without help has none.
+    shown: the default as the help shows it, where it is not the plain value.
+    takes: the kind of value, in words, where the type alone does not tell.
+    listed: True if a single value may stand for a list of one; the list is not empty, and each value counts once.
+    """
+    about = {"help": help, **metadata}
+    if isinstance(default, dict):
+        return dataclasses.field(default_factory=default.copy, metadata=about)
+    return dataclasses.field(default=default, metadata=about)
+
+
+def check_types(config: Any) -> None:
+    """Convert every field of a frozen dataclass to its declared type, or raise an error that names the field."""
+    from pydantic import ValidationError
+
+    cls: type = type(config)
+    for field, hint, adapter in _checked_fields(cls):
+        given = getattr(config, field.name)
+        try:
+            value = _plain(given)
+            if field.metadata.get("listed") and isinstance(value, (str, int)):
+                value = [value]
+            if not _accepts_bool(hint) and _holds_bool(value):
+                raise TypeError("True is no number")
+            value = adapter.validate_python(value)
+            if field.metadata.get("listed") and value is not None:
+                value = tuple(dict.fromkeys(value))
+                if not value:
+                    raise ValueError("empty")
+        except (ValidationError, TypeError, ValueError, OverflowError):
+            if choices := _choices(hint):
+                raise suggest(
+                    field.name, given if isinstance(given, (str, bool)) else show(given), choices
+                ) from None
+            takes = field.metadata.get("takes") or _KINDS.get(_required(hint), "another kind of value")
+            raise SrjtError(f"{field.name} takes {takes}; got {show(given)}.") from None
+        object.__setattr__(config, field.name, value)
+
+
+def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "setting") -> Config:
+    """Make settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
+    known = {field.name for field in dataclasses.fields(config)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            raise suggest(kind, str(name), known)
+    return config(**values)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text. Raises ValueError, with the reason, for every text that is not valid YAML."""
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except (
+        Exception
+    ) as problem:  # PyYAML lets KeyError, IndexError and others through for tags such as !!bool x
+        raise ValueError(" ".join(str(problem).split())) from None
+
+
+def show(value: Any) -> str:
+    """A value as an error message shows it: short, whatever its size."""
+    try:
+        return (
+            repr(value)
+            if isinstance(value, (str, float, bool)) and len(str(value)) <= 80
+            else _SHORT.repr(value)
+        )
+    except ValueError:  # Python refuses to print very long whole numbers
+        return "a number with too many digits"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+@cache
+def _checked_fields(config: type) -> list[tuple[dataclasses.Field[Any], Any, TypeAdapter[Any]]]:
+    from pydantic import ConfigDict, TypeAdapter
+
+    try:
+        hints = get_type_hints(config, include_extras=True)
+    except NameError:  # a method from outside may import names for its annotations under TYPE_CHECKING only
+        return []
+    checked = []
+    for field in dataclasses.fields(config):
+        hint = hints[field.name]
+        if field.init and hint is not Any:
+            # strict: "yes" and 1 are not true; numbers may be texts, because YAML reads 1e-4 as one
+            rules = ConfigDict(arbitrary_types_allowed=True, strict=_required(hint) is bool)
+            checked.append((field, hint, TypeAdapter(hint, config=rules)))
+    return checked
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Arrays, tuples and paths as lists and texts: as they come back from a file."""
+    if depth > DEPTH:
+        raise ValueError("nested too deeply")
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(part, depth + 1) for key, part in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return [_plain(part, depth + 1) for part in value]
+    return value
+
+
+def _required(hint: Any) -> Any:
+    """The type itself, of a type that may be None."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return next(part for part in get_args(hint) if part is not type(None))
+    return hint
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    hint = _required(hint)
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def _accepts_bool(hint: Any) -> bool:
+    return _required(hint) in (bool, Any) or get_origin(hint) is Mapping
+
+
+def _holds_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, list) and any(map(_holds_bool, value)))
