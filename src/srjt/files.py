@@ -103,6 +103,8 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
             raise SrjtError(
                 f"Another process is working on {folder}: wait for it, or choose another --out."
             ) from None
+        except OSError as problem:
+            raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
     try:
         remove_unfinished(folder)
         yield

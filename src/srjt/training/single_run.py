@@ -18,7 +18,7 @@ from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
 from srjt.errors import SrjtError
-from srjt.files import lock_folder, write_atomically, write_json
+from srjt.files import write_atomically, write_json
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -33,7 +33,13 @@ from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.record import checkpoint
 from srjt.training.record.metrics_log import last_epochs, read_metrics
 from srjt.training.record.reporters import Reporter, SilentReporter
-from srjt.training.record.run_folder import RunFacts, is_finished, open_run_folder, write_facts
+from srjt.training.record.run_folder import (
+    RunFacts,
+    is_finished,
+    lock_run_folder,
+    open_run_folder,
+    write_facts,
+)
 from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
 
 __all__ = ["fingerprint", "resolve_split", "single_run"]
@@ -106,87 +112,81 @@ def single_run(
     networks = build_networks(config, method, in_shape=in_shape, network=network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
-    if (
-        folder is not None and process.is_main
-    ):  # not earlier: missing weights must not leave a run folder behind
-        facts = open_run_folder(folder, facts)
-
-    feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
-    if chosen.type == "cuda":
-        channels_last(networks.to(chosen))
-    elif facts.cpu is None:
-        cpu = CpuSetting()
-        if config.tune_cpu and not config.deterministic and process.world_size == 1:
-            example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
-            cpu = cpu_tuning.fastest_setting(networks.members[0], example)
-        facts = replace(facts, cpu=cpu)
-        if folder is not None and process.is_main:
-            write_facts(folder, facts)
-    amp = amp_dtype(config, chosen)
-    preprocess = Preprocess(
-        crop=config.crop,
-        dtype=amp or torch.float32,
-        channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
-        train_transform=transform,
-        eval_transform=eval_transform,
-    )
-
-    reporter.note(
-        _first_note(
-            f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
-            networks,
-            config,
-            name="custom network" if network else None,
-            device=chosen,
-            amp=amp,
+    # Not earlier: missing weights must not leave a run folder behind.
+    with lock_run_folder(folder if process.is_main else None, facts) as facts:
+        feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
+        if chosen.type == "cuda":
+            channels_last(networks.to(chosen))
+        elif facts.cpu is None:
+            cpu = CpuSetting()
+            if config.tune_cpu and not config.deterministic and process.world_size == 1:
+                example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
+                cpu = cpu_tuning.fastest_setting(networks.members[0], example)
+            facts = replace(facts, cpu=cpu)
+            if folder is not None and process.is_main:
+                write_facts(folder, facts)
+        amp = amp_dtype(config, chosen)
+        preprocess = Preprocess(
+            crop=config.crop,
+            dtype=amp or torch.float32,
+            channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
+            train_transform=transform,
+            eval_transform=eval_transform,
         )
-    )
-    labels, true = manifest.labels, manifest.true_labels
-    sides = {
-        name: Side(
-            rows=as_tensor(rows),
-            labels=as_tensor((true if name == "test" and true is not None else labels)[rows], chosen),
-        )
-        for name, rows in parts.sides().items()
-        if name != "train" and len(rows)
-    }
-    with (
-        lock_folder(folder if process.is_main else None),
-        torch_flags(config, chosen, images=len(parts.train) * config.epochs),
-        use_cpu_setting(facts.cpu, networks),
-        torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
-    ):
-        try:
-            fitted = fit(
+        reporter.note(
+            _first_note(
+                f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
                 networks,
-                method.to(chosen),
-                feed,
-                TrainingSet(
-                    feed=feed,
-                    rows=as_tensor(parts.train),
-                    labels=as_tensor(labels[parts.train], chosen),
-                    true=None if true is None else as_tensor(true[parts.train], chosen),
-                ),
-                config=config,
-                preprocess=preprocess,
-                sides=sides,
-                grades=manifest.grades,
-                image_size=config.image_size,
+                config,
+                name="custom network" if network else None,
+                device=chosen,
                 amp=amp,
-                folder=folder,
-                reporter=reporter,
-                process=process,
             )
+        )
+        labels, true = manifest.labels, manifest.true_labels
+        sides = {
+            name: Side(
+                rows=as_tensor(rows),
+                labels=as_tensor((true if name == "test" and true is not None else labels)[rows], chosen),
+            )
+            for name, rows in parts.sides().items()
+            if name != "train" and len(rows)
+        }
+        try:
+            with (
+                torch_flags(config, chosen, images=len(parts.train) * config.epochs),
+                use_cpu_setting(facts.cpu, networks),
+                torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
+            ):
+                fitted = fit(
+                    networks,
+                    method.to(chosen),
+                    feed,
+                    TrainingSet(
+                        feed=feed,
+                        rows=as_tensor(parts.train),
+                        labels=as_tensor(labels[parts.train], chosen),
+                        true=None if true is None else as_tensor(true[parts.train], chosen),
+                    ),
+                    config=config,
+                    preprocess=preprocess,
+                    sides=sides,
+                    grades=manifest.grades,
+                    image_size=config.image_size,
+                    amp=amp,
+                    folder=folder,
+                    reporter=reporter,
+                    process=process,
+                )
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
                 f"The GPU does not have enough memory for batches of {config.batch_size} samples of "
                 f"{'×'.join(map(str, in_shape))}: lower --batch-size, choose --precision bf16, or keep fewer images "
                 "on the GPU with --set memory_share=0.2."
             ) from None
-
-    history = _history(manifest, parts, fitted)
-    if folder is not None and process.is_main:
-        _write_results(folder, fitted=fitted, history=history, config=config)
+        history = _history(manifest, parts, fitted)
+        if folder is not None and process.is_main:
+            _write_results(folder, fitted=fitted, history=history, config=config)
     return Trained(
         networks=networks.eval(),
         method=method.to(chosen),

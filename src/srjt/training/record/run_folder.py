@@ -13,14 +13,16 @@ Opening a folder executes no code from it: it contains JSON, CSV and safetensors
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
-from srjt.files import is_foreign, write_json
+from srjt.files import is_foreign, lock_folder, write_json
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
 from srjt.training.engine.cpu_tuning import CpuSetting
@@ -28,6 +30,7 @@ from srjt.training.engine.cpu_tuning import CpuSetting
 __all__ = [
     "RunFacts",
     "is_finished",
+    "lock_run_folder",
     "open_run_folder",
     "read_facts",
     "read_noise_estimate",
@@ -98,16 +101,38 @@ def is_finished(folder: Path) -> bool:
     return all((folder / name).exists() for name in ("weights.safetensors", "summary.json"))
 
 
+@contextlib.contextmanager
+def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFacts]:
+    """Lock a folder and open it for a run. A process that does not get the lock changes nothing in the folder.
+
+    None locks nothing.
+    """
+    if folder is None:
+        yield requested
+        return
+    _refuse_other_files(folder)  # before the lock: a folder that is not ours gets no lock file
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
+    with lock_folder(folder):
+        yield open_run_folder(folder, requested)
+
+
+def _refuse_other_files(folder: Path) -> None:
+    if (folder / "run.json").exists() or not folder.is_dir():
+        return
+    if any(is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
+        raise SrjtError(f"{folder} already contains other files: choose another --out.")
+
+
 def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
     """Prepare a folder for a run, or read the facts of the same run in it.
 
     A different run in the folder is an error that lists the differences.
     """
     if not (folder / "run.json").exists():
-        if folder.is_dir() and any(
-            is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()
-        ):
-            raise SrjtError(f"{folder} already contains other files: choose another --out.")
+        _refuse_other_files(folder)
         write_facts(folder, requested)
         return requested
     found = read_facts(folder)
