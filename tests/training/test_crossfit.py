@@ -16,7 +16,7 @@ from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.neighbours import nearest
-from srjt.training.record.reporters import SilentReporter
+from srjt.training.record.reporters import PlainReporter, SilentReporter
 
 
 class Counting(SilentReporter):
@@ -100,6 +100,16 @@ def test_memory_alone_gives_the_same_and_folds_are_one_row_of_epochs(
     assert watching.epochs == list(range(1, 10))
     assert watching.steps == sorted(watching.steps)
     assert found.neighbours is None
+
+
+def test_progress_is_counted_by_folds(
+    noisy: Manifest, fits: TrainConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cross_fit(
+        noisy, config=fits.replace(epochs=2), folds=2, device="cpu", reporter=PlainReporter(), title="fit"
+    )
+    lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
+    assert lines == [f"fit: fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
 
 
 def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]) -> None:

@@ -2,6 +2,7 @@
 
 study.json                     the settings, the data, the versions and the planned runs
 splits.csv                     id, fold, split
+cpu.json                       how the runs use the CPU, chosen once (see studies/cpu_settings.py)
 noise/<noise>_fold<k>_seed<s>.json   the injected noise
 estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 runs/<key>/                    the folder of one run

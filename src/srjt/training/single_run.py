@@ -38,6 +38,7 @@ from srjt.training.record.run_folder import (
     is_finished,
     lock_run_folder,
     open_run_folder,
+    read_summary,
     write_facts,
 )
 from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
@@ -58,6 +59,7 @@ def single_run(
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
+    cpu_setting: CpuSetting | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
@@ -118,8 +120,9 @@ def single_run(
         if chosen.type == "cuda":
             channels_last(networks.to(chosen))
         elif facts.cpu is None:
-            cpu = CpuSetting()
-            if config.tune_cpu and not config.deterministic and process.world_size == 1:
+            cpu = cpu_setting or CpuSetting()
+            may_tune = config.tune_cpu and not config.deterministic and process.world_size == 1
+            if cpu_setting is None and may_tune:
                 example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
                 cpu = cpu_tuning.fastest_setting(networks.members[0], example)
             facts = replace(facts, cpu=cpu)
@@ -251,8 +254,46 @@ def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
 
 def _open_finished(folder: Path, **options: Any) -> Trained:
     run = load_run(folder, **options)
-    history = pd.read_csv(folder / "history.csv", dtype={"id": str}, float_precision="round_trip")
-    return Trained(**{**vars(run), "metrics": read_metrics(folder / "metrics.csv"), "history": history})
+    try:
+        history = _read_history(folder / "history.csv")
+        metrics = read_metrics(folder / "metrics.csv")
+        if not _is_complete(metrics, read_summary(folder), config=run.config):
+            raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
+    except SrjtError as problem:
+        raise SrjtError(
+            f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the "
+            "same command again."
+        ) from None
+    return Trained(**{**vars(run), "metrics": metrics, "history": history})
+
+
+def _read_history(path: Path) -> pd.DataFrame:
+    """The history as it was written. pandas' parser of decimals may err in the last bit; Python's does not."""
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        for name in table.columns.drop("id"):
+            if name.startswith("loss_"):
+                table[name] = np.array([float(cell or "nan") for cell in table[name]], dtype=np.float64)
+            else:
+                table[name] = np.array([int(cell) for cell in table[name]], dtype=np.int64)
+    except FileNotFoundError:
+        raise SrjtError(f"{path} is missing.") from None
+    except (OSError, ValueError, KeyError, OverflowError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    return table
+
+
+def _is_complete(metrics: pd.DataFrame, summary: dict[str, Any], *, config: TrainConfig) -> bool:
+    """Whether the metrics have every epoch, each with as many numbers, and give the averages in ``summary.json``."""
+    rows = metrics.groupby("epoch").size()
+    averages = last_epochs(metrics, pooled=config.convention == "published-code")
+    written = pd.DataFrame(summary["last_epochs"], columns=averages.columns)
+    return (
+        list(rows.index) == list(range(1, config.epochs + 1))
+        and rows.nunique() == 1
+        and averages["metric"].tolist() == written["metric"].tolist()
+        and np.allclose(averages["value"].astype(float), written["value"].astype(float), equal_nan=True)
+    )
 
 
 def _check_inputs(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
+from srjt.studies.cpu_settings import choose_cpu_settings
 from srjt.studies.folder import error_file, run_folder, run_status
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
@@ -76,6 +77,8 @@ def run_locally(
     waiting = [planned for planned in planned_runs if outcome[planned.key] != "done"]
     if not waiting:
         return outcome
+    if "cpu" in slots.devices:
+        choose_cpu_settings(folder, waiting, threads=slots.threads)
     context = _start_forkserver(waiting)
     for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
         error_file(folder, planned.key).unlink(missing_ok=True)

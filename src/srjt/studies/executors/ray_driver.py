@@ -18,6 +18,7 @@ from typing import Any
 
 from srjt.errors import Interrupted, SrjtError, missing_extra
 from srjt.files import lock_folder, write_atomically
+from srjt.studies.cpu_settings import choose_cpu_settings, cpu_setting
 from srjt.studies.executors.ray_task import (
     OPTIONAL_FILES,
     RUN_FILES,
@@ -83,6 +84,8 @@ def run_on_ray(
             num_returns="streaming",
             scheduling_strategy="SPREAD",
         )(_task)
+        if gpus == 0:  # here, not on the nodes, which could choose differently
+            choose_cpu_settings(folder, waiting, threads=max(1, int(cpus)))
         tasks = _Tasks(ray, folder=folder, outcome=outcome, watcher=watcher)
         with StopRequest() as stop:
             for planned in waiting:
@@ -96,6 +99,7 @@ def run_on_ray(
                     cache=None if cache is None else str(cache),
                     gpu=gpus > 0,
                     threads=None if gpus > 0 else max(1, int(cpus)),
+                    cpu=None if gpus > 0 else cpu_setting(folder, planned.config),
                 )
                 tasks.streams[remote.remote(task, splits)] = planned
             while tasks.streams and stop.number is None:

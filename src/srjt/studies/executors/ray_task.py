@@ -16,11 +16,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked, write_atomically
+
+if TYPE_CHECKING:
+    from srjt.training.engine.cpu_tuning import CpuSetting
 
 __all__ = ["OPTIONAL_FILES", "RUN_FILES", "TaskReport", "TaskSpec", "execute", "write_token"]
 
@@ -43,6 +46,7 @@ class TaskSpec:
     cache: str | None = None
     gpu: bool = False
     threads: int | None = None
+    cpu: CpuSetting | None = None  # the study's choice
     version: str = __version__
 
 
@@ -155,6 +159,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         device="cuda" if task.gpu else "cpu",
         cache=None if task.cache is None else Path(task.cache),
         estimates=estimates,
+        cpu=task.cpu,
     )
 
 

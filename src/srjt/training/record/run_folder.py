@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from srjt._version import __version__
 from srjt.errors import SrjtError
 from srjt.files import is_foreign, lock_folder, write_json
@@ -29,12 +31,14 @@ from srjt.training.engine.cpu_tuning import CpuSetting
 
 __all__ = [
     "RunFacts",
+    "has_summary",
     "is_finished",
     "lock_run_folder",
     "open_run_folder",
     "read_facts",
     "read_noise_estimate",
     "read_noise_file",
+    "read_summary",
     "write_facts",
 ]
 
@@ -98,7 +102,37 @@ def read_facts(folder: Path) -> RunFacts:
 
 
 def is_finished(folder: Path) -> bool:
-    return all((folder / name).exists() for name in ("weights.safetensors", "summary.json"))
+    return (folder / "weights.safetensors").exists() and has_summary(folder)
+
+
+def has_summary(folder: Path) -> bool:
+    """Whether the folder has a ``summary.json``, which is written last; a damaged one does not count."""
+    if not (folder / "summary.json").exists():
+        return False
+    try:
+        read_summary(folder)
+    except SrjtError:
+        return False
+    return True
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The contents of ``summary.json``."""
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        if not (isinstance(summary["last_epochs"], list) and isinstance(summary["confusion"], dict)):
+            raise ValueError("no averages")
+        for counts in summary["confusion"].values():
+            networks, classes, columns = np.shape(counts)  # networks, then their ensemble
+            if networks < 2 or classes != columns:
+                raise ValueError(f"confusion counts of shape {np.shape(counts)}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
+        ) from None
+    assert isinstance(summary, dict)
+    return summary
 
 
 @contextlib.contextmanager
