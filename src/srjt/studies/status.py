@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from srjt.methods import lookup
 from srjt.studies.results import StudyResults
 
-__all__ = ["remaining_seconds", "status_lines"]
+__all__ = ["problem_lines", "remaining_seconds", "status_lines"]
 
 
 def remaining_seconds(results: StudyResults) -> float | None:
@@ -16,7 +16,7 @@ def remaining_seconds(results: StudyResults) -> float | None:
     A run counts as the median of the finished runs with as many networks. A run in progress counts in full.
     """
     runs = results.runs.copy()
-    imports = results.facts["study"]["train"].get("imports", ())
+    imports = results.facts.get("study", {}).get("train", {}).get("imports", ())
     runs["networks"] = [lookup(name, registered_by=imports).networks for name in runs["method"]]
     done = runs[runs["status"] == "done"]
     if done.empty:
@@ -44,9 +44,16 @@ def status_lines(results: StudyResults) -> Iterator[str]:
                 f"About {_duration(seconds)} of training remain ({_duration(seconds / parallel)} with {parallel} runs "
                 "at a time), by the median of the finished runs with as many networks; start-up is not counted."
             )
+    yield from problem_lines(results)
+
+
+def problem_lines(results: StudyResults) -> Iterator[str]:
+    """One line per failed run and per damaged file."""
+    runs = results.runs
     for _, run in runs[runs["status"] == "failed"].iterrows():
         last = [line for line in run["error"].strip().splitlines() if line.strip()][-1:]
         yield f"failed: {run['key']}: {last[0] if last else 'no error message'}"
+    yield from results.damaged
 
 
 def _duration(seconds: float) -> str:

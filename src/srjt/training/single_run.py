@@ -31,7 +31,7 @@ from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.record import checkpoint
-from srjt.training.record.metrics_log import last_epochs, read_metrics
+from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import (
     RunFacts,
@@ -257,7 +257,7 @@ def _open_finished(folder: Path, **options: Any) -> Trained:
     try:
         history = _read_history(folder / "history.csv")
         metrics = read_metrics(folder / "metrics.csv")
-        if not _is_complete(metrics, read_summary(folder), config=run.config):
+        if not is_complete(metrics, read_summary(folder), epochs=run.config.epochs):
             raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
     except SrjtError as problem:
         raise SrjtError(
@@ -281,19 +281,6 @@ def _read_history(path: Path) -> pd.DataFrame:
     except (OSError, ValueError, KeyError, OverflowError) as problem:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
     return table
-
-
-def _is_complete(metrics: pd.DataFrame, summary: dict[str, Any], *, config: TrainConfig) -> bool:
-    """Whether the metrics have every epoch, each with as many numbers, and give the averages in ``summary.json``."""
-    rows = metrics.groupby("epoch").size()
-    averages = last_epochs(metrics, pooled=config.convention == "published-code")
-    written = pd.DataFrame(summary["last_epochs"], columns=averages.columns)
-    return (
-        list(rows.index) == list(range(1, config.epochs + 1))
-        and rows.nunique() == 1
-        and averages["metric"].tolist() == written["metric"].tolist()
-        and np.allclose(averages["value"].astype(float), written["value"].astype(float), equal_nan=True)
-    )
 
 
 def _check_inputs(

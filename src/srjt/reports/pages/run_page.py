@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,13 @@ from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
 from srjt.training.record.metrics_log import LAST, last_epochs, read_metrics
-from srjt.training.record.run_folder import RunFacts, is_finished, read_facts, read_noise_estimate
+from srjt.training.record.run_folder import (
+    RunFacts,
+    is_finished,
+    read_facts,
+    read_noise_estimate,
+    read_summary,
+)
 
 __all__ = ["run_page"]
 
@@ -32,6 +37,8 @@ def run_page(folder: Path) -> Page:
     """The page of a run, finished or not."""
     facts = read_facts(folder)
     metrics = read_metrics(folder / "metrics.csv")
+    if (folder / "summary.json").exists():
+        read_summary(folder)  # an error if it is damaged
     done = is_finished(folder)
     pooled = facts.config.convention == "published-code"
     matrix, rate = _realised_noise(folder, facts)
@@ -154,12 +161,8 @@ def _reproduce(facts: RunFacts) -> Section:
 
 def _confusion(folder: Path) -> npt.NDArray[np.float64] | None:
     """(C, C) counts on the test side, the networks pooled; None if there are none."""
-    path = folder / "summary.json"
-    try:
-        counts = json.loads(path.read_text()).get("confusion", {}).get("test")
-        return None if counts is None else np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
-    except (OSError, ValueError, AttributeError, IndexError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    counts = read_summary(folder).get("confusion", {}).get("test")
+    return None if counts is None else np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
 
 
 def _realised_noise(folder: Path, facts: RunFacts) -> tuple[npt.NDArray[np.float64] | None, float | None]:

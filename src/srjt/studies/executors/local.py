@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
 from srjt.studies.cpu_settings import choose_cpu_settings
-from srjt.studies.folder import error_file, run_folder, run_status
+from srjt.studies.folder import error_file, explain_write_errors, run_folder, run_status
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
@@ -77,11 +77,12 @@ def run_locally(
     waiting = [planned for planned in planned_runs if outcome[planned.key] != "done"]
     if not waiting:
         return outcome
-    if "cpu" in slots.devices:
-        choose_cpu_settings(folder, waiting, threads=slots.threads)
+    with explain_write_errors(folder):
+        if "cpu" in slots.devices:
+            choose_cpu_settings(folder, waiting, threads=slots.threads)
+        for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
+            error_file(folder, planned.key).unlink(missing_ok=True)
     context = _start_forkserver(waiting)
-    for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
-        error_file(folder, planned.key).unlink(missing_ok=True)
     free = list(slots.devices)
     running: dict[str, tuple[PlannedRun, BaseProcess, str]] = {}
     with StopRequest() as stop:

@@ -65,7 +65,10 @@ class TaskReport:
 @contextlib.contextmanager
 def write_token(folder: Path) -> Iterator[str]:
     """A file with a random name in the study's folder while the study runs."""
-    handle, path = tempfile.mkstemp(prefix=".srjt-token-", dir=folder)
+    from srjt.studies.folder import explain_write_errors
+
+    with explain_write_errors(folder):
+        handle, path = tempfile.mkstemp(prefix=".srjt-token-", dir=folder)
     os.close(handle)
     try:
         yield Path(path).name

@@ -6,9 +6,9 @@ import contextlib
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from srjt.ordinal.metrics import summary
 __all__ = [
     "MetricRow",
     "MetricsLog",
+    "is_complete",
     "last_epochs",
     "metric_rows",
     "missing_epochs",
@@ -140,6 +141,24 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     per_epoch = recent[recent["network"].isin(reported)].groupby(["split", "metric", "epoch"])["value"].mean()
     grouped = per_epoch.groupby(["split", "metric"])
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
+
+
+def is_complete(metrics: pd.DataFrame, summary: Mapping[str, Any], *, epochs: int) -> bool:
+    """Whether the metrics of a finished run have every epoch, each with as many numbers, and give the averages in its
+    ``summary.json``."""
+    rows = metrics.groupby("epoch").size()
+    if list(rows.index) != list(range(1, epochs + 1)) or rows.nunique() != 1:
+        return False
+    if "last_epochs" not in summary:
+        return True
+    written = {(row["split"], row["metric"]): float(row["value"]) for row in summary["last_epochs"]}
+    for pooled in (False, True):  # whichever convention the run had
+        table = last_epochs(metrics, pooled=pooled)
+        found = dict(zip(zip(table["split"], table["metric"], strict=True), table["value"], strict=True))
+        same = found.keys() == written.keys()
+        if same and all(np.isclose(found[name], written[name], equal_nan=True) for name in found):
+            return True
+    return False
 
 
 @contextlib.contextmanager

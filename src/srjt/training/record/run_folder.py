@@ -121,13 +121,13 @@ def read_summary(folder: Path) -> dict[str, Any]:
     path = folder / "summary.json"
     try:
         summary = json.loads(path.read_text(encoding="utf-8"))
-        if not (isinstance(summary["last_epochs"], list) and isinstance(summary["confusion"], dict)):
-            raise ValueError("no averages")
-        for counts in summary["confusion"].values():
+        for row in summary.get("last_epochs", []):
+            _ = row["split"], row["metric"], float(row["value"])
+        for counts in summary.get("confusion", {}).values():
             networks, classes, columns = np.shape(counts)  # networks, then their ensemble
             if networks < 2 or classes != columns:
                 raise ValueError(f"confusion counts of shape {np.shape(counts)}")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise SrjtError(
             f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
         ) from None
