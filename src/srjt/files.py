@@ -6,6 +6,7 @@ Everything that srjt writes goes through ``write_atomically``: a file is either 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import time
@@ -25,12 +26,15 @@ __all__ = [
     "exists_already",
     "is_foreign",
     "is_locked",
+    "is_stream",
     "lock_folder",
     "remove_unfinished",
     "sync_folder",
+    "text_output",
     "wait_for_lock",
     "write_atomically",
     "write_json",
+    "write_output",
 ]
 
 UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves one behind
@@ -62,6 +66,28 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write ``content`` as indented JSON, atomically."""
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def is_stream(path: Path) -> bool:
+    """A pipe or a device, such as /dev/stdout (even if that is redirected to a file): written to, never replaced."""
+    return path.is_relative_to("/dev") or (path.exists() and not path.is_file())
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write to a path that the user chose: atomically to a file, directly to a pipe or a device."""
+    if is_stream(path):
+        with open(path, "ab") as stream:
+            stream.write(content)
+    else:
+        write_atomically(path, content)
+
+
+@contextlib.contextmanager
+def text_output(path: Path) -> Iterator[io.StringIO]:
+    """Text for a path that the user chose; it is written as UTF-8 when the block ends without an error."""
+    text = io.StringIO(newline="")
+    yield text
+    write_output(path, text.getvalue().encode("utf-8", "surrogateescape"))  # file names may be any bytes
 
 
 def remove_unfinished(folder: Path) -> None:

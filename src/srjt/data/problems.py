@@ -11,6 +11,7 @@ from typing import Literal
 
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
+from srjt.files import text_output
 
 __all__ = ["KINDS", "Problem", "Severity", "drop_unusable", "errors_in", "examples", "write_problems"]
 
@@ -100,7 +101,7 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
     >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
     """
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with text_output(Path(path)) as file:
         rows = csv.writer(file)
         rows.writerow(["severity", "kind", "where", "detail"])
         rows.writerows([p.severity, p.kind, p.where, p.detail] for p in problems)

@@ -18,6 +18,7 @@ from srjt.data.problems import Problem
 from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.errors import SrjtError, missing_extra
+from srjt.files import write_output
 
 __all__ = [
     "CANONICAL",
@@ -167,7 +168,7 @@ def write_table(manifest: Manifest, path: Path) -> None:
             table[column] = [manifest.grades[grade] for grade in table[column]]
     if manifest.arrays is None:
         table["image"] = [_path_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
-    table.to_csv(path, index=False)
+    write_output(path, table.to_csv(index=False).encode("utf-8", "surrogateescape"))
 
 
 def _path_from(folder: Path, image: Path) -> str:
