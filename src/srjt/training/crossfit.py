@@ -36,8 +36,9 @@ from srjt.training.engine.devices import amp_dtype
 from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.neighbours import features, nearest
 from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
+from srjt.training.record.run_folder import is_finished
 from srjt.training.single_run import fingerprint, resolve_split, single_run
-from srjt.training.trained import NetworkMaker, Trained
+from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["CrossFit", "cross_fit"]
 
@@ -146,6 +147,8 @@ def cross_fit(
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
     config = config.for_data(features=manifest.are_features)
     reporter = reporter or SilentReporter()
+    if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
+        fetch_weights(config, network=network, features=manifest.are_features)
     reporter.begin(title, epochs=config.epochs, folds=folds)
     without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
     store = open_store(

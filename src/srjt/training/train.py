@@ -16,9 +16,10 @@ from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.record.run_folder import is_finished
 from srjt.training.resolve_noise import resolve_noise_rate
 from srjt.training.single_run import single_run
-from srjt.training.trained import NetworkMaker, Trained
+from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["train"]
 
@@ -110,9 +111,12 @@ def train(
         "cpu_setting": cpu_setting,
     }
     reporter = reporter or SilentReporter()
+    config = (config or TrainConfig()).replace(**settings)
+    if out is None or not is_finished(Path(out)):
+        fetch_weights(config, network=inputs["network"], features=data.are_features)
     config, estimate = resolve_noise_rate(
         data,
-        config=(config or TrainConfig()).replace(**settings),
+        config=config,
         out=shared_estimate or out,
         reporter=reporter,
         **inputs,
