@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,14 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
     assert sum(map(sum, found["confusion"])) == 120
     assert [sum(row) for row in found["confusion"]] == true.value_counts().sort_index().tolist()
     assert found["by_patient"] is True
+    table = pd.read_csv(labelled)
+    training = table.loc[table["split"] == "train", "grade"]
+    naive = {"accuracy": (true == training.mode()[0]).mean(), "mae": (true - training.median()).abs().mean()}
+    for name, value in naive.items():
+        assert re.search(rf"│ {name} +│ [\d.]+ │ [\d. –]+│ {value:.3f} │", out), out
+    scores = {name: found["intervals"][name]["value"] for name in naive}
+    worse = scores["accuracy"] <= naive["accuracy"] or scores["mae"] >= naive["mae"]
+    assert ("does not beat a naive prediction on these samples" in " ".join(out.split())) == worse
 
 
 def test_views(command: Srjt, finished: Path, labelled: Path) -> None:

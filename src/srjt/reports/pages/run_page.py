@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pandas as pd
 from srjt import methods
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
+from srjt.ordinal.baselines import NaiveBaseline
 from srjt.reports.figures.run_figures import run_figures
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.settings import settings_section
@@ -21,6 +23,7 @@ from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
+from srjt.training.record.baselines import compare_with_naive, run_baselines
 from srjt.training.record.metrics_log import LAST, last_epochs, read_metrics
 from srjt.training.record.run_folder import (
     RunFacts,
@@ -52,7 +55,8 @@ def run_page(folder: Path) -> Page:
         pooled=pooled,
         note=evaluated,
     )
-    sections = [_data(facts, rate), _scores(metrics, pooled=pooled, note=evaluated)]
+    naive = run_baselines(folder) if done else {}
+    sections = [_data(facts, rate), _scores(metrics, pooled=pooled, note=evaluated, naive=naive)]
     if figures:
         sections.append(Section(slug="figures", heading="Figures", figures=figures))
     sections.append(_reproduce(facts))
@@ -60,7 +64,7 @@ def run_page(folder: Path) -> Page:
         kind="Run",
         title=folder.resolve().name,
         lead=_lead(facts, metrics, done=done, estimate=read_noise_estimate(folder)),
-        notes=_notes(metrics, done=done),
+        notes=[*_notes(metrics, done=done), *_naive_notes(metrics, pooled=pooled, naive=naive)],
         sections=[section for section in sections if section is not None],
     )
 
@@ -98,6 +102,19 @@ def _notes(metrics: pd.DataFrame, *, done: bool) -> list[Note]:
     return notes
 
 
+def _naive_notes(
+    metrics: pd.DataFrame, *, pooled: bool, naive: Mapping[str, NaiveBaseline]
+) -> Iterator[Note]:
+    """One note for each side on which one grade for all samples scores as well."""
+    averages = last_epochs(metrics, pooled=pooled)
+    for side, baseline in naive.items():
+        rows = averages[averages["split"] == side].set_index("metric")["value"]
+        if {"accuracy", "mae"} <= set(rows.index):
+            scores = {"accuracy": float(rows["accuracy"]), "mae": float(rows["mae"])}
+            if worse := compare_with_naive(f"the {side} side", **scores, naive=baseline):
+                yield Note(text=worse)
+
+
 def _evaluated_against(metrics: pd.DataFrame, rate: float | None) -> str:
     """Which labels the scores refer to. Label precision is recorded only if the true grades are known."""
     if not set(metrics["split"]) & {"validation", "test"}:
@@ -123,7 +140,9 @@ def _data(facts: RunFacts, rate: float | None) -> Section:
     )
 
 
-def _scores(metrics: pd.DataFrame, *, pooled: bool, note: str) -> Section | None:
+def _scores(
+    metrics: pd.DataFrame, *, pooled: bool, note: str, naive: Mapping[str, NaiveBaseline]
+) -> Section | None:
     averages = last_epochs(metrics, pooled=pooled)
     if averages.empty:
         return None
@@ -140,6 +159,17 @@ def _scores(metrics: pd.DataFrame, *, pooled: bool, note: str) -> Section | None
                 TableCell(text=f"{value:.3f} ± {std:.3f}", value=value) if known else TableCell(text=MISSING)
             )
         rows.append(Row(cells=tuple(cells)))
+        if name in ("accuracy", "mae") and naive:
+            title = {
+                "accuracy": "… of the most frequent training label",
+                "mae": "… of the median training label",
+            }
+            values = [getattr(naive[side], name) if side in naive else math.nan for side in sides]
+            known_cells = (
+                TableCell(text=f"{v:.3f}", value=v) if math.isfinite(v) else TableCell(text=MISSING)
+                for v in values
+            )
+            rows.append(Row(cells=(TableCell(text=title[name]), *known_cells)))
     table = Table(
         slug="scores",
         title=f"Mean over the last {min(LAST, int(metrics['epoch'].max()))} epochs and the networks",
