@@ -15,6 +15,7 @@ from srjt.files import write_atomically
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
+from srjt.training.engine.devices import choose_device
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import is_finished
 from srjt.training.resolve_noise import resolve_noise_rate
@@ -112,6 +113,7 @@ def train(
     }
     reporter = reporter or SilentReporter()
     config = (config or TrainConfig()).replace(**settings)
+    choose_device(device)  # an error before images are decoded
     if out is None or not is_finished(Path(out)):
         fetch_weights(config, network=inputs["network"], features=data.are_features)
     config, estimate = resolve_noise_rate(
