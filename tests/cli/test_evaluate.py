@@ -95,6 +95,16 @@ def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list
     assert said in err
 
 
+@pytest.mark.parametrize("verb", ["evaluate", "predict", "export", "report"])
+def test_a_file_where_a_run_is_expected(command: Srjt, labelled: Path, verb: str) -> None:
+    Path("old.csv").write_text("image,grade\n")
+    code, _, err = command(verb, "old.csv", *([labelled] if verb in ("evaluate", "predict") else []))
+    assert (code, len(err.splitlines())) == (2, 1)
+    if verb != "report":  # which takes studies and audits too
+        assert "old.csv is a file: give the folder of a run, which srjt train --out wrote." in err
+    assert "NotADirectoryError" not in err
+
+
 def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> None:
     table = pd.read_csv(labelled)
     code, out, _ = command("evaluate", finished, labelled, "--side", "test")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +57,19 @@ def test_test_scores_during_the_training_on_request(command: Srjt, labelled: Pat
     code, out, _ = command("train", labelled, "--out", "run", *TRAIN, "--epochs", 1, "--show-test")
     assert code == 0
     assert re.search(r"epoch 1/1 .*val\.acc .*test\.acc .*test\.mae ", out)
+
+
+def test_the_next_command_repeats_how_the_data_were_read(command: Srjt, labelled: Path) -> None:
+    pd.read_csv(labelled).rename(columns={"image": "the file"}).to_csv("table.csv", index=False)
+    read = ["--images", labelled.parent, "--image-column", "the file"]
+    code, out, _ = command("train", "table.csv", *read, "--out", "my run", *TRAIN, "--epochs", 1)
+    assert code == 0
+    hint = out.splitlines()[-1].partition("Next: ")[2]
+    assert hint == (
+        f"srjt predict 'my run' TABLE --images {labelled.parent} --image-column 'the file' --out predictions.csv"
+    )
+    code, _, err = command(*shlex.split(hint.replace("TABLE", "table.csv"))[1:])
+    assert (code, err) == (0, "")
 
 
 def test_quiet(command: Srjt, labelled: Path) -> None:

@@ -259,7 +259,7 @@ def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) ->
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         typer.secho(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
-    typer.echo(f"Next: srjt report {out}")
+    typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "

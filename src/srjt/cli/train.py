@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,8 +145,16 @@ def train(
     list_unreadable(run.skipped, skipped, problems=reading.problems)
     if not quiet:
         _print_results(run.metrics, out, pooled=run_config.convention == "published-code")
-        new = "FEATURES" if manifest.are_features else "IMAGES"
-        typer.echo(f"The run is in {out}. Next: srjt predict {out} {new} --out predictions.csv")
+        typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
+
+
+def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
+    """How to predict, with the options by which this command has read its data."""
+    names = ("feature_columns",) if features else ("images", "image_column")
+    given = [(name, how[name]) for name in names if how.get(name) is not None]
+    new = "FEATURES" if features else "TABLE" if given else "IMAGES"
+    words = [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
 
 
 def _print_results(metrics: Any, out: Path, *, pooled: bool) -> None:

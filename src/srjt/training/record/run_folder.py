@@ -79,6 +79,8 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
 
 def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
+    if folder.is_file():
+        raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] > FORMAT:
