@@ -15,7 +15,7 @@ Srjt = Callable[..., tuple[int, str, str]]
 MINE = "what I have written myself\n"
 SMALL = ["--backbone", "tiny", "--no-pretrained", "--image-size", 32, "--crop", 28, "--device", "cpu"]
 COMMANDS = {
-    "export": (["export", "RUN"], "model.pt"),
+    "export": (["export", "RUN"], "model.pt2"),
     "features": (["features", "LABELS", *SMALL], "rows.npz"),
     "corrupt": (["data", "corrupt", "LABELS", "--rate", 0.2, "--grade-column", "true_grade"], "noisy.csv"),
     "split": (["data", "split", "LABELS", "--grade-column", "true_grade"], "folds.csv"),
