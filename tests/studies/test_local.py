@@ -284,7 +284,7 @@ def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Slots.detect() == Slots(devices=("cpu",) * 8, threads=1)
     assert Slots.detect(jobs=3, device="cpu") == Slots(devices=("cpu",) * 3, threads=2)
     assert Slots.detect(jobs=20) == Slots(devices=("cpu",) * 20, threads=1)
-    with pytest.raises(SrjtError, match="sees no GPU here"):
+    with pytest.raises(SrjtError, match="torch finds no GPU on this machine"):
         Slots.detect(device="cuda")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
