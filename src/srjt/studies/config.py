@@ -128,7 +128,7 @@ class StudyConfig:
             raise SrjtError(
                 "A study sets soft labels by method, for example co-teaching+ours:label_matrix=estimated."
             )
-        if self.source != "synthetic":
+        if self.source not in ("", "synthetic"):
             self._check_reading()
         for text in self.noises:
             parse_noise(text)

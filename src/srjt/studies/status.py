@@ -16,7 +16,7 @@ def remaining_seconds(results: StudyResults) -> float | None:
     A run counts as the median of the finished runs with as many networks. A run in progress counts in full.
     """
     runs = results.runs.copy()
-    imports = results.facts["study"]["train"].get("imports", ())
+    imports = results.facts.get("study", {}).get("train", {}).get("imports", ())
     runs["networks"] = [lookup(name, registered_by=imports).networks for name in runs["method"]]
     done = runs[runs["status"] == "done"]
     if done.empty:
