@@ -62,7 +62,10 @@ class Simulation:
 
 
 def simulations(
-    seeds: Iterator[int] | range, *, kinds: tuple[str, ...] = KINDS, sizes: tuple[int, ...] = (300, 1000, 3000)
+    seeds: Iterator[int] | range,
+    *,
+    kinds: tuple[str, ...] = KINDS,
+    sizes: tuple[int, ...] = (300, 1000, 3000),
 ) -> Iterator[Simulation]:
     """For each seed all noises and kinds; grades, size, blur, level and imbalance are drawn from the seed."""
     noises = [(family, name) for family, names in FAMILIES.items() for name in names]
@@ -127,7 +130,9 @@ def _reader(
     shares = np.bincount(grade, weight)
     if name in ("quasi", "truncated"):
         most = noise.expected_rate(
-            noise.transition_matrix(name, num_classes=classes, rho=noise.largest_rho(name, num_classes=classes)),
+            noise.transition_matrix(
+                name, num_classes=classes, rho=noise.largest_rho(name, num_classes=classes)
+            ),
             class_counts=shares,
         )
         rho = noise.rho_for_rate(name, rate=min(rate, 0.8 * most), class_counts=shares)

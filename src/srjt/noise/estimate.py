@@ -1,11 +1,11 @@
-"""How noisy are ordinal labels? The noise rate, the transition matrix and the clean grade shares, each with an interval.
+"""How noisy are ordinal labels? Noise rate, transition matrix and shares of the true grades, each with an interval.
 
 A pure function of labels and out-of-fold probabilities of any network. Labels and probabilities determine a set of
 rates, not one rate:
 
 - **The largest rate.** If the right grade is the likeliest label of every image, no more labels are wrong than differ
-  from the likeliest label p(label | x). (For each true grade i, P_ii ≥ P_ij; averaged over the true grades that an image
-  may have, p(right | x) ≥ p(label = j | x) for every j.)
+  from the likeliest label given the image. (For each true grade i, P_ii ≥ P_ij; averaged over the true grades that an
+  image may have, p(right | x) ≥ p(label = j | x) for every j.)
 - **The smallest rate.** Unclear images look like a blurred severity (``model``). What such a blur cannot explain, for
   example a label two grades away from a clear image, is an error. Where the blur explains everything, it is 0.
 
@@ -23,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.noise.explanations import READER_SHARES, Explanations, explain
+from srjt.noise.explanations import Explanations, bayes, explain, rows_of
 from srjt.noise.families import SYMMETRIC, Form
-from srjt.noise.verified import Verified, exact_interval, read_verified, repetition, use_verified
+from srjt.noise.verified import exact_interval, read_verified, repetition, use_verified
 
 __all__ = ["NoiseEstimate", "check_labels", "estimate_noise"]
 
@@ -47,12 +47,16 @@ class NoiseEstimate:
     prior: Floats  # (C,) shares of the true grades
     prior_interval: Floats  # (2, C)
     form: Form  # the likeliest form of noise
-    held_out: Mapping[str, float]  # log marginal likelihood of each form, per label
+    held_out: Mapping[str, float]  # mean held-out log-likelihood of each form
     samples: int
-    identifiable: bool  # whether labels and probabilities show that some labels are wrong, and roughly how many
+    identifiable: (
+        bool  # whether labels and probabilities show that some labels are wrong, and roughly how many
+    )
     reason: str  # "" or one sentence why not
     form_weight: float = 1.0  # how probable the form is
-    lower_bound: float = 0.0  # at least this share is wrong (one-sided limit), if unclear images are blurred severities
+    lower_bound: float = (
+        0.0  # at least this share is wrong (one-sided limit), if unclear images are blurred severities
+    )
     assumption: str = ""  # what the point rests on, in one sentence
     verified: int = 0  # labels whose true grade is known
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
@@ -152,9 +156,9 @@ def estimate_noise(
     owner = _owners(groups, len(y))
     known = read_verified(verified, samples=len(y), classes=p.shape[1])
     repeated = repetition((p.argmax(axis=1) != y).astype(np.float64), owner)
-    found = explain(y, p, repeated=repeated)
+    found = explain(y, p, owner=owner, repeated=repeated)
     if known is not None:
-        found = found.given_verified(y, known.rows, known.true)
+        found = found.given_verified(y, p, known.rows, known.true)
     differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
     largest = exact_interval(differs, len(y) / repeated, confidence=confidence)[1]
     joint = found.joint
@@ -172,26 +176,26 @@ def estimate_noise(
     assumption = _assumption(form, largest=interval[1])
     worth = 0.0
     if known is not None:
-        combined = use_verified(y, found.posterior(y), known, owner=owner, confidence=confidence)
+        combined = use_verified(y, bayes(y, p, rows_of(joint)), known, owner=owner, confidence=confidence)
         joint, rate, worth = combined.joint, combined.rate, combined.worth
         interval = combined.interval if bootstrap else (rate, rate)
         lower_bound, reason = combined.lower_bound, combined.reason
         joints = _moved(joints, joint)
         assumption = (
-            f"The rate rests on {len(known.rows)} verified labels, which must be a random sample of all; the model only "
-            "makes the interval shorter."
+            f"The rate rests on {len(known.rows)} verified labels, which must be a random sample of all; the model "
+            "only makes the interval shorter."
         )
     priors = joints.sum(axis=2)
-    transitions = _rows(joints)
+    transitions = rows_of(joints)
     return NoiseEstimate(
         rate=rate,
         rate_interval=interval,
-        transition=_rows(joint[None])[0],
+        transition=rows_of(joint),
         transition_interval=np.quantile(transitions, [tail, 1.0 - tail], axis=0),
         prior=joint.sum(axis=1),
         prior_interval=np.quantile(priors, [tail, 1.0 - tail], axis=0),
         form=form,
-        held_out={one.fit.form: one.fit.log_evidence * repeated / len(y) for one in found.all},
+        held_out=dict(found.held_out),
         samples=len(y),
         identifiable=not reason,
         reason=reason,
@@ -236,20 +240,15 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     smallest rate of readers who err at boundaries is 0: all of the blur may be the images'.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    shares = found.cells.weights / found.cells.weights.sum()
-    weights = np.array([one.weight for one in found.all])
+    weights = np.array([one.doubtful_weight for one in found.all])
     joints, rates = [], []
     for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
-        for theta in rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky"):
-            joint = np.tensordot(shares, one.joint(found.cells, theta), axes=1)
-            joints.append(joint / joint.sum())
+        for theta in rng.multivariate_normal(
+            one.fit.theta, one.fit.covariance, size=count, method="cholesky"
+        ):
+            joints.append(one.joint(found.cells, theta))
             rates.append(0.0 if one.reader else 1.0 - float(np.trace(joints[-1])))
     return np.array(joints), np.array(rates)
-
-
-def _rows(joints: Floats) -> Floats:
-    """(B, C, C) p(label | true grade), rows that sum to 1."""
-    return np.asarray(joints / np.maximum(joints.sum(axis=2, keepdims=True), 1e-300))
 
 
 def _moved(joints: Floats, joint: Floats) -> Floats:
@@ -261,10 +260,9 @@ def _moved(joints: Floats, joint: Floats) -> Floats:
 def _assumption(form: Form, *, largest: float) -> str:
     """What the point takes for granted and labels and probabilities cannot show."""
     if form == "boundary":
-        parts = len(READER_SHARES)
         return (
-            "The rate assumes that any share of the doubt between two neighbouring grades may be the readers' and not the "
-            f"images' (the mean over {parts} shares): labels and probabilities alone cannot tell."
+            "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "
+            "equally likely to be the readers' and not the images': labels and probabilities alone cannot tell."
         )
     which = "its true grade" if form in SYMMETRIC else "its true grade, with its own direction for each grade"
     return (
@@ -290,9 +288,9 @@ def _doubt(y: Ints, found: Explanations, *, interval: tuple[float, float], unset
             "often it is mistaken."
         )
     low, high = interval
-    if found.form_weights["boundary"] > unsettled:
+    if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
         return (
-            "readers who are unsure between two neighbouring grades look like images that are unclear between them; the rate "
-            f"may lie anywhere between {low:.2f} and {high:.2f}."
+            "readers who are unsure between two neighbouring grades look like images that are unclear between them; "
+            f"the rate may lie anywhere between {low:.2f} and {high:.2f}."
         )
     return ""

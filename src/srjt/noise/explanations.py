@@ -1,14 +1,14 @@
 """Which noise explains the labels? Every form of noise, weighted by how well it predicts them.
 
 Three kinds of readers are equally likely beforehand: readers whose errors are symmetric and depend on the true grade
-alone (three forms), readers who prefer a direction or a grade (``banded``), and readers who are unsure near the boundary
-between two grades (``boundary``). The last kind predicts the same labels as perfect readers of unclear images. How much of
-the blur is the reader's is therefore not in the data: each of ``READER_SHARES`` is equally likely.
+alone (three forms), readers who prefer a direction or a grade (``banded``), and readers who are unsure near the
+boundary between two grades (``boundary``). The last kind predicts the same labels as perfect readers of unclear images.
+How much of the blur is the reader's is therefore not in the data: each of ``READER_SHARES`` is equally likely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,13 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.noise.families import FORMS, SYMMETRIC, Form, family
-from srjt.noise.model import Cells, Fit, Images, fit_model, pool, rank_images
+from srjt.noise.model import Cells, Fit, Images, fit_model, held_out_likelihood, pool, rank_images
 
-__all__ = ["READER_SHARES", "Explanation", "Explanations", "explain"]
+__all__ = ["READER_SHARES", "Explanation", "Explanations", "bayes", "explain", "rows_of"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+_PARTS = 5  # of the patients, each held out once
 READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles of five equal parts
 
 
@@ -30,21 +31,14 @@ READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles
 class Explanation:
     fit: Fit
     reader: float  # share of the blur's variance that is the reader's
-    weight: float
+    weight: float  # of all explanations they sum to 1
+    doubtful_weight: float  # likewise, with the sampling error of the weights
 
-    def joint(self, images: Images | Cells, theta: Floats | None = None) -> Floats:
-        """(N, C, C): p(true grade, label | x)."""
-        return self.fit.joint(images, theta, reader=self.reader)
-
-    def posterior(self, images: Images, labels: Ints) -> Floats:
-        """(N, C): p(true grade | x, label)."""
-        if self.reader:
-            given = self.fit.given_label(images, labels, reader=self.reader)
-        else:
-            given = self.fit.true_grades(images) * self.fit.transition().T[labels]
-        total = given.sum(axis=1, keepdims=True)
-        # A label that is impossible at this image: the image alone decides.
-        return np.where(total > 1e-300, given / np.maximum(total, 1e-300), self.fit.true_grades(images))
+    def joint(self, cells: Cells, theta: Floats | None = None) -> Floats:
+        """(C, C): p(true grade, label), averaged over the images."""
+        shares = cells.weights / cells.weights.sum()
+        joint = np.tensordot(shares, self.fit.joint(cells, theta, reader=self.reader), axes=1)
+        return np.asarray(joint / joint.sum())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +46,7 @@ class Explanations:
     images: Images
     cells: Cells
     all: tuple[Explanation, ...]
+    held_out: dict[str, float]  # mean held-out log-likelihood
 
     def __iter__(self) -> Iterator[Explanation]:
         """Those that matter."""
@@ -67,9 +62,8 @@ class Explanations:
 
     @cached_property
     def joint(self) -> Floats:
-        """(C, C): p(true grade, label), averaged over the samples and the explanations."""
-        shares = self.cells.weights / self.cells.weights.sum()
-        total = sum(one.weight * np.tensordot(shares, one.joint(self.cells), axes=1) for one in self)
+        """(C, C): p(true grade, label), averaged over the images and the explanations."""
+        total = sum(one.weight * one.joint(self.cells) for one in self)
         return np.asarray(total / np.sum(total))
 
     def label_probabilities(self) -> Floats:
@@ -77,53 +71,121 @@ class Explanations:
         return np.asarray(
             sum(
                 weight * (fit.true_grades(self.images) @ fit.transition())
-                for fit, weight in ((one.fit, self.form_weights[one.fit.form]) for one in self._one_per_form())
+                for fit, weight in (
+                    (one.fit, self.form_weights[one.fit.form]) for one in self._one_per_form()
+                )
             )
         )
 
-    def posterior(self, labels: Ints) -> Floats:
-        """(N, C): p(true grade | x, label), rows that sum to 1."""
-        total = np.asarray(sum(one.weight * one.posterior(self.images, labels) for one in self))
-        return np.asarray(total / total.sum(axis=1, keepdims=True))
-
-    def given_verified(self, labels: Ints, rows: Ints, true: Ints) -> Explanations:
+    def given_verified(self, labels: Ints, probabilities: Floats, rows: Ints, true: Ints) -> Explanations:
         """Weighted anew after the true grades of some rows are known."""
-        some = Images(
-            position=self.images.position[rows], width=self.images.width[rows], cell=self.images.cell[rows]
-        )
-        tiny = 1e-3  # a reader of verified grades may be wrong, too
-        logs = np.array(
-            [
-                np.log(one.weight + 1e-12)
-                + np.log(one.posterior(some, labels[rows])[np.arange(len(rows)), true] + tiny).sum()
-                for one in self.all
-            ]
-        )
-        return replace(self, all=_weighted(self.all, logs))
+        logs = np.array([np.log(one.doubtful_weight + 1e-12) for one in self.all])
+        for k, one in enumerate(self.all):
+            posterior = bayes(labels, probabilities, rows_of(one.joint(self.cells)))[rows, true]
+            logs[k] += np.log(0.999 * posterior + 0.001).sum()  # a verified grade may be wrong, too
+        pairs = zip(self.all, _normalised(logs).tolist(), strict=True)
+        return replace(self, all=tuple(replace(one, weight=w, doubtful_weight=w) for one, w in pairs))
 
     def _one_per_form(self) -> list[Explanation]:
         return list({one.fit.form: one for one in self}.values())
 
 
-def explain(labels: Ints, probabilities: Floats, *, repeated: float = 1.0) -> Explanations:
-    """Fit every form to labels (N,) and out-of-fold probabilities (N, C); ``repeated`` as in ``pool``."""
+def bayes(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
+    """(N, C): p(true grade | x, label) ∝ t(x) P[:, label], with t(x) ∝ p(x)^β.
+
+    β, the network's inverse temperature for the *true* grades, makes the labels likeliest: below 1 where the network is
+    over-confident, above 1 where it has learnt the noise. Networks round small probabilities to zero: 1e-12 is used.
+    """
+    log_p = np.log(np.maximum(probabilities, 1e-12))
+    log_p -= log_p.max(axis=1, keepdims=True)
+    given = transition.T[labels]
+
+    def joint(log_beta: float) -> Floats:
+        t = np.exp(np.exp(log_beta) * log_p)
+        return np.asarray(t / t.sum(axis=1, keepdims=True) * given)
+
+    def loss(log_beta: float) -> float:
+        return -float(np.log(np.maximum(joint(log_beta).sum(axis=1), 1e-300)).sum())
+
+    best = joint(_minimum(loss, np.log(0.1), np.log(10.0)))
+    total = best.sum(axis=1, keepdims=True)
+    # A label that the matrix excludes for every grade the image may have: the image alone decides.
+    return np.where(total > 1e-300, best / np.maximum(total, 1e-300), probabilities)
+
+
+def rows_of(joint: Floats) -> Floats:
+    """(…, C, C) p(label | true grade) from p(true grade, label): rows that sum to 1."""
+    return np.asarray(joint / np.maximum(joint.sum(axis=-1, keepdims=True), 1e-300))
+
+
+def _minimum(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Of a function with one minimum, by golden section, to 1 % of the interval."""
+    ratio = (5**0.5 - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = loss(left), loss(right)
+    for _ in range(10):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = loss(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = loss(right)
+    return (low + high) / 2
+
+
+def explain(
+    labels: Ints, probabilities: Floats, *, owner: Ints | None = None, repeated: float = 1.0
+) -> Explanations:
+    """Fit every form to labels (N,) and out-of-fold probabilities (N, C); ``repeated`` as in ``pool``.
+
+    The weights come from held-out likelihoods, as in pseudo-BMA (Yao et al., Bayesian Analysis 2018): ``weight`` from
+    their sums, ``doubtful_weight`` averaged over the sampling error of the sums, with patients (``owner``) as the unit.
+    """
     classes = probabilities.shape[1]
+    patients = np.arange(len(labels)) if owner is None else owner
+    part = patients % min(_PARTS, int(patients.max()) + 1)  # patients in turn: nothing depends on chance
     images = rank_images(probabilities)
     cells = pool(labels, images, classes=classes, repeated=repeated)
     forms = [form for form in FORMS if classes > 2 or form not in SYMMETRIC[1:]]  # of two grades they are one
-    symmetric = sum(form in SYMMETRIC for form in forms)
-    found, logs = [], []
-    for form in forms:
-        fit = fit_model(cells, family(form, num_classes=classes))
-        readers = READER_SHARES if form == "boundary" else (0.0,)
-        equal = len(readers) * (symmetric if form in SYMMETRIC else 1)
-        for reader in readers:
-            found.append(Explanation(fit=fit, reader=reader, weight=0.0))
-            logs.append(fit.log_evidence - np.log(equal))
-    return Explanations(images=images, cells=cells, all=_weighted(tuple(found), np.array(logs)))
+    fits = [fit_model(cells, family(form, num_classes=classes)) for form in forms]
+    held_out = [held_out_likelihood(fit, labels, images, part) for fit in fits]
+    kinds = [sum(form in SYMMETRIC for form in forms) if form in SYMMETRIC else 1 for form in forms]
+    log_prior = np.array([_log_prior(fit, kind) for fit, kind in zip(fits, kinds, strict=True)])
+    by_patient = np.array([np.bincount(patients, one) for one in held_out])
+    found = []
+    for fit, weight, doubtful in zip(
+        fits, *_form_weights(by_patient, log_prior, repeated=repeated), strict=True
+    ):
+        readers = READER_SHARES if fit.form == "boundary" else (0.0,)
+        parts = len(readers)
+        found += [
+            Explanation(fit=fit, reader=reader, weight=weight / parts, doubtful_weight=doubtful / parts)
+            for reader in readers
+        ]
+    means: dict[str, float] = {form: float(one.mean()) for form, one in zip(forms, held_out, strict=True)}
+    return Explanations(images=images, cells=cells, all=tuple(found), held_out=means)
 
 
-def _weighted(explanations: tuple[Explanation, ...], logs: Floats) -> tuple[Explanation, ...]:
-    weights = np.exp(logs - logs.max())
-    weights /= weights.sum()
-    return tuple(replace(one, weight=float(w)) for one, w in zip(explanations, weights, strict=True))
+def _log_prior(fit: Fit, forms_of_kind: int) -> float:
+    """Not possible if a grade is labelled as another more often than as itself: grades could then change names."""
+    transition = fit.transition()
+    dominant = (transition.argmax(axis=1) == np.arange(len(transition))).all()
+    return -float(np.log(forms_of_kind)) if dominant else -1e6
+
+
+def _form_weights(
+    likelihood: Floats, log_prior: Floats, *, repeated: float
+) -> tuple[list[float], list[float]]:
+    """Weights (F,) from held-out log-likelihoods (F, patients), without and with the sampling error of their sums."""
+    centre = likelihood.sum(axis=1) / repeated + log_prior
+    off = likelihood - likelihood.mean(axis=1, keepdims=True)
+    rng = np.random.Generator(np.random.PCG64(0))
+    draws = rng.multivariate_normal(centre, off @ off.T / repeated, size=1000, method="eigh")
+    return _normalised(centre).tolist(), _normalised(draws).mean(axis=0).tolist()
+
+
+def _normalised(logs: Floats) -> Floats:
+    weights = np.exp(logs - logs.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))

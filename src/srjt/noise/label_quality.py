@@ -8,9 +8,7 @@ import numpy.typing as npt
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise.estimate import check_labels
-from srjt.noise.explanations import Explanation, explain
-from srjt.noise.families import fixed
-from srjt.noise.model import fit_model, pool, rank_images
+from srjt.noise.explanations import bayes, explain, rows_of
 
 __all__ = ["label_quality", "true_grade_posterior"]
 
@@ -59,7 +57,9 @@ def true_grade_posterior(
     transition: npt.ArrayLike | None = None,
     prior: npt.ArrayLike | None = None,
 ) -> Floats:
-    """p(true grade | image, label); the suggested grade is the largest entry of a row.
+    """p(true grade | image, label) ∝ p(x)^β P[:, label]; the suggested grade is the largest entry of a row.
+
+    β is the temperature of the network that makes the labels likeliest, so over-confident networks are corrected.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def true_grade_posterior(
     probabilities : (N, C) array of float
         Out-of-fold probabilities of any network.
     transition : (C, C) array, optional
-        A known matrix P[i, j] = Pr(label = j | true grade = i). None (recommended unless the matrix is known): every form
-        of noise that explains the labels, also errors that depend on the image, weighted as in ``estimate_noise``.
+        P[i, j] = Pr(label = j | true grade = i), for example ``NoiseEstimate.transition``. None: estimated from the
+        same arrays.
     prior : (C,) array, optional
         Shares of the true grades that the answer is fitted to. None: as the labels have it.
 
@@ -87,13 +87,12 @@ def true_grade_posterior(
     """
     y, p = check_labels(labels, probabilities)
     classes = p.shape[1]
-    if transition is None:
-        posterior = explain(y, p).posterior(y)
-    else:
-        images = rank_images(p)
-        matrix = noise.check_matrix(transition, num_classes=classes)
-        fit = fit_model(pool(y, images, classes=classes), fixed(matrix))
-        posterior = Explanation(fit=fit, reader=0.0, weight=1.0).posterior(images, y)
+    matrix = (
+        rows_of(explain(y, p).joint)
+        if transition is None
+        else noise.check_matrix(transition, num_classes=classes)
+    )
+    posterior = bayes(y, p, matrix)
     if prior is not None:
         posterior = _with_shares(posterior, _shares(prior, classes))
     return np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)

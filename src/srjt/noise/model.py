@@ -15,7 +15,7 @@ not grow with the number of samples.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +24,7 @@ from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 
 from srjt.noise.families import Family, Form
 
-__all__ = ["Cells", "Fit", "Images", "fit_model", "pool", "rank_images"]
+__all__ = ["Cells", "Fit", "Images", "fit_model", "held_out_likelihood", "pool", "rank_images"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -32,8 +32,9 @@ Ints = npt.NDArray[np.int64]
 _BLOCKS, _WIDTHS = 134, 3  # cells: blocks of rank, each cut by width; finer cells change no estimate by 0.001
 _KNOTS_PER_GRADE = 3  # of g: enough to bend inside every grade
 _NODES = ndtri((np.arange(41) + 0.5) / 41)  # equally likely values of a standard normal variable
+_SPAN = 6.0  # blurs that a grade is wide before the data speak: images show their grade
 _DIGITS = 9  # expected grades that differ by less are equal
-_TINY = 1e-12
+_SLIP = 1e-3  # one label in a thousand is any grade, in every form: no single label decides between forms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +102,6 @@ class Fit:
     problem: _Problem
     theta: Floats
     covariance: Floats
-    log_evidence: float  # Laplace's approximation of the marginal likelihood
 
     @property
     def form(self) -> Form:
@@ -126,52 +126,52 @@ class Fit:
         theta = self.theta if theta is None else theta
         if not reader:
             return np.asarray(self.true_grades(images, theta)[:, :, None] * self.transition(theta))
-        given = np.stack(
-            [self.given_label(images, np.full(len(images.position), j), reader=reader, theta=theta)
-             for j in range(self.problem.classes)],
-            axis=2,
-        )  # fmt: skip
-        return np.asarray(given @ self.transition(theta))
-
-    def given_label(
-        self, images: Images | Cells, labels: Ints, *, reader: float, theta: Floats | None = None
-    ) -> Floats:
-        """(N, C): p(true grade, the reader's own grade = label | x), by quadrature over the severity."""
-        theta = self.theta if theta is None else theta
         basis, width = self.problem.basis(images.position, images.width)
         cuts, centre, scale = self.problem.severity(theta, basis, width)
-        edges = np.concatenate([[-np.inf], cuts, [np.inf]])
         image_blur, reader_blur = (1.0 - reader) ** 0.5 / scale, reader**0.5 / scale
-        low, high = edges[labels], edges[labels + 1]
-        found = np.zeros((len(labels), len(cuts) + 1))
-        rows = np.arange(len(labels))
+        own = np.zeros((len(centre), len(cuts) + 1, len(cuts) + 1))  # p(true grade, the reader's grade | x)
+        rows = np.arange(len(centre))
         for node in _NODES:
             severity = centre + image_blur * node
-            told = ndtr((high - severity) / reader_blur) - ndtr((low - severity) / reader_blur)
-            found[rows, np.searchsorted(cuts, severity)] += told / len(_NODES)
-        return found
+            below = ndtr((cuts - severity[:, None]) / reader_blur[:, None])
+            graded = np.diff(below, axis=1, prepend=0.0, append=1.0)
+            own[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
+        return np.asarray(own @ self.transition(theta))
 
 
 def fit_model(cells: Cells, kin: Family) -> Fit:
     """The parameters of largest penalised likelihood, by damped Fisher scoring from few and from many wrong labels."""
     problem = _Problem(cells, kin)
     begins = [problem.start(noisy=noisy) for noisy in ((False, True) if len(kin.mean) else (False,))]
-    theta, value = max((_climb(problem, begin) for begin in begins), key=lambda end: end[1])
+    theta, _ = max((_climb(problem, begin, steps=60) for begin in begins), key=lambda end: end[1])
     information = problem.expand(theta)[2]
-    volume = np.linalg.slogdet(problem.prior_precision)[1] - np.linalg.slogdet(information)[1]
     return Fit(
-        problem=problem,
-        theta=theta,
-        covariance=np.linalg.inv(information),
-        log_evidence=value + 0.5 * float(volume),
+        problem=problem, theta=theta, covariance=np.asarray(np.linalg.inv(information), dtype=np.float64)
     )
+
+
+def held_out_likelihood(fit: Fit, labels: Ints, images: Images, part: Ints) -> Floats:
+    """(N,) log p(label | x) of each sample under a fit to the samples of the other parts."""
+    likelihood = np.empty(len(labels))
+    whole = fit.problem.cells
+    repeated = len(labels) / whole.counts.sum()
+    for k in range(int(part.max()) + 1):
+        out = np.flatnonzero(part == k)
+        inside = images.cell[out] * fit.problem.classes + labels[out]
+        left_out = np.bincount(inside, minlength=whole.counts.size).reshape(whole.counts.shape) / repeated
+        problem, theta = fit.problem, fit.theta
+        if len(out) < len(labels):  # of a single patient nothing can be held out
+            problem = _Problem(replace(whole, counts=whole.counts - left_out), problem.kin)
+            theta, _ = _climb(problem, theta, steps=8)  # from the fit to all samples, which is near
+        likelihood[out] = np.log(problem.label_probabilities(theta))[images.cell[out], labels[out]]
+    return likelihood
 
 
 class _Problem:
     """The penalised log-likelihood with its gradient and Fisher information.
 
     θ holds the log distances between thresholds (C − 2), g at its knots, the factor of the width in log σ, and the
-    parameters of P. Priors, in units of the blur: a grade is three blurs wide, give or take a factor e; second
+    parameters of P. Priors, in units of the blur: a grade is six blurs wide, give or take a factor e²; second
     differences of g have standard deviation 1; the widest images are blurred up to e^{±1} more than the middle ones.
     """
 
@@ -185,14 +185,16 @@ class _Problem:
         bends = np.diff(np.eye(self.knots), 2, axis=0)
         total = self.grades_end + len(kin.mean)
         self.prior_precision = np.zeros((total, total))
-        self.prior_precision[: self.spans, : self.spans] = np.eye(self.spans)
+        self.prior_precision[: self.spans, : self.spans] = np.eye(self.spans) / 4.0
         # the second term only keeps the matrix invertible: straight lines have no second differences
         self.prior_precision[self.spans : self.width_at, self.spans : self.width_at] = (
             bends.T @ bends + 1e-4 * np.eye(self.knots)
         )
         self.prior_precision[self.width_at, self.width_at] = 4.0
         self.prior_precision[self.grades_end :, self.grades_end :] = np.diag(kin.precision)
-        self.prior_mean = np.concatenate([np.full(self.spans, np.log(3.0)), np.zeros(self.knots + 1), kin.mean])
+        self.prior_mean = np.concatenate(
+            [np.full(self.spans, np.log(_SPAN)), np.zeros(self.knots + 1), kin.mean]
+        )
         above = np.arange(1, self.classes)[:, None] > np.arange(1, self.classes - 1)
         self.spread = above - above.mean(axis=0)  # (C − 1, C − 2): thresholds are centred around 0
         self._basis = self.basis(cells.position, cells.width)
@@ -208,7 +210,7 @@ class _Problem:
         return basis, width
 
     def start(self, *, noisy: bool) -> Floats:
-        """Thresholds three blurs apart, and as many images in each grade as there are labels of it."""
+        """Thresholds six blurs apart, and as many images in each grade as there are labels of it."""
         cuts = self.spread @ np.exp(self.prior_mean[: self.spans])
         shares = self.cells.counts.sum(axis=0) / self.cells.counts.sum()
         reached = np.concatenate([[0.0], np.cumsum(shares)[:-1], [1.0]])
@@ -224,13 +226,19 @@ class _Problem:
     def true_grades(self, theta: Floats, basis: Floats, width: Floats) -> Floats:
         cuts, g, scale = self.severity(theta, basis, width)
         below = ndtr((cuts - g[:, None]) * scale[:, None])
-        ends = np.zeros((len(g), 1)), np.ones((len(g), 1))
-        return np.diff(np.concatenate([ends[0], below, ends[1]], axis=1), axis=1).clip(min=0.0)
+        return np.diff(below, axis=1, prepend=0.0, append=1.0).clip(min=0.0)
+
+    def label_probabilities(self, theta: Floats) -> Floats:
+        """(M, C): p(label | x) of each cell."""
+        return np.asarray(self.true_grades(theta, *self._basis) @ self._labelled(theta))
+
+    def _labelled(self, theta: Floats) -> Floats:
+        """(C, C): p(label | true grade), slips included."""
+        return np.asarray((1.0 - _SLIP) * self.kin.matrix(theta[self.grades_end :]) + _SLIP / self.classes)
 
     def value(self, theta: Floats) -> float:
-        t = self.true_grades(theta, *self._basis)
-        q = np.maximum(t @ self.kin.matrix(theta[self.grades_end :]), _TINY)
         off = theta - self.prior_mean
+        q = self.label_probabilities(theta)
         return float((self.cells.counts * np.log(q)).sum() - 0.5 * off @ self.prior_precision @ off)
 
     def expand(self, theta: Floats) -> tuple[float, Floats, Floats]:
@@ -239,8 +247,8 @@ class _Problem:
         cuts, g, scale = self.severity(theta, basis, width)
         off = (cuts - g[:, None]) * scale[:, None]
         t = self.true_grades(theta, basis, width)
-        P = self.kin.matrix(theta[self.grades_end :])
-        q = np.maximum(t @ P, _TINY)
+        P = self._labelled(theta)
+        q = t @ P
         density = np.exp(-0.5 * off**2) / np.sqrt(2.0 * np.pi)
         by_off = density[:, :, None] * -np.diff(P, axis=0)  # ∂q_j / ∂off_k
         by_cut = by_off * scale[:, None, None]
@@ -250,9 +258,8 @@ class _Problem:
         )
         change[:, :, self.spans : self.width_at] = -by_cut.sum(axis=1)[:, :, None] * basis[:, None, :]
         change[:, :, self.width_at] = -(by_off * off[:, :, None]).sum(axis=1) * width[:, None]
-        change[:, :, self.grades_end :] = np.tensordot(
-            t, self.kin.jacobian(theta[self.grades_end :]), axes=(1, 1)
-        ).transpose(0, 2, 1)
+        by_matrix = (1.0 - _SLIP) * self.kin.jacobian(theta[self.grades_end :])
+        change[:, :, self.grades_end :] = np.tensordot(t, by_matrix, axes=(1, 1)).transpose(0, 2, 1)
         pull = self.prior_precision @ (theta - self.prior_mean)
         gradient = np.tensordot(self.cells.counts / q, change, axes=([0, 1], [0, 1])) - pull
         weighted = change * (self.cells.weights[:, None] / q)[:, :, None]
@@ -261,10 +268,10 @@ class _Problem:
         return self.value(theta), gradient, information
 
 
-def _climb(problem: _Problem, theta: Floats) -> tuple[Floats, float]:
+def _climb(problem: _Problem, theta: Floats, *, steps: int) -> tuple[Floats, float]:
     damping = 1e-3
     value, gradient, information = problem.expand(theta)
-    for _ in range(60):
+    for _ in range(steps):
         move = np.linalg.solve(information + damping * np.diag(np.diag(information)), gradient)
         move *= min(1.0, 3.0 / float(np.abs(move).max() + 1e-300))  # no further than three blurs at once
         reached = problem.value(theta + move)

@@ -4,8 +4,8 @@ The verified labels must be a simple random sample. The share of wrong ones amon
 Clopper-Pearson interval is exact. The model's probability that a label is wrong, known for every label, makes the
 interval shorter: the mean of the model's answers over all labels plus the mean of its errors on the verified ones
 (prediction-powered inference, Angelopoulos et al., Science 2023; the factor of the model's answers is the one that
-makes the variance smallest, Angelopoulos, Duchi and Zrnic 2023). The labels at hand are a finite population, so the mean
-of the model's answers over them has no sampling error.
+makes the variance smallest, Angelopoulos, Duchi and Zrnic 2023). The labels at hand are a finite population, so the
+mean of the model's answers over them has no sampling error.
 """
 
 from __future__ import annotations
@@ -73,7 +73,12 @@ def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tu
 
 
 def labels_to_verify(
-    rate: float, *, within: float = 0.05, verified: int = 0, worth: float | None = None, confidence: float = 0.95
+    rate: float,
+    *,
+    within: float = 0.05,
+    verified: int = 0,
+    worth: float | None = None,
+    confidence: float = 0.95,
 ) -> int:
     """How many more labels to verify, at random, to know the noise rate within ± ``within``.
 
@@ -123,7 +128,9 @@ def read_verified(verified: npt.ArrayLike | None, *, samples: int, classes: int)
         return None
     given = np.asarray(verified, dtype=np.float64)
     if given.shape != (samples,):
-        raise SrjtError(f"verified holds one grade for each of the {samples} labels; its shape is {given.shape}.")
+        raise SrjtError(
+            f"verified holds one grade for each of the {samples} labels; its shape is {given.shape}."
+        )
     rows = np.flatnonzero(~np.isnan(given) & (given != -1))
     true = given[rows]
     if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():
@@ -146,7 +153,7 @@ def use_verified(
     labels: Ints, posterior: Floats, known: Verified, *, owner: Ints, confidence: float
 ) -> Combined:
     """Combine verified grades with the model's p(true grade | x, label), ``posterior`` (N, C)."""
-    samples, classes = posterior.shape
+    samples = len(posterior)
     rows, size = known.rows, len(known.rows)
     wrong = (labels[rows] != known.true).astype(np.float64)
     doubt = 1.0 - posterior[np.arange(samples), labels]
