@@ -47,9 +47,10 @@ def quasi() -> tuple[np.ndarray, np.ndarray]:
 def test_who_knows_the_true_grade_finds_the_empirical_confusion() -> None:
     grade, _ = graded(3000, blur=0.3)
     label, _ = noisy(grade, "quasi", 0.3)
-    found = estimate_noise(label, np.eye(4)[grade], bootstrap=0)
-    # Four kinds of rows cannot show where t falls off: that images are clear is all that speaks for the noise.
-    assert found.rate == pytest.approx((label != grade).mean(), abs=0.03)
+    found = estimate_noise(label, np.eye(4)[grade], bootstrap=40)
+    # Four kinds of rows cannot show where t falls off: how clear the images are is not in the data.
+    assert found.rate_interval[0] <= (label != grade).mean() <= found.rate_interval[1]
+    assert found.rate == pytest.approx((label != grade).mean(), abs=0.05)
     np.testing.assert_allclose(found.prior, np.bincount(grade) / len(grade), atol=0.02)
 
 
@@ -69,8 +70,11 @@ def test_the_networks_ignorance_is_not_taken_for_noise() -> None:
     grade, p = graded(2000, blur=0.5)
     assert (p.argmax(axis=1) != grade).mean() > 0.25
     found = estimate_noise(grade, p, bootstrap=40)
-    assert found.rate < 0.05
+    # The same labels could come from readers who err at boundaries: the interval must hold both.
     assert found.rate_interval[0] < 0.01
+    assert found.lower_bound < 0.01
+    assert not found.identifiable
+    assert found.rate < 0.7 * (p.argmax(axis=1) != grade).mean()
 
 
 def test_it_does_not_matter_whether_the_network_learnt_the_noisy_grades_or_is_badly_calibrated() -> None:
@@ -96,8 +100,8 @@ def test_readers_who_err_at_boundaries_look_like_unclear_images() -> None:
     rng = np.random.default_rng(0)
     severity = 4 * rng.random(1500)
     grade = severity.astype(int)
-    label = np.clip(severity + 0.4 * rng.normal(size=1500), 0, 3.999).astype(int)
-    seen = severity + 0.2 * rng.normal(size=1500)
+    label = np.clip(severity + 0.2 * rng.normal(size=1500), 0, 3.999).astype(int)
+    seen = severity + 0.15 * rng.normal(size=1500)
     p = np.exp(-2.0 * (seen[:, None] - np.arange(4) - 0.5) ** 2)
     found = estimate_noise(label, p / p.sum(axis=1, keepdims=True), bootstrap=60)
     assert found.form == "boundary"
@@ -234,7 +238,7 @@ def test_of_two_grades_there_is_one_form() -> None:
     label = np.where(rng.random(1500) < 0.2, 1 - grade, grade)
     found = estimate_noise(label, np.stack([1 - p, p], axis=1), bootstrap=0)
     assert found.rate == pytest.approx((label != grade).mean(), abs=0.03)
-    assert found.form_weight == pytest.approx(1.0)
+    assert set(found.held_out) == {"quasi", "banded", "boundary"}
 
 
 def _without_the_worst(p: np.ndarray, kept: np.ndarray) -> np.ndarray:

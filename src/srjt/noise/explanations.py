@@ -32,7 +32,7 @@ class Explanation:
     fit: Fit
     reader: float  # share of the blur's variance that is the reader's
     weight: float  # of all explanations they sum to 1
-    doubtful_weight: float  # likewise, with the sampling error of the weights
+    doubtful_weight: float  # likewise, with less trust in the model
 
     def joint(self, cells: Cells, theta: Floats | None = None) -> Floats:
         """(C, C): p(true grade, label), averaged over the images."""
@@ -140,8 +140,9 @@ def explain(
 ) -> Explanations:
     """Fit every form to labels (N,) and out-of-fold probabilities (N, C); ``repeated`` as in ``pool``.
 
-    The weights come from held-out likelihoods, as in pseudo-BMA (Yao et al., Bayesian Analysis 2018): ``weight`` from
-    their sums, ``doubtful_weight`` averaged over the sampling error of the sums, with patients (``owner``) as the unit.
+    ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging). ``doubtful_weight``,
+    for the interval, trusts the model less: it comes from held-out likelihoods and is averaged over their sampling
+    error, with patients (``owner``) as the unit, as in pseudo-BMA+ (Yao et al., Bayesian Analysis 2018).
     """
     classes = probabilities.shape[1]
     patients = np.arange(len(labels)) if owner is None else owner
@@ -155,9 +156,9 @@ def explain(
     log_prior = np.array([_log_prior(fit, kind) for fit, kind in zip(fits, kinds, strict=True)])
     by_patient = np.array([np.bincount(patients, one) for one in held_out])
     found = []
-    for fit, weight, doubtful in zip(
-        fits, *_form_weights(by_patient, log_prior, repeated=repeated), strict=True
-    ):
+    weights = _normalised(np.array([fit.log_evidence for fit in fits]) + log_prior).tolist()
+    doubtful_weights = _doubtful_weights(by_patient, log_prior, repeated=repeated)
+    for fit, weight, doubtful in zip(fits, weights, doubtful_weights, strict=True):
         readers = READER_SHARES if fit.form == "boundary" else (0.0,)
         parts = len(readers)
         found += [
@@ -175,15 +176,14 @@ def _log_prior(fit: Fit, forms_of_kind: int) -> float:
     return -float(np.log(forms_of_kind)) if dominant else -1e6
 
 
-def _form_weights(
-    likelihood: Floats, log_prior: Floats, *, repeated: float
-) -> tuple[list[float], list[float]]:
-    """Weights (F,) from held-out log-likelihoods (F, patients), without and with the sampling error of their sums."""
-    centre = likelihood.sum(axis=1) / repeated + log_prior
+def _doubtful_weights(likelihood: Floats, log_prior: Floats, *, repeated: float) -> list[float]:
+    """Weights (F,) from held-out log-likelihoods (F, patients), averaged over the sampling error of their sums."""
     off = likelihood - likelihood.mean(axis=1, keepdims=True)
-    rng = np.random.Generator(np.random.PCG64(0))
-    draws = rng.multivariate_normal(centre, off @ off.T / repeated, size=1000, method="eigh")
-    return _normalised(centre).tolist(), _normalised(draws).mean(axis=0).tolist()
+    draws = np.random.Generator(np.random.PCG64(0)).multivariate_normal(
+        likelihood.sum(axis=1) / repeated + log_prior, off @ off.T / repeated, size=1000, method="eigh"
+    )
+    mean: list[float] = _normalised(draws).mean(axis=0).tolist()
+    return mean
 
 
 def _normalised(logs: Floats) -> Floats:

@@ -102,6 +102,7 @@ class Fit:
     problem: _Problem
     theta: Floats
     covariance: Floats
+    log_evidence: float  # Laplace's approximation of the marginal likelihood
 
     @property
     def form(self) -> Form:
@@ -143,10 +144,14 @@ def fit_model(cells: Cells, kin: Family) -> Fit:
     """The parameters of largest penalised likelihood, by damped Fisher scoring from few and from many wrong labels."""
     problem = _Problem(cells, kin)
     begins = [problem.start(noisy=noisy) for noisy in ((False, True) if len(kin.mean) else (False,))]
-    theta, _ = max((_climb(problem, begin, steps=60) for begin in begins), key=lambda end: end[1])
+    theta, value = max((_climb(problem, begin, steps=60) for begin in begins), key=lambda end: end[1])
     information = problem.expand(theta)[2]
+    volume = np.linalg.slogdet(problem.prior_precision)[1] - np.linalg.slogdet(information)[1]
     return Fit(
-        problem=problem, theta=theta, covariance=np.asarray(np.linalg.inv(information), dtype=np.float64)
+        problem=problem,
+        theta=theta,
+        covariance=np.asarray(np.linalg.inv(information), dtype=np.float64),
+        log_evidence=value + 0.5 * float(volume),
     )
 
 
@@ -226,7 +231,7 @@ class _Problem:
     def true_grades(self, theta: Floats, basis: Floats, width: Floats) -> Floats:
         cuts, g, scale = self.severity(theta, basis, width)
         below = ndtr((cuts - g[:, None]) * scale[:, None])
-        return np.diff(below, axis=1, prepend=0.0, append=1.0).clip(min=0.0)
+        return np.asarray(np.diff(below, axis=1, prepend=0.0, append=1.0).clip(min=0.0))
 
     def label_probabilities(self, theta: Floats) -> Floats:
         """(M, C): p(label | x) of each cell."""
