@@ -58,7 +58,7 @@ def test_the_combined_interval_covers_whatever_the_model_says_and_is_shorter_if_
     helpful: bool,
 ) -> None:
     held, shorter, rates = [], [], []
-    for seed in range(100):
+    for seed in range(60):
         true, label, p = simulated(seed, samples=800)
         rng = np.random.default_rng(seed)
         posterior = 0.7 * p + 0.3 * np.eye(4)[label] if helpful else rng.dirichlet(np.ones(4), len(label))

@@ -241,13 +241,16 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     weights = np.array([one.doubtful_weight for one in found.all])
-    joints, rates = [], []
+    joints: list[Floats] = []
+    rates: list[float] = []
     for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
-        for theta in rng.multivariate_normal(
-            one.fit.theta, one.fit.covariance, size=count, method="cholesky"
-        ):
-            joints.append(one.joint(found.cells, theta))
-            rates.append(0.0 if one.reader else 1.0 - float(np.trace(joints[-1])))
+        if one.reader and count:  # the shares of the reader differ more than the parameters
+            joints += [one.joint(found.cells)] * int(count)
+            rates += [0.0] * int(count)
+            continue
+        drawn = rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky")
+        joints += [one.joint(found.cells, theta) for theta in drawn]
+        rates += [1.0 - float(np.trace(joint)) for joint in joints[len(rates) :]]
     return np.array(joints), np.array(rates)
 
 

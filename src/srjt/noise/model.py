@@ -167,7 +167,7 @@ def held_out_likelihood(fit: Fit, labels: Ints, images: Images, part: Ints) -> F
         problem, theta = fit.problem, fit.theta
         if len(out) < len(labels):  # of a single patient nothing can be held out
             problem = _Problem(replace(whole, counts=whole.counts - left_out), problem.kin)
-            theta, _ = _climb(problem, theta, steps=8)  # from the fit to all samples, which is near
+            theta, _ = _climb(problem, theta, steps=5)  # from the fit to all samples, which is near
         likelihood[out] = np.log(problem.label_probabilities(theta))[images.cell[out], labels[out]]
     return likelihood
 
@@ -282,7 +282,7 @@ def _climb(problem: _Problem, theta: Floats, *, steps: int) -> tuple[Floats, flo
         reached = problem.value(theta + move)
         if reached > value:
             gain, theta, damping = reached - value, theta + move, max(damping / 5, 1e-6)
-            if gain < 1e-4:
+            if gain < 1e-3:
                 return theta, reached
             value, gradient, information = problem.expand(theta)
         else:
