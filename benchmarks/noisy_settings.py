@@ -6,8 +6,8 @@
 
 A setting is a kind and a rate of noise that was injected into grades taken as true. Its probabilities come from
 networks that were trained on the noisy labels of other patients; they are kept as .npz files with labels,
-true (N,), probabilities (N, C), groups (N,), kind, rate, and matrix (C, C), the one that was injected. Files of your own
-networks can be given to the two benchmarks likewise.
+true (N,), probabilities (N, C), groups (N,), kind, rate, and matrix (C, C), the one that was injected. Files of your
+own networks can be given to the two benchmarks likewise.
 """
 
 from __future__ import annotations

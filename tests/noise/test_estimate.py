@@ -176,7 +176,7 @@ def test_intervals_hold_the_truth_for_every_kind_of_reader(kind: str) -> None:
     held = []
     for seed in range(3):
         blur = (0.15, 0.3, 0.5)[seed % 3]
-        grade, p = graded(400, blur=blur, seed=seed)
+        grade, p = graded(300, blur=blur, seed=seed)
         label, true = reader(kind, grade, seed=seed)
         low, high = (found := estimate_noise(label, p, bootstrap=40)).rate_interval
         held.append(low <= (label != true).mean() <= high)
