@@ -33,6 +33,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Groups = Sequence[Hashable] | npt.NDArray[Any] | None
 
+# Labels that the model uses as independent at most. With more, its own error (g is piecewise linear, the blur normal),
+# which is about 0.005 in simulations, would exceed the sampling error, and forms would be excluded by it.
+_MOST = 5000
 _FEW = 10  # expected samples of a grade below which a tenth of its labels is less than one label
 
 
@@ -156,7 +159,7 @@ def estimate_noise(
     owner = _owners(groups, len(y))
     known = read_verified(verified, samples=len(y), classes=p.shape[1])
     repeated = repetition((p.argmax(axis=1) != y).astype(np.float64), owner)
-    found = explain(y, p, owner=owner, repeated=repeated)
+    found = explain(y, p, owner=owner, repeated=max(repeated, len(y) / _MOST))
     if known is not None:
         found = found.given_verified(y, p, known.rows, known.true)
     differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
