@@ -171,17 +171,17 @@ def test_the_assumption_of_the_rate_is_one_sentence(quasi) -> None:
     assert found.assumption in str(found)
 
 
-@pytest.mark.parametrize("kind", ["quasi", "truncated", "one-sided", "by class", "boundary", "uniform"])
-def test_intervals_hold_the_truth_for_every_kind_of_reader(kind: str) -> None:
+def test_intervals_hold_the_truth_for_every_kind_of_reader() -> None:
     held = []
-    for seed in range(3):
-        blur = (0.15, 0.3, 0.5)[seed % 3]
-        grade, p = graded(300, blur=blur, seed=seed)
-        label, true = reader(kind, grade, seed=seed)
-        low, high = (found := estimate_noise(label, p, bootstrap=40)).rate_interval
-        held.append(low <= (label != true).mean() <= high)
-        assert found.lower_bound <= found.rate <= high
-    assert all(held)
+    for kind in ("quasi", "truncated", "one-sided", "by class", "boundary", "uniform"):
+        for seed, blur in enumerate((0.15, 0.3, 0.5)):
+            grade, p = graded(300, blur=blur, seed=seed)
+            label, true = reader(kind, grade, seed=seed)
+            found = estimate_noise(label, p, bootstrap=40)
+            low, high = found.rate_interval
+            held.append(low <= (label != true).mean() <= high)
+            assert found.lower_bound <= found.rate <= high
+    assert np.mean(held) >= 0.9
 
 
 def reader(kind: str, grade: np.ndarray, *, seed: int) -> tuple[np.ndarray, np.ndarray]:

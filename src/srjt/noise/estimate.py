@@ -16,7 +16,7 @@ forms of noise that explain the labels (``explanations``).
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -240,20 +240,19 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
     """Joint distributions (B, C, C) of true grade and label, and the smallest rate of each draw (B,).
 
     Explanations are drawn by their weight and their parameters from a normal approximation of the posterior. The
-    smallest rate of readers who err at boundaries is 0: all of the blur may be the images'.
+    smallest rate is without the doubt near boundaries, which may be all the images'.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     weights = np.array([one.doubtful_weight for one in found.all])
     joints: list[Floats] = []
     rates: list[float] = []
     for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
-        if one.reader and count:  # the shares of the reader differ more than the parameters
-            joints += [one.joint(found.cells)] * int(count)
-            rates += [0.0] * int(count)
-            continue
         drawn = rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky")
-        joints += [one.joint(found.cells, theta) for theta in drawn]
-        rates += [1.0 - float(np.trace(joint)) for joint in joints[len(rates) :]]
+        sure = replace(one, reader=0.0)
+        own = [sure.joint(found.cells, theta) for theta in drawn]
+        rates += [1.0 - float(np.trace(joint)) for joint in own]
+        # the reader's share matters more than the parameters, and is slow to integrate over
+        joints += [one.joint(found.cells)] * int(count) if one.reader and count else own
     return np.array(joints), np.array(rates)
 
 
@@ -270,10 +269,14 @@ def _assumption(form: Form, *, largest: float) -> str:
             "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "
             "equally likely to be the readers' and not the images': labels and probabilities alone cannot tell."
         )
-    which = "its true grade" if form in SYMMETRIC else "its true grade, with its own direction for each grade"
+    if form in SYMMETRIC:
+        return (
+            "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
+            f"boundary between two grades, it is higher, up to {largest:.2f}."
+        )
     return (
-        f"The rate assumes that errors depend on an image only through {which}; if readers also err near the boundary "
-        f"between two grades, it is higher, up to {largest:.2f}."
+        "The rate assumes that each grade is mistaken at its own rates in each direction, and that readers are as likely "
+        f"to be unsure near the boundary between two grades, too, as not; it is at most {largest:.2f}."
     )
 
 

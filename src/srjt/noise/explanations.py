@@ -3,7 +3,8 @@
 Three kinds of readers are equally likely beforehand: readers whose errors are symmetric and depend on the true grade
 alone (three forms), readers who prefer a direction or a grade (``banded``), and readers who are unsure near the
 boundary between two grades (``boundary``). The last kind predicts the same labels as perfect readers of unclear images.
-How much of the blur is the reader's is therefore not in the data: each of ``READER_SHARES`` is equally likely.
+How much of the blur is the reader's is therefore not in the data: each of ``READER_SHARES`` is equally likely. Readers
+who prefer a direction are as likely to be unsure near boundaries, too, as not: real readers are (APPA-REAL).
 """
 
 from __future__ import annotations
@@ -159,14 +160,22 @@ def explain(
     weights = _normalised(np.array([fit.log_evidence for fit in fits]) + log_prior).tolist()
     doubtful_weights = _doubtful_weights(by_patient, log_prior, repeated=repeated)
     for fit, weight, doubtful in zip(fits, weights, doubtful_weights, strict=True):
-        readers = READER_SHARES if fit.form == "boundary" else (0.0,)
-        parts = len(readers)
-        found += [
-            Explanation(fit=fit, reader=reader, weight=weight / parts, doubtful_weight=doubtful / parts)
-            for reader in readers
-        ]
+        for reader, share in _readers(fit.form):
+            found.append(
+                Explanation(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
+            )
     means: dict[str, float] = {form: float(one.mean()) for form, one in zip(forms, held_out, strict=True)}
     return Explanations(images=images, cells=cells, all=tuple(found), held_out=means)
+
+
+def _readers(form: Form) -> list[tuple[float, float]]:
+    """Shares of the blur that may be the reader's, each with its probability."""
+    unsure = [(share, 1.0 / len(READER_SHARES)) for share in READER_SHARES]
+    if form == "boundary":
+        return unsure
+    if form == "banded":
+        return [(0.0, 0.5)] + [(share, 0.5 * probability) for share, probability in unsure]
+    return [(0.0, 1.0)]
 
 
 def _log_prior(fit: Fit, forms_of_kind: int) -> float:
