@@ -165,7 +165,7 @@ def estimate_noise(
     differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
     largest = exact_interval(differs, len(y) / repeated, confidence=confidence)[1]
     joint = found.joint
-    rate = 1.0 - float(np.trace(joint))
+    rate = _rate(joint)
     low = lower_bound = rate
     joints = joint[None]
     tail = (1.0 - confidence) / 2.0
@@ -250,10 +250,15 @@ def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Float
         drawn = rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky")
         sure = replace(one, reader=0.0)
         own = [sure.joint(found.cells, theta) for theta in drawn]
-        rates += [1.0 - float(np.trace(joint)) for joint in own]
+        rates += [_rate(joint) for joint in own]
         # the reader's share matters more than the parameters, and is slow to integrate over
         joints += [one.joint(found.cells)] * int(count) if one.reader and count else own
     return np.array(joints), np.array(rates)
+
+
+def _rate(joint: Floats) -> float:
+    """The share of wrong labels; rounding must not leave it outside [0, 1]."""
+    return min(max(1.0 - float(np.trace(joint)), 0.0), 1.0)
 
 
 def _moved(joints: Floats, joint: Floats) -> Floats:
@@ -275,8 +280,8 @@ def _assumption(form: Form, *, largest: float) -> str:
             f"boundary between two grades, it is higher, up to {largest:.2f}."
         )
     return (
-        "The rate assumes that each grade is mistaken at its own rates in each direction, and that readers are as likely "
-        f"to be unsure near the boundary between two grades, too, as not; it is at most {largest:.2f}."
+        "The rate assumes that each grade is mistaken at its own rates in each direction, and that readers are as "
+        f"likely to be unsure near the boundary between two grades, too, as not; it is at most {largest:.2f}."
     )
 
 
