@@ -143,8 +143,8 @@ def _print_summary(done: Audit, out: Path) -> None:
             f"{high:.0%}).",
             "bold",
         )
-        if estimate.caution:
-            echo(f"Caution: {estimate.caution}")
+        if estimate.assumption:
+            echo(estimate.assumption)
     else:
         echo(
             f"The data do not determine how many of {len(done.scores):,} labels are wrong: "

@@ -57,9 +57,8 @@ def _page(folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], sc
                 "the labels can be useful all the same."
             )
         )
-    elif summary.get("caution"):  # older audits do not have it
-        caution = str(summary["caution"])
-        notes.append(Note(text=caution[0].upper() + caution[1:]))
+    elif note := str(summary.get("assumption") or summary.get("caution") or ""):  # earlier audits: caution
+        notes.append(Note(text=note[0].upper() + note[1:]))
     if not facts["columns"]["patient"]:
         notes.append(
             Note(
