@@ -176,7 +176,7 @@ def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: Tra
         resolve_noise_rate(noisy, config=own)
     with pytest.raises(SrjtError, match="Unknown soft_labels 'estimate': did you mean 'estimated'"):
         asked.replace(soft_labels="estimate")
-    with pytest.raises(SrjtError, match="noise_rate takes a number, or auto; got 'automatic'"):
+    with pytest.raises(SrjtError, match=r"noise_rate takes a number such as 0\.2, or auto; got 'automatic'"):
         asked.replace(noise_rate="automatic")
 
 
