@@ -19,7 +19,7 @@ Severity = Literal["error", "warning"]
 # An error is a sample that cannot be used, or whose label contradicts itself: a command stops, or leaves the
 # sample out with --on-bad-image skip. A warning removes no sample.
 KINDS: dict[str, tuple[Severity, str]] = {
-    "malformed-row": ("error", "more or fewer cells than the header"),
+    "malformed-row": ("error", "more or fewer cells than the header, or a cell with other rows"),
     "missing-image": ("error", "the image file does not exist"),
     "empty-image": ("error", "the file has zero bytes"),
     "unreadable-image": ("error", "damaged, truncated or not an image"),
