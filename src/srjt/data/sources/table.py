@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from srjt.data.formulas import warn_about_formulas
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
 from srjt.data.sources.columns import choose_columns
@@ -86,7 +87,8 @@ def write_table(manifest: Manifest, path: Path) -> None:
             table[column] = [manifest.grades[grade] for grade in table[column]]
     if manifest.arrays is None:
         table["image"] = [_path_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
-    table.to_csv(path, index=False)
+    warn_about_formulas(table, path)
+    table.to_csv(path, index=False, errors="surrogateescape")  # file names may be any bytes
 
 
 def _path_from(folder: Path, image: Path) -> str:
