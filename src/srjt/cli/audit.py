@@ -130,7 +130,7 @@ def _print_summary(done: Audit, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, estimate, summary = Console(), done.estimate, done.summary
+    console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names = done.fitted.manifest.grades
 
     def echo(text: str, style: str = "") -> None:
