@@ -15,7 +15,7 @@ from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
 from srjt.errors import SrjtError
 from srjt.files import why_not_a_file
 
-__all__ = ["is_folders", "read_folders", "subfolders", "walk_images"]
+__all__ = ["is_folders", "is_utf8", "read_folders", "subfolders", "walk_images"]
 
 # Created by operating systems; ignored without a warning.
 SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
@@ -73,7 +73,11 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Rea
 
 def subfolders(directory: Path) -> list[Path]:
     """The folders in a folder, sorted by name."""
-    return sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
+    found = sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
+    for path in found:
+        if not is_utf8(path.name):
+            raise SrjtError(f"The name of the folder {path} is not UTF-8 text: rename it.")
+    return found
 
 
 def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | None]]:
@@ -86,10 +90,21 @@ def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | No
             if _is_system_file(name):
                 if file.suffix.lower() in IMAGE_SUFFIXES:  # such as ._a.png, which macOS adds to archives
                     yield path, Problem("ignored-file", path, "a hidden file")
+            elif not is_utf8(path):
+                yield path, Problem("unreadable-image", path, "its name is not UTF-8 text: rename the file")
             elif is_image(file):
                 yield path, None
             else:
                 yield path, Problem("ignored-file", path, why_not_a_file(file) or "not an image")
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a file name is text; on Linux it can be any bytes, which tables do not hold."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_system_file(name: str) -> bool:

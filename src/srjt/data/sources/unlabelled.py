@@ -13,7 +13,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import Reading
 from srjt.data.sources.columns import choose_columns
-from srjt.data.sources.folders import walk_images
+from srjt.data.sources.folders import is_utf8, walk_images
 from srjt.data.sources.image_files import find_image_folder, locate_images
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 from srjt.errors import SrjtError
@@ -37,7 +37,11 @@ def read_images(
     lines: dict[str, list[str]] = {}  # for each image, in the given order: where it is named
     problems: list[Problem] = []
     for source in map(Path, sources):
-        if os.path.isdir(source):  # False for a name that is too long
+        if not is_utf8(str(source)):
+            raise SrjtError(f"The name {source} is not UTF-8 text: rename it.")
+        if not os.path.exists(source):  # also for a name that is too long or contains NUL
+            raise SrjtError(f"{source} does not exist.")
+        if source.is_dir():
             named = []
             for name, problem in walk_images(source, root=source):
                 path = source / name
