@@ -25,6 +25,7 @@ __all__ = [
     "UNFINISHED",
     "cache_folder",
     "check_regular_file",
+    "check_regular_files",
     "describe_os_error",
     "exists_already",
     "is_foreign",
@@ -159,6 +160,15 @@ def check_regular_file(path: Path) -> None:
     """Raise an error unless ``path`` is an ordinary file: reading a pipe or a device may never end."""
     if (reason := why_not_a_file(path)) is not None:
         raise SrjtError(f"{path} cannot be read: {reason}.")
+
+
+def check_regular_files(folder: Path) -> None:
+    """Raise an error if there is a pipe or a device anywhere in a folder, which may come from somebody else."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            file = os.path.join(parent, name)
+            if os.path.exists(file) and not os.path.isfile(file):
+                check_regular_file(Path(file))
 
 
 def why_not_a_file(path: Path) -> str | None:
