@@ -6,8 +6,10 @@ Everything that srjt writes goes through ``write_atomically``: a file is either 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +24,9 @@ __all__ = [
     "LOCK",
     "UNFINISHED",
     "cache_folder",
+    "check_regular_file",
+    "check_regular_files",
+    "describe_os_error",
     "exists_already",
     "is_foreign",
     "is_locked",
@@ -29,6 +34,7 @@ __all__ = [
     "remove_unfinished",
     "sync_folder",
     "wait_for_lock",
+    "why_not_a_file",
     "write_atomically",
     "write_json",
 ]
@@ -148,6 +154,49 @@ def cache_folder() -> Path:
     if given := os.environ.get("SRJT_CACHE"):
         return Path(given)
     return Path(platformdirs.user_cache_dir("srjt", appauthor=False))
+
+
+def check_regular_file(path: Path) -> None:
+    """Raise an error unless ``path`` is an ordinary file: reading a pipe or a device may never end."""
+    if (reason := why_not_a_file(path)) is not None:
+        raise SrjtError(f"{path} cannot be read: {reason}.")
+
+
+def check_regular_files(folder: Path) -> None:
+    """Raise an error if there is a pipe or a device anywhere in a folder, which may come from somebody else."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            file = os.path.join(parent, name)
+            if os.path.exists(file) and not os.path.isfile(file):
+                check_regular_file(Path(file))
+
+
+def why_not_a_file(path: Path) -> str | None:
+    """Why ``path`` is not an ordinary file, in a few words; None if it is one."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as problem:
+        return describe_os_error(problem)
+    if stat.S_ISDIR(mode):
+        return "it is a folder"
+    if not stat.S_ISREG(mode):
+        return "it is a pipe, a socket or a device, not a regular file"
+    return None
+
+
+def describe_os_error(problem: OSError | ValueError) -> str:
+    """Why a file cannot be opened, in a few words."""
+    if isinstance(problem, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(problem, IsADirectoryError):
+        return "it is a folder"
+    if isinstance(problem, PermissionError):
+        return "there is no permission to read it"
+    if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
+        return "its name is too long for this file system"
+    if isinstance(problem, ValueError) and "null" in str(problem):
+        return "its name contains a NUL character"
+    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
 
 
 def exists_already(path: Path) -> SrjtError:

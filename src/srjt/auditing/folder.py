@@ -28,7 +28,7 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
-from srjt.files import write_atomically, write_json
+from srjt.files import check_regular_files, write_atomically, write_json
 
 __all__ = [
     "FORMAT",
@@ -251,6 +251,7 @@ def read_scores(folder: Path, *, encoding_errors: str = "strict") -> pd.DataFram
 
 
 def _read_json(path: Path, folder: Path) -> dict[str, Any]:
+    check_regular_files(folder)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):

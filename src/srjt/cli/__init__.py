@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -40,6 +41,9 @@ def _options(
 
 def main() -> None:
     """Run ``srjt``; a problem with the input is one sentence on stderr and exit status 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # file names may be any bytes, and a terminal may be ASCII
+            stream.reconfigure(errors="backslashreplace")
     try:
         with warnings_as_sentences():
             app()

@@ -91,7 +91,7 @@ def evaluate(
         with writing(out):
             write_json(out, found.to_dict())
 
-    console = Console()
+    console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
     seen = f", {found.views} views of each" if found.views > 1 else ""
     console.print(f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}.")

@@ -158,4 +158,4 @@ def _print_results(metrics: Any, *, pooled: bool) -> None:
     for side, rows in averages.groupby("split", sort=False):
         values = dict(zip(rows["metric"], rows["value"], strict=True))
         table.add_row(str(side), *(f"{values[name]:.3f}" for name in shown))
-    Console().print(table)
+    Console(markup=False).print(table)

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
+from srjt.data.formulas import neutralise_formula, warn_about_formulas
 from srjt.data.grades import grade_values
 from srjt.errors import SrjtError
 from srjt.files import exists_already, write_atomically
@@ -79,6 +80,7 @@ def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwr
         raise SrjtError(f"{out} is the original table, which is never overwritten: choose another file.")
     if out.exists() and not overwrite:
         raise exists_already(out)
+    warn_about_formulas(table, out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, table.to_csv(index=False).encode("utf-8"))
@@ -146,7 +148,11 @@ def disagreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[list[LogE
 
 def disagreement_table(differing: Sequence[Sequence[LogEntry]]) -> pd.DataFrame:
     """Disagreements as a table, one row per decision; the last one of a sample counts."""
-    rows = [(e.id, e.reviewer, e.to_grade, e.action, e.at) for entries in differing for e in entries]
+    rows = [
+        tuple(map(neutralise_formula, (e.id, e.reviewer, e.to_grade, e.action, e.at)))
+        for entries in differing
+        for e in entries
+    ]
     return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"])
 
 
@@ -163,7 +169,7 @@ def _own_table(audit: AuditFolder) -> pd.DataFrame:
 
 def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[int | None], list[str]]:
     """The audited table, for each row the line of its sample in the audit (None: not audited), and notes."""
-    from srjt.data.sources.table import load
+    from srjt.data.sources.text_table import load
 
     if not path.exists():
         raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
@@ -235,7 +241,7 @@ def _apply_decisions(
     corrected[column] = grades
     names = [_unused_name(name, list(table.columns)) for name in PROVENANCE]
     for name, values in zip(names, [original, *zip(*provenance, strict=True)], strict=True):
-        corrected[name] = list(values)
+        corrected[name] = [neutralise_formula(value) for value in values]
     actions = Counter(action for _, _, action in provenance)
     return CorrectedTable(
         table=corrected,

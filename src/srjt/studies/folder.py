@@ -26,7 +26,7 @@ import torch
 from srjt._version import __version__
 from srjt.data import write_splits
 from srjt.errors import SrjtError
-from srjt.files import is_locked, lock_folder, write_json
+from srjt.files import check_regular_files, is_locked, lock_folder, write_json
 from srjt.studies.config import StudyConfig
 from srjt.studies.grid import PlannedRun, StudyData
 
@@ -130,6 +130,7 @@ def _write_noises(folder: Path, data: StudyData) -> None:
 
 def read_study(folder: Path) -> dict[str, Any]:
     """The contents of ``study.json``."""
+    check_regular_files(folder)
     try:
         facts = json.loads((folder / "study.json").read_text())
         if not isinstance(facts, dict) or "cells" not in facts:

@@ -20,7 +20,7 @@ from typing import Any
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
-from srjt.files import is_foreign, write_json
+from srjt.files import check_regular_files, is_foreign, write_json
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
 from srjt.training.engine.cpu_tuning import CpuSetting
@@ -72,6 +72,7 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
 
 def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
+    check_regular_files(folder)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] > FORMAT:
