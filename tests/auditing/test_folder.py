@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from srjt.auditing.folder import read_audit
+from srjt.auditing.folder import image_names, prepare_folder, read_audit, write_audit
+from srjt.data import synthetic
 from srjt.errors import SrjtError
 
 
@@ -79,3 +80,42 @@ def test_a_damaged_folder_is_refused_in_one_sentence(
     spoil(audit_folder)
     with pytest.raises(SrjtError, match=says):
         read_audit(audit_folder)
+
+
+def write_small_audit(folder: Path) -> None:
+    prepare_folder(folder)
+    samples = synthetic.generate(images=6, patients=3, size=32)
+    scores = pd.DataFrame({"id": samples.ids, "image": image_names(samples, folder)})
+    write_audit(
+        folder,
+        facts={"grades": list(samples.grades)},
+        scores=scores,
+        summary={},
+        neighbours=np.full((6, 4, 4), -1, np.int32),
+        samples=samples,
+    )
+
+
+def test_an_audit_is_not_written_through_links(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "audit", tmp_path / "secret"
+    write_small_audit(folder)
+    secret.write_text("mine")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) == 11
+    for path in files:
+        path.unlink()
+        path.symlink_to(secret)
+    (folder / "fits").mkdir()  # an audit that is resumed
+    write_small_audit(folder)
+    assert secret.read_text() == "mine"
+    assert not any(path.is_symlink() for path in files)
+
+
+def test_images_are_not_written_to_a_linked_folder(tmp_path: Path) -> None:
+    folder, private = tmp_path / "audit", tmp_path / "private"
+    for path in (private, folder / "fits"):
+        path.mkdir(parents=True)
+    (folder / "images").symlink_to(private)
+    with pytest.raises(SrjtError, match="images is a link to another folder"):
+        write_small_audit(folder)
+    assert not list(private.iterdir())

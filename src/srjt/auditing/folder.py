@@ -26,13 +26,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
-from srjt.files import write_atomically, write_json
+from srjt.files import is_inside, write_atomically, write_json
 
 __all__ = [
     "FORMAT",
     "AuditFolder",
+    "image_file",
     "image_names",
     "prepare_folder",
     "read_audit",
@@ -95,8 +97,8 @@ def write_audit(
         if samples.arrays is not None and not samples.are_features:
             _write_images(folder / "images", samples.arrays)
         table = scores.to_csv(index=False)
-        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"))
-        write_atomically(folder / "neighbours.npz", buffer.getvalue())
+        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"), follow_links=False)
+        write_atomically(folder / "neighbours.npz", buffer.getvalue(), follow_links=False)
         write_json(folder / "summary.json", summary)
         write_json(folder / "audit.json", {"format": FORMAT, **facts})
     except OSError as problem:
@@ -110,6 +112,8 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
     """Write (N, H, W, 3) uint8 as PNG files, once: the file ``written`` holds the digest of the arrays."""
     from PIL import Image
 
+    if not is_inside(folder, folder.parent):
+        raise SrjtError(f"{folder} is a link to another folder: remove the link, or choose another --out.")
     digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(arrays).data)
     written = folder / "written"
@@ -119,11 +123,13 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
 
     def save(row: int) -> None:
         image = Image.fromarray(np.asarray(arrays[row], dtype=np.uint8))
-        image.save(folder / f"{row:06d}.png", compress_level=1)
+        path = folder / f"{row:06d}.png"
+        path.unlink(missing_ok=True)  # Pillow would write through a link
+        image.save(path, compress_level=1)
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(save, range(len(arrays))))
-    write_atomically(written, digest.hexdigest().encode())
+    write_atomically(written, digest.hexdigest().encode(), follow_links=False)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------
@@ -218,6 +224,28 @@ def read_audit(folder: Path) -> AuditFolder:
         features=bool(facts.get("features")),
         read_options=tuple(str(option) for option in facts.get("read_with") or ()),
     )
+
+
+def image_file(folder: Path, name: str) -> Path:
+    """The image file of a sample. Raises ``BadImageError`` if there is none that may be shown.
+
+    name: the sample's cell in the column ``image``. An absolute path was given by the person who ran the audit. A
+    relative one belongs to the audit folder, and a folder from somebody else must not reach files outside, neither by
+    ".." nor through a link.
+    """
+    path = folder / name
+    try:
+        outside = not Path(name).is_absolute() and not is_inside(path, folder)
+        regular = path.is_file() or not path.exists()  # reading a pipe or a device would never end
+    except (OSError, ValueError, RuntimeError) as problem:  # too long, a NUL character, links in a circle
+        raise BadImageError(path, f"its name is not usable ({problem})") from None
+    if not name:
+        raise BadImageError(path, "there is no image of this sample")
+    if outside:
+        raise BadImageError(path, "it is outside the audit folder")
+    if not regular:
+        raise BadImageError(path, "it is not a regular file")
+    return path
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
