@@ -20,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -176,13 +175,15 @@ def read_audit(folder: Path) -> AuditFolder:
     path = folder / "audit.csv"
     facts = read_facts(folder)
     scores = read_scores(folder)
-    expected = facts.get("samples")
-    if not len(scores) or (expected is not None and len(scores) != expected):
+    if not len(scores):
+        raise SrjtError(f"{path} has no lines: the file is incomplete; run srjt audit again.")
+    expected = len(scores) if facts.get("samples") is None else facts["samples"]
+    if len(scores) != expected:
         raise SrjtError(
-            f"{path} has {len(scores):,} lines, but the audit has {expected or 'some':,} samples: the file is "
+            f"{path} has {len(scores):,} lines, but the audit has {expected:,} samples: the file is "
             "incomplete; run srjt audit again."
         )
-    grades = tuple(str(name) for name in facts["grades"])
+    grades = tuple(facts["grades"])
     probabilities = [f"p_{grade}" for grade in range(len(grades))]
     for column in ("id", "image", "grade", "suggested", "quality", *probabilities):
         if column not in scores:
@@ -200,9 +201,14 @@ def read_audit(folder: Path) -> AuditFolder:
         except ValueError as problem:
             raise SrjtError(f"{path} contains a value that is not a number: {problem}.") from None
 
-    quality = numbers("quality")
-    if not ((quality >= 0) & (quality <= 1)).all():
-        raise SrjtError(f"The column quality of {path} must be between 0 and 1.")
+    def shares(columns: str | list[str], *, optional: bool = False) -> Floats:
+        values = numbers(columns)
+        valid = (values >= 0) & (values <= 1 + 1e-9)  # sums of probabilities are rounded
+        if not (valid | np.isnan(values) if optional else valid).all():
+            name = columns if isinstance(columns, str) else f"{columns[0]} … {columns[-1]}"
+            raise SrjtError(f"The column {name} of {path} must be between 0 and 1.")
+        return values
+
     table = facts.get("table")
     return AuditFolder(
         folder=folder,
@@ -211,10 +217,12 @@ def read_audit(folder: Path) -> AuditFolder:
         images=scores["image"].tolist(),
         labels=codes("grade"),
         suggested=codes("suggested"),
-        quality=quality,
-        probabilities=numbers(probabilities),
+        quality=shares("quality"),
+        probabilities=shares(probabilities),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
-        selected=numbers("selected") if "selected" in scores else np.full(len(scores), np.nan),
+        selected=(
+            shares("selected", optional=True) if "selected" in scores else np.full(len(scores), np.nan)
+        ),
         patients=scores["patient"].tolist() if "patient" in scores else None,
         readers=scores["reader"].tolist() if "reader" in scores else None,
         neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
@@ -252,8 +260,11 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """The contents of ``audit.json``."""
     path = folder / "audit.json"
     facts = _read_json(path, folder)
-    if not isinstance(facts.get("grades"), list) or len(facts["grades"]) < 2:
+    if not _are_grades(facts.get("grades")):
         raise SrjtError(f"{path} does not list the grades of an audit: run srjt audit again.")
+    for name, kind in (("samples", int), ("table", str), ("read_with", list)):
+        if facts.get(name) is not None and type(facts[name]) is not kind:
+            raise SrjtError(f"{path} is damaged: {name} is {str(facts[name])[:60]!r}. Run srjt audit again.")
     if facts.get("format") != FORMAT:
         raise SrjtError(
             f"{path} has format {facts.get('format')!r}, but this version of srjt reads format {FORMAT}: run "
@@ -286,11 +297,21 @@ def _read_json(path: Path, folder: Path) -> dict[str, Any]:
             f"{folder} is not the folder of an audit (it contains no {path.name}): create one with "
             "srjt audit labels.csv --out audit."
         ) from None
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
     if not isinstance(content, dict):
         raise SrjtError(f"{path} does not belong to an audit: run srjt audit again.")
     return content
+
+
+def _are_grades(found: object) -> bool:
+    """Whether these are the names of grades: two or more, all different."""
+    return (
+        isinstance(found, list)
+        and len(found) >= 2
+        and all(isinstance(name, str) for name in found)
+        and len(set(found)) == len(found)
+    )
 
 
 def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str) -> Ints:
@@ -308,7 +329,7 @@ def _read_neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32
     try:
         with np.load(path, allow_pickle=False) as file:
             lines = np.asarray(file["rows"])
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+    except Exception:  # a damaged archive makes the readers raise almost any exception
         raise SrjtError(
             f"{path} is damaged: run srjt audit again, or delete the file to review without similar images."
         ) from None
