@@ -29,6 +29,7 @@ __all__ = [
     "describe_os_error",
     "exists_already",
     "is_foreign",
+    "is_inside",
     "is_locked",
     "lock_folder",
     "remove_unfinished",
@@ -45,15 +46,18 @@ _GRACE = 0.3  # seconds to wait for a lock, because is_locked takes it for an in
 _POLL = 0.1  # seconds between two attempts to take a lock
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -> None:
     """Write ``content`` to ``path``: after a power cut or on a full disk the file is as before or complete.
 
-    A symbolic link stays one: the file that it points to is replaced.
+    A symbolic link stays one: the file that it points to is replaced. That is right for a path that the user chose.
+    Files with names of ours inside a folder need ``follow_links=False``, which replaces the link itself: the folder
+    may come from somebody else, and a link in it may point to any file of the user.
     """
-    path = path.resolve()
+    path = path.resolve() if follow_links else path.absolute()
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(draft, "wb") as file:
+        draft.unlink(missing_ok=True)  # of a killed process with the same number, or a link
+        with open(draft, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -65,9 +69,15 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write ``content`` as indented JSON, atomically."""
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
+    """Write ``content`` as indented JSON, atomically. Most JSON files are inside a folder: links are replaced."""
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, text.encode(), follow_links=follow_links)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is in ``folder``, also after following ".." and symbolic links."""
+    return path.resolve().is_relative_to(folder.resolve())
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -89,7 +89,7 @@ def evaluate(
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
-            write_json(out, found.to_dict())
+            write_json(out, found.to_dict(), follow_links=True)
 
     console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"

@@ -29,6 +29,7 @@ __all__ = [
     "disagreement_table",
     "disagreements",
     "training_command",
+    "unknown_grades",
     "write_table",
 ]
 
@@ -112,12 +113,16 @@ def by_reviewer(audit: AuditFolder, log: Sequence[LogEntry]) -> dict[str, dict[s
 
 
 def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
-    """One entry for every two reviewers who have graded some of the same samples."""
+    """One entry for every two reviewers who have graded some of the same samples.
+
+    Decisions for grades that this audit does not have (see ``unknown_grades``) do not count.
+    """
     from srjt.ordinal.metrics import quadratic_weighted_kappa
 
     found = []
     for (one, first), (other, second) in itertools.combinations(by_reviewer(audit, log).items(), 2):
-        both = sorted(first.keys() & second.keys())
+        both = [sample for sample in sorted(first.keys() & second.keys())
+                if {first[sample].to_grade, second[sample].to_grade} <= set(audit.grades)]  # fmt: skip
         if not both:
             continue
         confusion = np.zeros((len(audit.grades), len(audit.grades)))
@@ -133,6 +138,12 @@ def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
             )
         )
     return found
+
+
+def unknown_grades(audit: AuditFolder, log: Sequence[LogEntry]) -> list[LogEntry]:
+    """The reviewers' decisions for grades that this audit does not have, as after a change of the grades."""
+    own = (entry for decided in by_reviewer(audit, log).values() for entry in decided.values())
+    return [entry for entry in own if entry.to_grade not in audit.grades]
 
 
 def disagreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[list[LogEntry]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.noise.estimate import NoiseEstimate
-from srjt.studies.folder import error_file, read_study, run_folder, run_status
+from srjt.studies.folder import read_error, read_study, run_folder, run_status
 from srjt.training.record.metrics_log import last_epochs, read_metrics
 from srjt.training.record.run_folder import read_noise_estimate
 
@@ -94,10 +93,7 @@ def collect_results(folder: Path) -> StudyResults:
             confusion = json.loads((run / "summary.json").read_text()).get("confusion", {}).get("test")
             if confusion is not None:
                 confusions[key] = np.array(confusion)[:-1].sum(axis=0)  # the last one is the ensemble's
-        error = ""
-        if status == "failed":
-            with contextlib.suppress(FileNotFoundError):  # the run has just been started again
-                error = error_file(folder, key).read_text()
+        error = read_error(folder, key) if status == "failed" else ""
         runs.append({**columns, "status": status, "seconds": seconds, "error": error})
     return StudyResults(
         folder=folder,

@@ -59,7 +59,7 @@ class MetricsLog:
         if self.path.exists():
             self.rows = [row for row in _parse(self.path) if row.epoch < before]
         with _explain_write_error(self.path):
-            write_atomically(self.path, _format([HEADER, *self.rows]).encode())
+            write_atomically(self.path, _format([HEADER, *self.rows]).encode(), follow_links=False)
 
     def add(self, rows: Iterable[MetricRow]) -> None:
         fresh = list(rows)
