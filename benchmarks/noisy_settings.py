@@ -1,16 +1,20 @@
-"""What noise_estimation.py and label_errors.py share: data, injected noise, out-of-fold probabilities.
+"""Settings with real networks: noise injected into images, and out-of-fold probabilities.
+
+    python benchmarks/noisy_settings.py --out settings
+    python benchmarks/noise_estimation.py --probabilities settings/*.npz
+    python benchmarks/label_errors.py --probabilities settings/*.npz
 
 A setting is a kind and a rate of noise that was injected into grades taken as true. Its probabilities come from
-networks that were trained on the noisy labels of other patients; they are kept as .npz files (``--out``), which
-``--probabilities`` reads again, also those of a network of one's own: labels, true (N,), probabilities (N, C),
-groups (N,), kind, rate, and matrix (C, C), the one that was injected.
+networks that were trained on the noisy labels of other patients; they are kept as .npz files with labels,
+true (N,), probabilities (N, C), groups (N,), kind, rate, and matrix (C, C), the one that was injected. Files of your
+own networks can be given to the two benchmarks likewise.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -33,19 +37,15 @@ class Setting:
     def wrong(self) -> npt.NDArray[np.bool_]:
         return self.labels != self.true
 
-    @property
-    def name(self) -> str:
-        return f"{self.kind} {self.rate:g}" if self.rate else "as given"
+
+KINDS, RATES = ("quasi", "truncated"), (0.1, 0.2, 0.3, 0.4)
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
+def main() -> None:
     arguments = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument(
-        "--probabilities", nargs="+", type=Path, help="files of settings; nothing is trained"
-    )
-    arguments.add_argument("--data", default="synthetic", help="synthetic, or what srjt train would read")
+    arguments.add_argument("--data", default="synthetic", help="synthetic, or what srjt train reads")
     arguments.add_argument(
         "--seed", type=int, default=0, help="of the synthetic data, noise, folds, networks"
     )
@@ -56,27 +56,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     arguments.add_argument("--crop", type=int, help="pixels that the network sees of them")
     arguments.add_argument("--epochs", type=int, default=10)
     arguments.add_argument("--device")
-    arguments.add_argument("--out", type=Path, help="keeps the probabilities, so that a second call is quick")
-    return arguments
-
-
-def settings(given: argparse.Namespace, wanted: Iterable[tuple[str, float]]) -> Iterator[Setting]:
-    """The settings (kind, rate) one by one, read or trained."""
-    if given.probabilities:
-        found = {
-            (setting.kind, round(setting.rate, 6)): setting for setting in map(read, given.probabilities)
-        }
-        yield from (found[one] for one in wanted if one in found)
-        return
-    for kind, rate in wanted:
-        file = None if given.out is None else given.out / f"{kind}-{rate:g}.npz"
-        if file is None or not file.exists():
-            setting = trained(given, kind, rate)
-            if file is not None:
-                write(file, setting)
-            yield setting
-        else:
-            yield read(file)
+    arguments.add_argument("--out", type=Path, required=True, help="a folder for the settings")
+    given = arguments.parse_args()
+    for kind, rate in product(KINDS, RATES):
+        file = given.out / f"{kind}-{rate:g}.npz"
+        if not file.exists():
+            write(file, trained(given, kind, rate))
 
 
 def trained(given: argparse.Namespace, kind: str, rate: float) -> Setting:
@@ -134,8 +119,5 @@ def read(file: Path) -> Setting:
         return Setting(kind=str(kept["kind"]), rate=float(kept["rate"]), **arrays)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their widest cell."""
-    widths = [max(len(row[c]) for row in [head, *rows]) for c in range(len(head))]
-    for row in [head, *rows]:
-        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+if __name__ == "__main__":
+    main()

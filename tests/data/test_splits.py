@@ -185,3 +185,20 @@ def test_the_published_split_is_used_and_its_leakage_told() -> None:
         official_split(manifest(["a", "b", "a", "c", "d"], [0, 1, 2, 3, 0], split=sides))
     with pytest.raises(SrjtError, match="no split column"):
         official_split(manifest(None, [0, 1]))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("id,fold,split\né,0,train\n".encode("latin-1"), "is not UTF-8 text"),
+        ("id,fold,split\na,0,train\n".encode("utf-16"), "is not UTF-8 text"),
+        (b'id,fold,split\n"a,0,train\n', "is damaged: unexpected end of data"),
+        (b"id,fold,split\na," + b"1" * 5000 + b",train\n", "must be a whole number"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(
+    tmp_path: Path, twenty: Manifest, content: bytes, sentence: str
+) -> None:
+    (tmp_path / "splits.csv").write_bytes(content)
+    with pytest.raises(SrjtError, match=sentence):
+        read_splits(tmp_path / "splits.csv", twenty)

@@ -122,7 +122,7 @@ def test_what_the_study_sets_is_not_for_the_runs(name: str) -> None:
         ({"train": {"epochs": "many"}}, "epochs takes a whole number"),
         ({"noises": [0.2]}, "Unknown noise '0.2'"),
         ({"train": {1: 2}}, "train takes settings of the runs by name; got {1: 2}."),
-        ({"reading": {"images": 5}}, "reading: images takes a text; got 5."),
+        ({"source": "labels.csv", "reading": {"images": 5}}, "reading: images takes a text; got 5."),
         ({"seeds": [True]}, "seeds takes whole numbers"),
         ({"seeds": [2**64]}, "seeds takes whole numbers"),
         (

@@ -48,7 +48,7 @@ def test_what_is_given_stays() -> None:
 def test_soft_labels_may_follow_the_estimate_that_the_recipe_asks_for() -> None:
     TrainConfig(method="srjt", soft_labels="estimated")
     for no_estimate in ({"method": "jocor+ours"}, {"method": "srjt", "noise_rate": 0.2}):
-        with pytest.raises(SrjtError, match="soft_labels 'estimated' follow the noise"):
+        with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
             TrainConfig(**no_estimate, soft_labels="estimated")  # type: ignore[arg-type]
 
 

@@ -95,6 +95,8 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
         "identifiable": estimate.identifiable,
         "reason": estimate.reason,
         "caution": estimate.caution,
+        "lower_bound": estimate.lower_bound,
+        "assumption": estimate.assumption,
         "form": estimate.form,
         "matrix": estimate.transition.tolist(),
         "prior": estimate.prior.tolist(),

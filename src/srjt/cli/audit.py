@@ -114,7 +114,7 @@ def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tu
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.columns import choose_columns
     from srjt.data.sources.dr import find_labels
-    from srjt.data.sources.table import TABLE_SUFFIXES, load
+    from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 
     if reading.kind == "dr" and (labels := find_labels(source)) is not None:
         return labels, "level"
@@ -130,7 +130,7 @@ def _print_summary(done: Audit, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, estimate, summary = Console(), done.estimate, done.summary
+    console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names = done.fitted.manifest.grades
 
     def echo(text: str, style: str = "") -> None:
@@ -143,8 +143,8 @@ def _print_summary(done: Audit, out: Path) -> None:
             f"{high:.0%}).",
             "bold",
         )
-        if estimate.caution:
-            echo(f"Caution: {estimate.caution}")
+        if estimate.assumption:
+            echo(estimate.assumption)
     else:
         echo(
             f"The data do not determine how many of {len(done.scores):,} labels are wrong: "

@@ -39,7 +39,7 @@ def demo(
     from srjt.training.record.reporters import reporter_for
     from srjt.training.train import train
 
-    console = Console()
+    console = Console(markup=False)
     with console.status("Drawing images…"):
         clean = generate(images=images, patients=max(images // 10, 20), size=64, seed=seed)
     split = folds(clean, folds=5, seed=seed)[0]

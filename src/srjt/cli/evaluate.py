@@ -92,9 +92,9 @@ def evaluate(
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
-            write_json(out, found.to_dict())
+            write_json(out, found.to_dict(), follow_links=True)
 
-    console = Console()
+    console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
     seen = f", {found.views} views of each" if found.views > 1 else ""
     console.print(f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}.")

@@ -308,7 +308,7 @@ class _Watcher:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.folder, self.data = folder, data
-        self.console = Console()
+        self.console = Console(markup=False)
         self.live = self.console.is_terminal
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),

@@ -184,6 +184,6 @@ def _print_results(metrics: Any, out: Path, *, pooled: bool) -> None:
             worse.append(
                 compare_with_naive(compared, accuracy=values["accuracy"], mae=values["mae"], naive=naive)
             )
-    Console().print(table)
+    Console(markup=False).print(table)
     for sentence in filter(None, worse):
         typer.secho(sentence, fg=typer.colors.YELLOW)

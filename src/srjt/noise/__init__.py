@@ -1,6 +1,6 @@
 """Label noise: matrices and injection, the noise estimate, and the quality of each label.
 
-Needs numpy alone: nothing here knows of images, files or training.
+Needs numpy and scipy alone: nothing here knows of images, files or training.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from srjt.noise.matrices import (
     rho_for_rate,
     transition_matrix,
 )
+from srjt.noise.verified import exact_interval, labels_to_verify
 
 __all__ = [
     "ILL_CONDITIONED",
@@ -28,8 +29,10 @@ __all__ = [
     "check_matrix",
     "corrupt",
     "estimate_noise",
+    "exact_interval",
     "expected_rate",
     "label_quality",
+    "labels_to_verify",
     "largest_rho",
     "report",
     "rho_for_rate",

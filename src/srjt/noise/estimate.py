@@ -1,48 +1,47 @@
-"""How noisy are ordinal labels? Noise rate, transition matrix and clean grade shares, each with an interval.
+"""How noisy are ordinal labels? Noise rate, transition matrix and shares of the true grades, each with an interval.
 
-A pure function of labels and out-of-fold probabilities, from whatever network and method. The model and what
-it assumes stand in ``mixture``. Often several levels and both of the paper's forms of noise explain the labels
-about equally well, so the estimate is their mean, each weighed by how plausible it is. Patients are resampled,
-and it is said when the answer should not be relied on.
+A pure function of labels and out-of-fold probabilities of any network. Labels and probabilities determine a set of
+rates, not one rate:
+
+- **The largest rate.** If the right grade is the likeliest label of every image, no more labels are wrong than differ
+  from the likeliest label given the image. (For each true grade i, P_ii ≥ P_ij; averaged over the true grades that an
+  image may have, p(right | x) ≥ p(label = j | x) for every j.)
+- **The smallest rate.** Unclear images look like a blurred severity (``model``). What such a blur cannot explain, for
+  example a label two grades away from a clear image, is an error. Where the blur explains everything, it is 0.
+
+The interval reaches from the one to the other, each with its sampling error. The point lies between: the mean over the
+forms of noise that explain the labels (``explanations``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.noise.families import FORMS, PAPERS, Form
-from srjt.noise.model import Fit, design, fit_mixture, log_likelihood, profile, recalibrated
+from srjt.noise.explanations import Explanations, bayes, explain, rows_of
+from srjt.noise.families import SYMMETRIC, Form
+from srjt.noise.verified import exact_interval, read_verified, repetition, use_verified
 
-__all__ = ["NoiseEstimate", "Weighed", "check_labels", "choose_form", "estimate_noise"]
+__all__ = ["NoiseEstimate", "check_labels", "estimate_noise"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Groups = Sequence[Hashable] | npt.NDArray[Any] | None
 
-# Some images do show their grade: a nat of ambiguity that a fit leaves to the clearest costs this many, per sample.
-# It decides where wrong labels and unclear images would explain the same, and else hardly matters.
-_CLEAR = 0.0075
-_PARTS = 5  # of the patients, each held out once to see whether the free form is needed
-_AHEAD = 2.5  # standard errors; two are found now and then where a form of the paper was injected
-_SURE = 0.95  # weight of a form from which the other is not mentioned
-_FEW = 10  # expected samples of a grade below which its row is guesswork
-_WIDE = 0.3  # an interval of the rate that means nothing
-_CLEAREST, _CLEARLY = 0.1, 0.7  # of a grade's images, and how sure of it they should make one
-_TINY = 1e-12
-# mean doubt about the true grade beyond which wrong labels and unclear images cannot be told apart
-_VAGUE = 0.5
+# Labels that the model uses as independent at most. With more, its own error (g is piecewise linear, the blur normal),
+# which is about 0.005 in simulations, would exceed the sampling error, and forms would be excluded by it.
+_MOST = 5000
+_FEW = 10  # expected samples of a grade below which a tenth of its labels is less than one label
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseEstimate:
-    """What the labels' noise is, and how sure that is."""
+    """What the labels' noise is, and what that rests on."""
 
     rate: float  # share of wrong labels
     rate_interval: tuple[float, float]
@@ -50,14 +49,22 @@ class NoiseEstimate:
     transition_interval: Floats  # (2, C, C) lower and upper
     prior: Floats  # (C,) shares of the true grades
     prior_interval: Floats  # (2, C)
-    form: Form
+    form: Form  # the likeliest form of noise
     held_out: Mapping[str, float]  # mean held-out log-likelihood of each form
-    temperature: float  # by which the network's logits were divided
     samples: int
-    identifiable: bool
+    identifiable: (
+        bool  # whether labels and probabilities show that some labels are wrong, and roughly how many
+    )
     reason: str  # "" or one sentence why not
-    form_weight: float = 1.0  # how probable the form is; the rest is for the other of quasi and truncated
-    caution: str = ""  # what the model takes for granted and these data cannot show, in one sentence
+    form_weight: float = 1.0  # how probable the form is
+    lower_bound: float = (
+        0.0  # at least this share is wrong (one-sided limit), if unclear images are blurred severities
+    )
+    assumption: str = ""  # what the point rests on, in one sentence
+    verified: int = 0  # labels whose true grade is known
+    verified_worth: float = 0.0  # as many verified labels would tell as much without the model
+    caution: str = ""  # only in estimates of earlier versions
+    temperature: float | None = None  # only in estimates of earlier versions
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
@@ -76,6 +83,7 @@ class NoiseEstimate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NoiseEstimate:
+        """Also estimates of earlier versions, which lack the newer fields."""
         arrays = ("transition", "transition_interval", "prior", "prior_interval")
         low, high = values["rate_interval"]
         typed = {name: np.asarray(values[name], dtype=np.float64) for name in arrays}
@@ -83,19 +91,16 @@ class NoiseEstimate:
 
     def __str__(self) -> str:
         low, high = self.rate_interval
-        kind = f"{self.form} noise"
-        if self.form_weight < _SURE:
-            kind = f"probably {kind} ({self.form_weight:.0%}; the interval allows for the other form)"
+        kind = f"{self.form} noise" + (f" ({self.form_weight:.0%})" if self.form_weight < 0.95 else "")
         lines = [f"estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f}), {kind}"]
         lines += [
             f"  true grade {grade} ({share:.0%}) is labelled " + "  ".join(f"{p:.3f}" for p in row)
             for grade, (share, row) in enumerate(zip(self.prior, self.transition, strict=True))
         ]
         if not self.identifiable:
-            lines.append(f"  not to be relied on: {self.reason}")
-        elif self.caution:
-            lines.append(f"  mind: {self.caution}")
-        return "\n".join(lines)
+            lines.append(f"  not determined: {self.reason}")
+        notes = [note for note in (self.assumption, self.caution) if note]
+        return "\n".join(lines + [f"  {note}" for note in notes])
 
 
 def estimate_noise(
@@ -103,146 +108,106 @@ def estimate_noise(
     probabilities: npt.ArrayLike,
     *,
     groups: Groups = None,
+    verified: npt.ArrayLike | None = None,
     bootstrap: int = 200,
     confidence: float = 0.95,
     seed: int = 0,
 ) -> NoiseEstimate:
-    """The noise of ``labels`` (N,) by out-of-fold ``probabilities`` (N, C).
+    """Estimate the noise of labels from out-of-fold probabilities.
 
-    groups: (N,) patients, which are held out and resampled as a whole (None: each sample is its own).
-    bootstrap: resamples for the intervals; 0 makes them as narrow as the estimate. Each draws patients and then a
-    level and form of noise by how plausible these make them, so that the intervals cover both doubts.
+    Parameters
+    ----------
+    labels : (N,) array of int
+        Grades 0 … C − 1, some of them wrong.
+    probabilities : (N, C) array of float
+        Probabilities from networks that were not trained on the sample.
+    groups : (N,) sequence, optional
+        Patients. Labels of one patient whose errors repeat each other count less.
+    verified : (N,) array, optional
+        True grades of a *simple random sample* of the labels; −1 or nan where the true grade is not known. The rate is
+        then unbiased whatever the model assumes, and the model only makes its interval shorter.
+    bootstrap : int
+        Draws for the intervals; 0 makes them as narrow as the estimate.
+    confidence : float
+        Of the intervals.
+    seed : int
+        Of the draws.
+
+    Returns
+    -------
+    NoiseEstimate
+        The rate, the transition matrix and the shares of the true grades with intervals, a lower bound of the rate,
+        and the assumption that the rate rests on.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> true = rng.integers(0, 3, size=600)
+    >>> labels = np.where(rng.random(600) < 0.2, rng.integers(0, 3, size=600), true)
+    >>> seen = true + 0.3 * rng.normal(size=600)
+    >>> probabilities = np.exp(-((seen[:, None] - np.arange(3)) ** 2) / 0.18)
+    >>> probabilities /= probabilities.sum(axis=1, keepdims=True)
+    >>> estimate = estimate_noise(labels, probabilities)
+    >>> bool(estimate.rate_interval[0] < (labels != true).mean() < estimate.rate_interval[1])
+    True
     """
     if bootstrap < 0 or not 0.0 < confidence < 1.0:
         raise SrjtError(
-            f"bootstrap counts resamples and confidence lies between 0 and 1; got {bootstrap} and {confidence:g}."
+            f"bootstrap counts draws and confidence lies between 0 and 1; got {bootstrap} and {confidence:g}."
         )
     y, p = check_labels(labels, probabilities)
     owner = _owners(groups, len(y))
-    parts = design(p)
-    found, held_out, gain = choose_form(y, parts, owner=owner)
-    transitions, priors = _resampled(y, parts, owner, found, resamples=bootstrap, seed=seed)
-    tails = [(1 - confidence) / 2, 1 - (1 - confidence) / 2]
-    low, high = np.quantile((priors * (1.0 - transitions.diagonal(axis1=1, axis2=2))).sum(axis=1), tails)
-    # The estimate belongs into its interval, also where resampling is biased (near no noise at all).
-    interval = (float(min(low, found.rate)), float(max(high, found.rate)))
-    reason = _doubt(y, parts, found, interval=interval, gain=gain)
+    known = read_verified(verified, samples=len(y), classes=p.shape[1])
+    repeated = repetition((p.argmax(axis=1) != y).astype(np.float64), owner)
+    found = explain(y, p, owner=owner, repeated=max(repeated, len(y) / _MOST))
+    if known is not None:
+        found = found.given_verified(y, p, known.rows, known.true)
+    differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
+    largest = exact_interval(differs, len(y) / repeated, confidence=confidence)[1]
+    joint = found.joint
+    rate = _rate(joint)
+    low = lower_bound = rate
+    joints = joint[None]
+    tail = (1.0 - confidence) / 2.0
+    if bootstrap:
+        joints, rates = _draws(found, bootstrap, seed=seed)
+        low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
+    interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
+    weights = found.form_weights
+    form = max(weights, key=lambda one: weights[one])
+    reason = _doubt(y, found, interval=(low, max(largest, rate)), unsettled=tail)
+    assumption = _assumption(form, largest=interval[1])
+    worth = 0.0
+    if known is not None:
+        combined = use_verified(y, bayes(y, p, rows_of(joint)), known, owner=owner, confidence=confidence)
+        joint, rate, worth = combined.joint, combined.rate, combined.worth
+        interval = combined.interval if bootstrap else (rate, rate)
+        lower_bound, reason = combined.lower_bound, combined.reason
+        joints = _moved(joints, joint)
+        assumption = (
+            f"The rate rests on {len(known.rows)} verified labels, which must be a random sample of all; the model "
+            "only makes the interval shorter."
+        )
+    priors = joints.sum(axis=2)
+    transitions = rows_of(joints)
     return NoiseEstimate(
-        rate=found.rate,
+        rate=rate,
         rate_interval=interval,
-        transition=found.transition,
-        transition_interval=np.quantile(transitions, tails, axis=0),
-        prior=found.prior,
-        prior_interval=np.quantile(priors, tails, axis=0),
-        form=found.form,
-        held_out=held_out,
-        temperature=found.heaviest.temperature,
+        transition=rows_of(joint),
+        transition_interval=np.quantile(transitions, [tail, 1.0 - tail], axis=0),
+        prior=joint.sum(axis=1),
+        prior_interval=np.quantile(priors, [tail, 1.0 - tail], axis=0),
+        form=form,
+        held_out=dict(found.held_out),
         samples=len(y),
         identifiable=not reason,
         reason=reason,
-        form_weight=found.share(found.form),
-        caution=_caution(recalibrated(parts, found.heaviest)),
+        form_weight=weights[form],
+        lower_bound=lower_bound,
+        assumption=assumption,
+        verified=0 if known is None else len(known.rows),
+        verified_worth=worth,
     )
-
-
-@dataclass(frozen=True)
-class Weighed:
-    """Fits at many levels of noise, and how plausible each is."""
-
-    fits: Sequence[Fit]
-    weights: Floats  # (G,), their sum is 1
-
-    @cached_property
-    def joint(self) -> Floats:
-        """(C, C) p(true grade, label), the mean over the fits."""
-        return np.tensordot(self.weights, [fit.prior[:, None] * fit.transition for fit in self.fits], axes=1)
-
-    @property
-    def prior(self) -> Floats:
-        return np.asarray(self.joint.sum(axis=1))
-
-    @property
-    def transition(self) -> Floats:
-        return np.asarray(self.joint / self.prior[:, None])
-
-    @property
-    def rate(self) -> float:
-        return 1.0 - float(np.trace(self.joint))
-
-    @property
-    def form(self) -> Form:
-        return max({fit.form: None for fit in self.fits}, key=self.share)
-
-    @property
-    def heaviest(self) -> Fit:
-        return self.fits[int(self.weights.argmax())]
-
-    def share(self, form: Form) -> float:
-        """The weight of all fits of a form."""
-        return float(sum(w for w, fit in zip(self.weights, self.fits, strict=True) if fit.form == form))
-
-
-def choose_form(
-    labels: Ints, parts: Floats, *, owner: Ints | None = None
-) -> tuple[Weighed, dict[str, float], Floats]:
-    """The fits that explain the labels, weighed.
-
-    Also the mean log-likelihood of each form on patients it has not seen, and by sample (N,) the gain over
-    ignoring the probabilities. The two forms of the paper are weighed against each other; the freer ``banded``
-    takes their place if it explains unseen labels better than either, by ``_AHEAD`` standard errors, and
-    leaves every grade mostly labelled as itself.
-    """
-    part = _dealt(np.arange(len(labels)) if owner is None else owner)
-    best = {form: fit_mixture(labels, parts, form=form) for form in FORMS}
-    likelihood = {form: _held_out(labels, parts, part, whole) for form, whole in best.items()}
-    papers = PAPERS if parts.shape[1] > 2 else PAPERS[:1]  # of two grades both forms are one
-    fits = [fit for form in papers for fit in profile(labels, parts, best[form])]
-    # Beyond, the same could be said with other names of the grades (of two, 0.8 is 0.2 with the names exchanged),
-    # and the mean would lie between; only where the best fit is there itself is it left in, to be warned of.
-    if _adrift(max((best[form] for form in papers), key=lambda fit: fit.objective)) is None:
-        fits = [fit for fit in fits if _adrift(fit) is None]
-    found = _weighed(fits, samples=len(labels))
-    rival = max(papers, key=lambda form: float(likelihood[form].sum()))
-    ahead = likelihood["banded"] - likelihood[rival]
-    tested = part.max() + 1 == _PARTS  # of few patients hardly anything is held out, and the freest form wins
-    if tested and ahead.sum() > _AHEAD * ahead.std() * len(ahead) ** 0.5 and _adrift(best["banded"]) is None:
-        free = [fit for fit in profile(labels, parts, best["banded"]) if _adrift(fit) is None]
-        found = _weighed(free, samples=len(labels))
-    shares = (np.bincount(labels, minlength=parts.shape[1]) + 0.5) / (len(labels) + 0.5 * parts.shape[1])
-    gain = likelihood[found.form] - np.log(shares[labels])
-    return found, {form: float(values.mean()) for form, values in likelihood.items()}, gain
-
-
-def _held_out(labels: Ints, parts: Floats, part: Ints, whole: Fit) -> Floats:
-    """(N,) the log-likelihood of each sample under a fit to the other parts."""
-    likelihood = np.empty(len(labels))
-    for k in range(part.max() + 1):
-        out = part == k
-        rest = whole  # of a single patient nothing can be held out
-        if not out.all():
-            weights = (~out).astype(np.float64)
-            rest = fit_mixture(labels, parts, form=whole.form, weights=weights, start=whole.theta, steps=15)
-        likelihood[out] = log_likelihood(labels[out], parts[out], rest)
-    return likelihood
-
-
-def _weighed(fits: list[Fit], *, samples: int) -> Weighed:
-    objective = np.array([fit.objective for fit in fits])
-    return Weighed(fits, _plausibility(fits, objective, samples=samples))
-
-
-def _plausibility(fits: Sequence[Fit], objective: Floats, *, samples: int) -> Floats:
-    """Weights of fits with these penalised likelihoods (G, …): a posterior on a grid of rates, for each form."""
-    rate, form = np.array([fit.rate for fit in fits]), np.array([fit.form for fit in fits])
-    width = np.empty(len(fits))  # of the rates for which each fit stands
-    for one in set(form):
-        width[form == one] = np.gradient(rate[form == one])
-    # Who asks has reason to: the density of the rate rises with it, lest "no noise at all" win by default.
-    before = np.log(np.maximum(rate * width, _TINY))
-    before -= _CLEAR * samples * np.array([fit.ambiguity for fit in fits])
-    logs = objective + before.reshape(-1, *[1] * (objective.ndim - 1))
-    weights = np.exp(logs - logs.max(axis=0))
-    return np.asarray(weights / weights.sum(axis=0))
 
 
 def check_labels(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> tuple[Ints, Floats]:
@@ -271,80 +236,75 @@ def _owners(groups: Groups, samples: int) -> Ints:
     return owner.astype(np.int64)
 
 
-def _dealt(owner: Ints) -> Ints:
-    """(N,) the part of each sample: patients in turn, so that nothing depends on chance."""
-    return np.asarray(owner % min(_PARTS, int(owner.max()) + 1))
+def _draws(found: Explanations, draws: int, *, seed: int) -> tuple[Floats, Floats]:
+    """Joint distributions (B, C, C) of true grade and label, and the smallest rate of each draw (B,).
 
-
-def _resampled(
-    labels: Ints, parts: Floats, owner: Ints, found: Weighed, *, resamples: int, seed: int
-) -> tuple[Floats, Floats]:
-    """Matrices (B, C, C) and shares of the true grades (B, C) that resampled patients make plausible.
-
-    Weighing the fits anew is enough: refitted at each level, they would hardly differ.
+    Explanations are drawn by their weight and their parameters from a normal approximation of the posterior. The
+    smallest rate is without the doubt near boundaries, which may be all the images'.
     """
-    if not resamples:
-        return found.transition[None], found.prior[None]
     rng = np.random.Generator(np.random.PCG64(seed))
-    patients = int(owner.max()) + 1
-    draws = rng.multinomial(patients, np.full(patients, 1.0 / patients), size=resamples)
-    size = draws @ np.bincount(owner)
-    objective, prior = [], []
-    for fit in found.fits:
-        likelihood = np.bincount(owner, log_likelihood(labels, parts, fit))
-        objective.append(fit.objective - likelihood.sum() + draws @ likelihood)
-        t = recalibrated(parts, fit)
-        prior.append([draws @ np.bincount(owner, column) / size for column in t.T])
-    cumulated = _plausibility(found.fits, np.array(objective), samples=len(labels)).cumsum(axis=0)
-    drawn = (cumulated < rng.random(resamples)).sum(axis=0).clip(max=len(found.fits) - 1)
-    transitions = np.array([found.fits[g].transition for g in drawn])
-    return transitions, np.array(prior)[drawn, :, np.arange(resamples)]
+    weights = np.array([one.doubtful_weight for one in found.all])
+    joints: list[Floats] = []
+    rates: list[float] = []
+    for one, count in zip(found.all, rng.multinomial(draws, weights / weights.sum()), strict=True):
+        drawn = rng.multivariate_normal(one.fit.theta, one.fit.covariance, size=count, method="cholesky")
+        sure = replace(one, reader=0.0)
+        own = [sure.joint(found.cells, theta) for theta in drawn]
+        rates += [_rate(joint) for joint in own]
+        # the reader's share matters more than the parameters, and is slow to integrate over
+        joints += [one.joint(found.cells)] * int(count) if one.reader and count else own
+    return np.array(joints), np.array(rates)
 
 
-def _adrift(fit: Fit | Weighed) -> int | None:
-    """A grade that is labelled as another more often than as itself: then the grades could change names."""
-    lost = np.flatnonzero(fit.transition.argmax(axis=1) != np.arange(len(fit.prior)))
-    return int(lost[0]) if len(lost) else None
+def _rate(joint: Floats) -> float:
+    """The share of wrong labels; rounding must not leave it outside [0, 1]."""
+    return min(max(1.0 - float(np.trace(joint)), 0.0), 1.0)
 
 
-def _caution(t: Floats) -> str:
-    """What (N, C) probabilities of the true grade leave open: a grade that even its clearest images do not show."""
-    dim = [
-        grade
-        for grade, column in enumerate(t.T)
-        if np.sort(column)[::-1][: max(3, int(_CLEAREST * column.sum()))].mean() < _CLEARLY
-    ]
-    if not dim:
-        return ""
-    names = " or ".join(filter(None, (", ".join(map(str, dim[:-1])), str(dim[-1]))))
+def _moved(joints: Floats, joint: Floats) -> Floats:
+    """Draws with the same spread around another mean."""
+    moved = np.maximum(joints - joints.mean(axis=0) + joint, 0.0)
+    return np.asarray(moved / moved.sum(axis=(1, 2), keepdims=True))
+
+
+def _assumption(form: Form, *, largest: float) -> str:
+    """What the point takes for granted and labels and probabilities cannot show."""
+    if form == "boundary":
+        return (
+            "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "
+            "equally likely to be the readers' and not the images': labels and probabilities alone cannot tell."
+        )
+    if form in SYMMETRIC:
+        return (
+            "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
+            f"boundary between two grades, it is higher, up to {largest:.2f}."
+        )
     return (
-        f"no image shows grade {names} clearly, so if labels of such images are wrong more often than others, they "
-        "look like unclear images, and the rate is too low."
+        "The rate assumes that each grade is mistaken at its own rates in each direction, and that readers are as "
+        f"likely to be unsure near the boundary between two grades, too, as not; it is at most {largest:.2f}."
     )
 
 
-def _doubt(
-    labels: Ints, parts: Floats, found: Weighed, *, interval: tuple[float, float], gain: Floats
-) -> str:
-    """Why the estimate should not be relied on, in one sentence; "" where nothing speaks against it."""
-    if gain.sum() < 2.0 * gain.std() * len(gain) ** 0.5:
+def _doubt(y: Ints, found: Explanations, *, interval: tuple[float, float], unsettled: float) -> str:
+    """Why the data do not determine the rate, in one sentence; "" if they do.
+
+    unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
+    """
+    shares = np.bincount(y, minlength=len(found.joint)) / len(y)
+    q = found.label_probabilities()
+    gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
+    if gain.sum() < 2.0 * gain.std() * len(gain) ** 0.5:  # two standard errors
         return "the probabilities say nothing about the labels beyond how common each grade is."
-    expected = found.prior * len(labels)
+    expected = found.joint.sum(axis=1) * len(y)
     if expected.min() < _FEW:
         return (
             f"only about {expected.min():.0f} samples are of grade {int(expected.argmin())}: too few to see how "
             "often it is mistaken."
         )
-    grade = _adrift(found)
-    if grade is not None:
-        return f"true grade {grade} would be labelled as another more often than as itself."
-    vague = 1.0 - float(recalibrated(parts, found.heaviest).max(axis=1).mean())
-    if vague > _VAGUE:  # however narrow the interval
-        return (
-            f"the networks would mistake the grade of {vague:.0%} of the images even if all labels were right, and "
-            "so cannot tell wrong labels from unclear images."
-        )
     low, high = interval
-    if high - low > _WIDE:
-        return f"the rate may lie anywhere between {low:.2f} and {high:.2f}."
+    if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
+        return (
+            "readers who are unsure between two neighbouring grades look like images that are unclear between them; "
+            f"the rate may lie anywhere between {low:.2f} and {high:.2f}."
+        )
     return ""

@@ -1,129 +1,118 @@
 """Families of transition matrices, as smooth functions of unbounded parameters, for estimating them.
 
-- ``quasi`` and ``truncated``: the paper's, with ρ alone unknown;
-- ``banded``: each grade has its own rates of being taken for its neighbours, and every further step is rarer
-  by one common factor.
-
-The first parameter of each is its level, which says how much noise there is.
+- ``quasi``, ``truncated`` (the paper's) and ``uniform`` (any other grade equally often) have one parameter, the level;
+- ``banded``: each grade has its own rates of being labelled too low and too high, and every further step is rarer
+  by one common factor;
+- ``boundary``: the identity. Labels are wrong near the boundary between two grades only, which ``model`` describes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from srjt import noise
-
-__all__ = ["FORMS", "LEVELS", "PAPERS", "Family", "Form", "family", "fixed"]
+__all__ = ["FORMS", "SYMMETRIC", "Family", "Form", "family", "fixed"]
 
 Floats = npt.NDArray[np.float64]
-Form = Literal["quasi", "truncated", "banded"]
+Form = Literal["quasi", "truncated", "uniform", "banded", "boundary"]
 FORMS: tuple[Form, ...] = get_args(Form)
-PAPERS: tuple[Form, ...] = ("quasi", "truncated")
-
-_SHARES = np.linspace(0.01, 0.9, 14)
-LEVELS: Floats = np.log(_SHARES / (1.0 - _SHARES))  # from hardly any noise to nearly all that a form can hold
-_OFTEN, _DECAY = -2.5, -1.0  # where banded starts from: log odds of a neighbour, log factor of a further step
+SYMMETRIC: tuple[Form, ...] = ("quasi", "truncated", "uniform")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Parameters θ (M,) ↔ matrix (C, C), with a Gaussian prior that only matters where the data are silent."""
+    """Parameters θ (M,) ↔ matrix (C, C), with a Gaussian prior on θ.
+
+    Entries off the diagonal are ``largest * sigmoid(θ) * shape`` where ``largest`` is given, else the rows are a
+    softmax of ``offset + Σ θ_m directions_m``.
+    """
 
     form: Form
-    num_classes: int
     mean: Floats  # (M,) of the prior
     precision: Floats  # (M,)
-    directions: Floats  # (M, C, C): logit of entry = offset + Σ_m θ_m directions_m; the paper's: w(|i − j|)
-    offset: Floats | None = None  # (C, C) logits; None for the paper's forms, which are not of that kind
+    directions: Floats  # (M, C, C)
+    offset: Floats  # (C, C)
+    largest: float | None = None
 
     def matrix(self, theta: Floats) -> Floats:
         """(C, C) row-stochastic."""
-        if self.offset is not None:
+        if self.largest is None:
             weights = np.exp(self.offset + np.tensordot(theta, self.directions, axes=1))
             return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-        off_diagonal = self._largest() * _sigmoid(theta[0]) * self.directions[0]
-        return np.asarray(off_diagonal + np.diag(1.0 - off_diagonal.sum(axis=1)))
+        off_diagonal = self.largest * _sigmoid(theta[0]) * self.directions[0]
+        return np.asarray(off_diagonal + np.diag(np.maximum(1.0 - off_diagonal.sum(axis=1), 0.0)))
 
     def jacobian(self, theta: Floats) -> Floats:
         """(M, C, C): the derivative of the matrix by each parameter."""
-        if self.offset is not None:
+        if self.largest is None:
             p = self.matrix(theta)
             mean = (p * self.directions).sum(axis=2, keepdims=True)
             return np.asarray(p * (self.directions - mean))
         share = _sigmoid(theta[0])
-        change = self._largest() * share * (1.0 - share) * self.directions[0]
+        change = self.largest * share * (1.0 - share) * self.directions[0]
         return np.asarray(change - np.diag(change.sum(axis=1)))[None]
 
     def start(self, *, noisy: bool) -> Floats:
-        """Where a search begins: from few wrong labels or from many (the likelihood may have two peaks)."""
+        """Where a search begins: with few wrong labels or with many, because the likelihood may have two peaks."""
         begin = self.mean.copy()
         begin[:1] += 1.5 if noisy else -1.5
         return begin
 
-    def at(self, level: float) -> Family:
-        """The members of this level, with the other parameters as they were."""
-        if self.offset is None:
-            return replace(fixed(self.matrix(np.array([level]))), form=self.form)
-        return replace(
-            self,
-            mean=self.mean[1:],
-            precision=self.precision[1:],
-            directions=self.directions[1:],
-            offset=self.offset + level * self.directions[0],
-        )
-
-    def _largest(self) -> float:
-        return noise.largest_rho(self.form, num_classes=self.num_classes)
-
 
 def family(form: Form, *, num_classes: int) -> Family:
+    """The family of a form.
+
+    The priors say that noise is neither absent nor everything: log odds of the level with standard deviation 1,
+    around a quarter of the largest possible level (symmetric forms) or one wrong label in eight for each neighbour
+    (``banded``). Log rates of single grades and directions vary around the common one with variance 1/2.
+    """
     grade = np.arange(num_classes)
     step = grade[None, :] - grade[:, None]
-    if form != "banded":
-        half = noise.largest_rho(form, num_classes=num_classes) / 2
-        shape = noise.transition_matrix(form, num_classes=num_classes, rho=half)
-        np.fill_diagonal(shape, 0.0)
+    distance = np.abs(step)
+    if form == "boundary":
+        return fixed(np.eye(num_classes), form=form)
+    if form == "banded":
+        own = [
+            ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)
+            for i in grade
+            for side in (-1, 1)
+            if 0 <= i + side < num_classes
+        ]
+        often, further = (distance > 0).astype(np.float64), np.maximum(distance - 1, 0).astype(np.float64)
         return Family(
             form=form,
-            num_classes=num_classes,
-            mean=np.array([-1.5]),
-            precision=np.array([0.05]),
-            directions=shape[None] / shape.max(),
+            mean=np.array([np.log(1 / 8), -1.0] + [0.0] * len(own)),
+            precision=np.array([1.0, 1.0] + [2.0] * len(own)),
+            directions=np.stack([often, further, *own]),
+            offset=np.zeros((num_classes, num_classes)),
         )
-    often, further = (step != 0).astype(np.float64), np.maximum(np.abs(step) - 1, 0).astype(np.float64)
-    own = [
-        ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)
-        for i in grade
-        for side in (-1, 1)
-        if 0 <= i + side < num_classes
-    ]
-    # The rows' own rates are drawn to the common one: log odds that differ by more than about 1 need evidence.
+    with np.errstate(divide="ignore"):
+        shape = {
+            "quasi": np.where(distance > 0, 1.0 / distance, 0.0),
+            "truncated": (distance == 1).astype(np.float64),
+            "uniform": (distance > 0).astype(np.float64),
+        }[form]
     return Family(
         form=form,
-        num_classes=num_classes,
-        mean=np.array([_OFTEN, _DECAY] + [0.0] * len(own)),
-        precision=np.array([0.05, 1.0] + [4.0] * len(own)),
-        directions=np.stack([often, further, *own]),
+        mean=np.array([np.log(1 / 3)]),
+        precision=np.array([1.0]),
+        directions=shape[None],
         offset=np.zeros((num_classes, num_classes)),
+        largest=float(1.0 / shape.sum(axis=1).max()),
     )
 
 
-def fixed(matrix: Floats) -> Family:
+def fixed(matrix: Floats, *, form: Form = "banded") -> Family:
     """The family of one member."""
     classes = len(matrix)
     with np.errstate(divide="ignore"):
         logits = np.log(matrix)
+    empty = np.empty(0)
     return Family(
-        form="banded",
-        num_classes=classes,
-        mean=np.empty(0),
-        precision=np.empty(0),
-        directions=np.empty((0, classes, classes)),
-        offset=logits,
+        form=form, mean=empty, precision=empty, directions=np.empty((0, classes, classes)), offset=logits
     )
 
 

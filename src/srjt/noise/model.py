@@ -1,217 +1,288 @@
-"""The model behind the noise estimate: label ~ Σ_i t_i(x) P_ij, fitted to out-of-fold probabilities.
+"""The model behind the noise estimate: a severity that is seen through a blur, cut into grades, and mislabelled.
 
-t(x), the probabilities of the *true* grade, are the network's probabilities p(x) recalibrated:
+An image shows a severity g(x) up to a blur. With thresholds c_1 < … < c_{C−1} between the grades, in units of the blur,
 
-    log t_i(x) = b_i + β log p_i(x) + γ i s(x) + δ i² v(x) + constant
+    t_i(x) = Φ((c_{i+1} − g(x)) / σ(x)) − Φ((c_i − g(x)) / σ(x)),      p(label = j | x) = Σ_i t_i(x) P_ij.
 
-with a bias for each grade, an inverse temperature β, and terms in the mean s(x) and the variance v(x) of the
-grade under p(x): γ says how much the order of the grades counts, and δ that an image which the network finds
-unclear is so. P has one of the forms in ``transitions``. All are fitted together, so the
-network may approximate the noisy or the true grades. (The former costs more: simulated noise of 0.3 comes out lower
-by 0.03 to 0.04, as p is then a mixture, of which no recalibration is quite t.)
+g is a piecewise linear function of the *rank* of the expected grade under the network's probabilities, and
+log σ is proportional to how wide these probabilities are among images of about the same rank. So the model uses how
+the network orders images, not how sure it says it is: whether the network is calibrated to the true grades, to the
+noisy labels or to nothing changes little. P has one of the forms in ``families``.
 
-Labels that are wrong and images that are ambiguous look alike where t is free to be blurred: P and t can trade
-places at almost the same likelihood. What tells them apart is how t falls off away from a boundary between
-grades, which the few parameters above describe. Where that is little, many levels of noise explain the labels
-about equally well: ``profile`` returns the best fit at each level, for ``estimation`` to weigh.
+The samples enter through label counts in a few hundred cells of similar rank and width. The cost of a fit hence does
+not grow with the number of samples.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 
-from srjt.noise.families import LEVELS, Family, Form, family
+from srjt.noise.families import Family, Form
 
-__all__ = ["Fit", "design", "fit_mixture", "log_likelihood", "profile", "recalibrated"]
+__all__ = ["Cells", "Fit", "Images", "fit_model", "held_out_likelihood", "pool", "rank_images"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_RIDGE = 0.02  # precision of the prior around t = p: it keeps separable data finite, and tiny ones sensible
-_PRESENT = 3.0  # samples of each grade that are taken for granted, lest a grade be explained away altogether
-_FLOOR = 1e-6  # networks that have learnt by heart give zeros
-_TINY = 1e-12
-_CLEAREST = 100  # one sample in so many counts as clearest
-_NEAR = np.linspace(-3.0, 3.0, 9)  # standard errors around the best level, where most of the weight will lie
+_BLOCKS, _WIDTHS = 134, 3  # cells: blocks of rank, each cut by width; finer cells change no estimate by 0.001
+_KNOTS_PER_GRADE = 3  # of g: enough to bend inside every grade
+_NODES = ndtri((np.arange(41) + 0.5) / 41)  # equally likely values of a standard normal variable
+_SPAN = 6.0  # blurs that a grade is wide before the data speak: images show their grade
+_DIGITS = 9  # expected grades that differ by less are equal
+_SLIP = 1e-3  # one label in a thousand is any grade, in every form: no single label decides between forms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """What the model knows of each image."""
+
+    position: Floats  # (N,) rank of the expected grade, in (0, 1)
+    width: Floats  # (N,) rank of the spread among neighbours, in (−1, 1)
+    cell: Ints  # (N,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Label counts of similar images, weighted for repeated patients."""
+
+    counts: Floats  # (M, C)
+    position: Floats  # (M,)
+    width: Floats  # (M,)
+
+    @cached_property
+    def weights(self) -> Floats:
+        return np.asarray(self.counts.sum(axis=1))
+
+
+def rank_images(probabilities: Floats) -> Images:
+    """(N, C) probabilities → ranks; equal images share a rank, so the order of the samples does not matter."""
+    samples, classes = probabilities.shape
+    grade = np.arange(classes) - (classes - 1) / 2
+    mean = probabilities @ grade
+    spread = np.sqrt(np.maximum(probabilities @ grade**2 - mean**2, 0.0)).round(_DIGITS)
+    position = (_ranks(mean.round(_DIGITS)) - 0.5) / samples
+    blocks = max(1, min(_BLOCKS, samples // _WIDTHS))
+    block = np.minimum((position * blocks).astype(np.int64), blocks - 1)
+    order = np.lexsort((spread, block))
+    width = np.empty(samples)
+    for members in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
+        width[members] = 2.0 * (_ranks(spread[members]) - 0.5) / len(members) - 1.0
+    third = np.minimum(((width + 1.0) / 2.0 * _WIDTHS).astype(np.int64), _WIDTHS - 1)
+    _, cell = np.unique(block * _WIDTHS + third, return_inverse=True)
+    return Images(position=position, width=width, cell=cell.astype(np.int64))
+
+
+def _ranks(values: Floats) -> Floats:
+    """1 … N; equal values share the mean of their ranks."""
+    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[which])
+
+
+def pool(labels: Ints, images: Images, *, classes: int, repeated: float = 1.0) -> Cells:
+    """Label counts by cell. ``repeated``: how many labels carry the information of one (patients; 1 = independent)."""
+    cells = int(images.cell.max()) + 1
+    counts = np.bincount(images.cell * classes + labels, minlength=cells * classes).reshape(cells, classes)
+    size = counts.sum(axis=1)
+    return Cells(
+        counts=counts / repeated,
+        position=np.bincount(images.cell, images.position) / size,
+        width=np.bincount(images.cell, images.width) / size,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fit:
-    """Parameters of the model, and what they make of the samples they were fitted to."""
+    """The fit of one form, with what is needed to draw from its posterior and to apply it to images."""
 
-    form: Form
-    theta: Floats  # (F + M,): of t, then of P
-    transition: Floats  # (C, C)
-    prior: Floats  # (C,) mean of t
-    objective: float  # penalised log-likelihood
-    ambiguity: float  # mean entropy of t, in nats, of the clearest samples
+    problem: _Problem
+    theta: Floats
+    covariance: Floats
+    log_evidence: float  # Laplace's approximation of the marginal likelihood
 
     @property
-    def rate(self) -> float:
-        return float(self.prior @ (1.0 - np.diag(self.transition)))
+    def form(self) -> Form:
+        return self.problem.kin.form
 
-    @property
-    def temperature(self) -> float:
-        """1 / β: above 1 where the network was too sure of itself."""
-        return float(1.0 / max(self.theta[len(self.prior) - 1], 1e-3))
+    def transition(self, theta: Floats | None = None) -> Floats:
+        """(C, C)."""
+        return self.problem.kin.matrix((self.theta if theta is None else theta)[self.problem.grades_end :])
 
+    def true_grades(self, images: Images | Cells, theta: Floats | None = None) -> Floats:
+        """(N, C): t(x), which sums to 1."""
+        return self.problem.true_grades(
+            self.theta if theta is None else theta, *self.problem.basis(images.position, images.width)
+        )
 
-def design(probabilities: Floats, *, ranking: bool = False) -> Floats:
-    """(N, C) → (N, C, F = C + 2): log t = design @ θ + constant.
+    def joint(self, images: Images | Cells, theta: Floats | None = None, *, reader: float = 0.0) -> Floats:
+        """(N, C, C): p(true grade, label | x).
 
-    ranking: in place of the variance, the mean log-probability by grade, which goes on rising where s(x)
-    saturates. It ranks labels a little better once P is known; while P is sought it would only blur t.
-    """
-    samples, classes = probabilities.shape
-    grade = np.arange(classes) - (classes - 1) / 2  # centred, so that reversing the grades only changes signs
-    log_p = np.log(np.clip(probabilities, _FLOOR, None))
-    mean = probabilities @ grade
-    reached = np.arange(classes)[:, None] >= np.arange(1, classes)  # (C, C − 1): biases between neighbours
-    parts = np.empty((samples, classes, classes + 2))
-    parts[:, :, : classes - 1] = reached
-    parts[:, :, classes - 1] = log_p - log_p.mean(axis=1, keepdims=True)
-    parts[:, :, classes] = mean[:, None] * grade
-    if ranking:
-        parts[:, :, classes + 1] = 0.3 * (log_p @ grade)[:, None] * grade
-    else:
-        parts[:, :, classes + 1] = (probabilities @ grade**2 - mean**2)[:, None] * grade**2
-    return parts
-
-
-def recalibrated(parts: Floats, fit: Fit) -> Floats:
-    """(N, C, F) → (N, C): t(x), the probabilities of the true grade."""
-    return np.exp(_log_softmax(parts @ fit.theta[: parts.shape[2]]))
-
-
-def log_likelihood(labels: Ints, parts: Floats, fit: Fit) -> Floats:
-    """(N,) each sample's."""
-    q = (recalibrated(parts, fit) * fit.transition.T[labels]).sum(axis=1)
-    return np.asarray(np.log(np.clip(q, _TINY, None)))
+        reader: the share of the blur's variance that is the reader's and not the image's. The reader then cuts a
+        severity of their own into grades, which is wrong near the boundaries. It leaves p(label | x) as it is.
+        """
+        theta = self.theta if theta is None else theta
+        if not reader:
+            return np.asarray(self.true_grades(images, theta)[:, :, None] * self.transition(theta))
+        basis, width = self.problem.basis(images.position, images.width)
+        cuts, centre, scale = self.problem.severity(theta, basis, width)
+        image_blur, reader_blur = (1.0 - reader) ** 0.5 / scale, reader**0.5 / scale
+        own = np.zeros((len(centre), len(cuts) + 1, len(cuts) + 1))  # p(true grade, the reader's grade | x)
+        rows = np.arange(len(centre))
+        for node in _NODES:
+            severity = centre + image_blur * node
+            below = ndtr((cuts - severity[:, None]) / reader_blur[:, None])
+            graded = np.diff(below, axis=1, prepend=0.0, append=1.0)
+            own[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
+        return np.asarray(own @ self.transition(theta))
 
 
-def profile(labels: Ints, parts: Floats, best: Fit) -> list[Fit]:
-    """The best fit at each of many levels of noise, by rising rate, of the form whose ``best`` fit is known.
-
-    The levels are spread over all that the form can hold and crowd around the best one. From there each fit
-    begins at its neighbour's end.
-    """
-    classes, features = parts.shape[1:]
-    kin = family(best.form, num_classes=classes)
-    problem = _Problem(labels, parts, np.ones(len(labels)), kin)
-    error = float(np.linalg.inv(problem.expand(best.theta)[2])[features, features]) ** 0.5
-    centre = best.theta[features]
-    near = centre + min(error, 1.0) * _NEAR
-    levels = np.unique(np.concatenate([LEVELS, near.clip(LEVELS[0], LEVELS[-1])]))
-    fits = []
-    for side in (levels[levels <= centre][::-1], levels[levels > centre]):
-        theta = np.delete(best.theta, features)
-        for level in side:
-            fit = fit_mixture(labels, parts, form=kin.at(float(level)), start=theta, steps=10)
-            theta = fit.theta
-            fits.append(fit)
-    return sorted(fits, key=lambda fit: fit.rate)
-
-
-def fit_mixture(
-    labels: Ints,
-    parts: Floats,
-    *,
-    form: Form | Family,
-    weights: Floats | None = None,
-    start: Floats | None = None,
-    steps: int = 80,
-) -> Fit:
-    """labels (N,), design (N, C, F), weights (N,) → the fit of largest penalised likelihood.
-
-    Fisher scoring with Levenberg's damping, from ``start`` (a θ) or from two beginnings, with little and with much
-    noise, of which the better end counts.
-    """
-    samples, classes, features = parts.shape
-    kin = form if isinstance(form, Family) else family(form, num_classes=classes)
-    w = np.ones(samples) if weights is None else weights
-    used = np.flatnonzero(w)
-    problem = _Problem(labels[used], parts[used], w[used], kin)
-    if start is not None:
-        begins = [start]
-    else:
-        begins = [
-            np.concatenate([problem.mean[:features], kin.start(noisy=noisy)]) for noisy in (False, True)
-        ]
-    theta, objective = max((_climb(problem, begin, steps) for begin in begins), key=lambda end: end[1])
-    log_t = _log_softmax(problem.parts @ theta[:features])
-    t = np.exp(log_t)
-    clearest = np.sort(-(t * log_t).sum(axis=1))[: max(1, len(t) // _CLEAREST)]
+def fit_model(cells: Cells, kin: Family) -> Fit:
+    """The parameters of largest penalised likelihood, by damped Fisher scoring from few and from many wrong labels."""
+    problem = _Problem(cells, kin)
+    begins = [problem.start(noisy=noisy) for noisy in ((False, True) if len(kin.mean) else (False,))]
+    theta, value = max((_climb(problem, begin, steps=60) for begin in begins), key=lambda end: end[1])
+    information = problem.expand(theta)[2]
+    volume = np.linalg.slogdet(problem.prior_precision)[1] - np.linalg.slogdet(information)[1]
     return Fit(
-        form=kin.form,
+        problem=problem,
         theta=theta,
-        transition=kin.matrix(theta[features:]),
-        prior=problem.weights @ t / problem.weights.sum(),
-        objective=objective,
-        ambiguity=float(clearest.mean()),
+        covariance=np.asarray(np.linalg.inv(information), dtype=np.float64),
+        log_evidence=value + 0.5 * float(volume),
     )
 
 
-class _Problem:
-    """The penalised log-likelihood with its gradient and Fisher information."""
+def held_out_likelihood(fit: Fit, labels: Ints, images: Images, part: Ints) -> Floats:
+    """(N,) log p(label | x) of each sample under a fit to the samples of the other parts."""
+    likelihood = np.empty(len(labels))
+    whole = fit.problem.cells
+    repeated = len(labels) / whole.counts.sum()
+    for k in range(int(part.max()) + 1):
+        out = np.flatnonzero(part == k)
+        inside = images.cell[out] * fit.problem.classes + labels[out]
+        left_out = np.bincount(inside, minlength=whole.counts.size).reshape(whole.counts.shape) / repeated
+        problem, theta = fit.problem, fit.theta
+        if len(out) < len(labels):  # of a single patient nothing can be held out
+            problem = _Problem(replace(whole, counts=whole.counts - left_out), problem.kin)
+            theta, _ = _climb(problem, theta, steps=5)  # from the fit to all samples, which is near
+        likelihood[out] = np.log(problem.label_probabilities(theta))[images.cell[out], labels[out]]
+    return likelihood
 
-    def __init__(self, labels: Ints, parts: Floats, weights: Floats, kin: Family) -> None:
-        self.labels, self.parts, self.weights, self.kin = labels, parts, weights, kin
-        self.rows = np.arange(len(labels))
-        features = parts.shape[2]
-        self.mean = np.concatenate([np.zeros(features), kin.mean])
-        self.mean[parts.shape[1] - 1] = 1.0  # β: the network's own temperature
-        self.precision = np.concatenate([np.full(features, _RIDGE), kin.precision])
+
+class _Problem:
+    """The penalised log-likelihood with its gradient and Fisher information.
+
+    θ holds the log distances between thresholds (C − 2), g at its knots, the factor of the width in log σ, and the
+    parameters of P. Priors, in units of the blur: a grade is six blurs wide, give or take a factor e²; second
+    differences of g have standard deviation 1; the widest images are blurred up to e^{±1} more than the middle ones.
+    """
+
+    def __init__(self, cells: Cells, kin: Family) -> None:
+        self.cells, self.kin = cells, kin
+        self.classes = cells.counts.shape[1]
+        self.spans = self.classes - 2
+        self.knots = _KNOTS_PER_GRADE * self.classes + 1
+        self.width_at = self.spans + self.knots
+        self.grades_end = self.width_at + 1
+        bends = np.diff(np.eye(self.knots), 2, axis=0)
+        total = self.grades_end + len(kin.mean)
+        self.prior_precision = np.zeros((total, total))
+        self.prior_precision[: self.spans, : self.spans] = np.eye(self.spans) / 4.0
+        # the second term only keeps the matrix invertible: straight lines have no second differences
+        self.prior_precision[self.spans : self.width_at, self.spans : self.width_at] = (
+            bends.T @ bends + 1e-4 * np.eye(self.knots)
+        )
+        self.prior_precision[self.width_at, self.width_at] = 4.0
+        self.prior_precision[self.grades_end :, self.grades_end :] = np.diag(kin.precision)
+        self.prior_mean = np.concatenate(
+            [np.full(self.spans, np.log(_SPAN)), np.zeros(self.knots + 1), kin.mean]
+        )
+        above = np.arange(1, self.classes)[:, None] > np.arange(1, self.classes - 1)
+        self.spread = above - above.mean(axis=0)  # (C − 1, C − 2): thresholds are centred around 0
+        self._basis = self.basis(cells.position, cells.width)
+
+    def basis(self, position: Floats, width: Floats) -> tuple[Floats, Floats]:
+        """(N, knots) weights of the knots of g, and the width."""
+        at = np.clip(position * (self.knots - 1), 0.0, self.knots - 1 - 1e-9)
+        left = at.astype(np.int64)
+        basis = np.zeros((len(position), self.knots))
+        rows = np.arange(len(position))
+        basis[rows, left] = 1.0 - (at - left)
+        basis[rows, left + 1] = at - left
+        return basis, width
+
+    def start(self, *, noisy: bool) -> Floats:
+        """Thresholds six blurs apart, and as many images in each grade as there are labels of it."""
+        cuts = self.spread @ np.exp(self.prior_mean[: self.spans])
+        shares = self.cells.counts.sum(axis=0) / self.cells.counts.sum()
+        reached = np.concatenate([[0.0], np.cumsum(shares)[:-1], [1.0]])
+        ends = np.concatenate([[cuts[0] - 3.0], cuts, [cuts[-1] + 3.0]])
+        g = np.interp(np.linspace(0.0, 1.0, self.knots), reached, ends)
+        return np.concatenate([self.prior_mean[: self.spans], g, [0.0], self.kin.start(noisy=noisy)])
+
+    def severity(self, theta: Floats, basis: Floats, width: Floats) -> tuple[Floats, Floats, Floats]:
+        """Thresholds (C − 1,), g (N,) and 1 / σ (N,)."""
+        cuts = self.spread @ np.exp(theta[: self.spans])
+        return cuts, basis @ theta[self.spans : self.width_at], np.exp(-theta[self.width_at] * width)
+
+    def true_grades(self, theta: Floats, basis: Floats, width: Floats) -> Floats:
+        cuts, g, scale = self.severity(theta, basis, width)
+        below = ndtr((cuts - g[:, None]) * scale[:, None])
+        return np.asarray(np.diff(below, axis=1, prepend=0.0, append=1.0).clip(min=0.0))
+
+    def label_probabilities(self, theta: Floats) -> Floats:
+        """(M, C): p(label | x) of each cell."""
+        return np.asarray(self.true_grades(theta, *self._basis) @ self._labelled(theta))
+
+    def _labelled(self, theta: Floats) -> Floats:
+        """(C, C): p(label | true grade), slips included."""
+        return np.asarray((1.0 - _SLIP) * self.kin.matrix(theta[self.grades_end :]) + _SLIP / self.classes)
 
     def value(self, theta: Floats) -> float:
-        t, q, _ = self._forward(theta)
-        return self._value(theta, t, q)
+        off = theta - self.prior_mean
+        q = self.label_probabilities(theta)
+        return float((self.cells.counts * np.log(q)).sum() - 0.5 * off @ self.prior_precision @ off)
 
     def expand(self, theta: Floats) -> tuple[float, Floats, Floats]:
         """Value, gradient (K,) and Fisher information (K, K) with the prior's."""
-        t, q, P = self._forward(theta)
-        features = self.parts.shape[2]
-        weighted = t[:, :, None] * self.parts  # t_i φ_if
-        centre = weighted.sum(axis=1)
+        basis, width = self._basis
+        cuts, g, scale = self.severity(theta, basis, width)
+        off = (cuts - g[:, None]) * scale[:, None]
+        t = self.true_grades(theta, basis, width)
+        P = self._labelled(theta)
+        q = t @ P
+        density = np.exp(-0.5 * off**2) / np.sqrt(2.0 * np.pi)
+        by_off = density[:, :, None] * -np.diff(P, axis=0)  # ∂q_j / ∂off_k
+        by_cut = by_off * scale[:, None, None]
         change = np.empty((*q.shape, len(theta)))  # ∂q_j / ∂θ
-        change[:, :, :features] = P.T @ weighted - q[:, :, None] * centre[:, None, :]
-        change[:, :, features:] = np.tensordot(t, self.kin.jacobian(theta[features:]), axes=(1, 1)).transpose(
-            0, 2, 1
+        change[:, :, : self.spans] = np.einsum(
+            "mkj,ks->mjs", by_cut, self.spread * np.exp(theta[: self.spans])
         )
-        relative = change / q[:, :, None]
-        gradient = self.weights @ relative[self.rows, self.labels] - self.precision * (theta - self.mean)
-        lack = _PRESENT / np.clip(self.weights @ t, _TINY, None)
-        pull = lack - (t @ lack)[:, None]  # towards grades that are hardly present
-        gradient[:features] += np.tensordot(self.weights[:, None] * t * pull, self.parts, axes=2)
-        change *= self.weights[:, None, None]
+        change[:, :, self.spans : self.width_at] = -by_cut.sum(axis=1)[:, :, None] * basis[:, None, :]
+        change[:, :, self.width_at] = -(by_off * off[:, :, None]).sum(axis=1) * width[:, None]
+        by_matrix = (1.0 - _SLIP) * self.kin.jacobian(theta[self.grades_end :])
+        change[:, :, self.grades_end :] = np.tensordot(t, by_matrix, axes=(1, 1)).transpose(0, 2, 1)
+        pull = self.prior_precision @ (theta - self.prior_mean)
+        gradient = np.tensordot(self.cells.counts / q, change, axes=([0, 1], [0, 1])) - pull
+        weighted = change * (self.cells.weights[:, None] / q)[:, :, None]
         flat = (-1, len(theta))
-        information = change.reshape(flat).T @ relative.reshape(flat) + np.diag(self.precision)
-        return self._value(theta, t, q), gradient, information
-
-    def _forward(self, theta: Floats) -> tuple[Floats, Floats, Floats]:
-        features = self.parts.shape[2]
-        t = np.exp(_log_softmax(self.parts @ theta[:features]))
-        P = self.kin.matrix(theta[features:])
-        return t, np.clip(t @ P, _TINY, None), P
-
-    def _value(self, theta: Floats, t: Floats, q: Floats) -> float:
-        likelihood = self.weights @ np.log(q[self.rows, self.labels])
-        present = _PRESENT * np.log(np.clip(self.weights @ t / self.weights.sum(), _TINY, None)).sum()
-        return float(likelihood + present - 0.5 * (self.precision * (theta - self.mean) ** 2).sum())
+        information = weighted.reshape(flat).T @ change.reshape(flat) + self.prior_precision
+        return self.value(theta), gradient, information
 
 
-def _climb(problem: _Problem, theta: Floats, steps: int) -> tuple[Floats, float]:
+def _climb(problem: _Problem, theta: Floats, *, steps: int) -> tuple[Floats, float]:
     damping = 1e-3
     value, gradient, information = problem.expand(theta)
     for _ in range(steps):
         move = np.linalg.solve(information + damping * np.diag(np.diag(information)), gradient)
-        move *= min(1.0, 3.0 / float(np.abs(move).max() + 1e-300))
+        move *= min(1.0, 3.0 / float(np.abs(move).max() + 1e-300))  # no further than three blurs at once
         reached = problem.value(theta + move)
         if reached > value:
             gain, theta, damping = reached - value, theta + move, max(damping / 5, 1e-6)
-            if gain < 1e-4:
+            if gain < 1e-3:
                 return theta, reached
             value, gradient, information = problem.expand(theta)
         else:
@@ -219,8 +290,3 @@ def _climb(problem: _Problem, theta: Floats, steps: int) -> tuple[Floats, float]
             if damping > 1e6:
                 break
     return theta, value
-
-
-def _log_softmax(logits: Floats) -> Floats:
-    shifted = logits - logits.max(axis=1, keepdims=True)
-    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -128,7 +129,7 @@ class StudyConfig:
             raise SrjtError(
                 "A study sets soft labels by method, for example co-teaching+ours:label_matrix=estimated."
             )
-        if self.source != "synthetic":
+        if self.source not in ("", "synthetic"):
             self._check_reading()
         for text in self.noises:
             parse_noise(text)
@@ -139,8 +140,11 @@ class StudyConfig:
         self.method_specs()
 
     def _check_reading(self) -> None:
-        """Columns, folders and files are texts; the names of the options are checked where the data are opened."""
-        for name, value in self.reading.items():
+        """Columns, folders and files are texts; unknown names are refused where the data are opened."""
+        from srjt.data import read
+
+        for name in set(self.reading) & set(inspect.signature(read).parameters):
+            value = self.reading[name]
             if not (
                 value is None or isinstance(value, str) or (name == "grades" and isinstance(value, list))
             ):

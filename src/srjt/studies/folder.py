@@ -27,9 +27,10 @@ import torch
 from srjt._version import __version__
 from srjt.data import write_splits
 from srjt.errors import SrjtError
-from srjt.files import is_locked, lock_folder, write_json
+from srjt.files import check_regular_files, is_inside, is_locked, lock_folder, write_json
 from srjt.studies.config import StudyConfig
 from srjt.studies.grid import PlannedRun, StudyData
+from srjt.studies.noise_spec import parse_noise
 from srjt.training.record.run_folder import has_summary
 
 __all__ = [
@@ -37,12 +38,17 @@ __all__ = [
     "estimates_folder",
     "explain_write_errors",
     "lock_study",
+    "read_error",
     "read_study",
     "run_folder",
     "run_status",
     "study_config",
     "write_plan",
 ]
+
+# An entry of "cells" in study.json; a key is a folder name as StudyData makes it: no separators, not hidden, not "..".
+CELL = {"key": str, "method": str, "variant": str, "noise": str, "fold": int, "seed": int}
+KEY = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,250}")
 
 
 @contextlib.contextmanager
@@ -145,15 +151,34 @@ def _write_noises(folder: Path, data: StudyData) -> None:
 
 def read_study(folder: Path) -> dict[str, Any]:
     """The contents of ``study.json``."""
+    check_regular_files(folder)
     try:
-        facts = json.loads((folder / "study.json").read_text())
+        facts = json.loads((folder / "study.json").read_text(encoding="utf-8"))
         if not isinstance(facts, dict) or "cells" not in facts:
             raise ValueError("no cells")
+        _check_cells(facts["cells"])
     except FileNotFoundError:
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.") from None
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise SrjtError(f"{folder / 'study.json'} is damaged or not from srjt ({problem}).") from None
     return facts
+
+
+def _check_cells(cells: Any) -> None:
+    """Raise ``ValueError`` unless every cell describes a run.
+
+    A key becomes a part of paths, and a study may come from somebody else: "../secret" must not reach other folders.
+    """
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        raise ValueError("the cells are not a list of runs")
+    for cell in cells:
+        for name, kind in CELL.items():
+            value = cell.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(f"a run has no valid {name}: {str(value)[:60]!r}")
+        if not KEY.fullmatch(cell["key"]):
+            raise ValueError(f"{cell['key'][:60]!r} is not the name of a run")
+        parse_noise(cell["noise"])
 
 
 def study_config(facts: dict[str, Any]) -> StudyConfig:
@@ -171,6 +196,16 @@ def estimates_folder(folder: Path) -> Path:
 
 def error_file(folder: Path, key: str) -> Path:
     return folder / "errors" / f"{key}.txt"
+
+
+def read_error(folder: Path, key: str) -> str:
+    """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
+    path = error_file(folder, key)
+    if not path.is_file() or not is_inside(path, folder):
+        return ""
+    with contextlib.suppress(FileNotFoundError):  # the run has just been started again
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 def run_status(folder: Path, key: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import pandas as pd
 
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
-from srjt.studies.folder import error_file, read_study, run_folder, run_status
+from srjt.studies.folder import read_error, read_study, run_folder, run_status
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
 from srjt.training.record.run_folder import read_noise_estimate, read_summary
 
@@ -96,8 +95,7 @@ def collect_results(folder: Path) -> StudyResults:
             status = "failed"
             error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
         if status == "failed" and not error:
-            with contextlib.suppress(FileNotFoundError):  # the run has just been started again
-                error = error_file(folder, key).read_text()
+            error = read_error(folder, key)
         if found is not None:
             if found.metrics is not None and len(found.metrics):
                 metrics.append(found.metrics.assign(**columns))

@@ -39,7 +39,6 @@ LARGEST = {
     "batch_size": 10**6,
     "eval_batch_size": 10**6,
     "image_size": 2**14,
-    "learning_rate": 1e3,
     "gamma": 1.0,
     "weight_decay": 1e3,
     "checkpoint_seconds": 1e9,

@@ -261,7 +261,7 @@ def _predict_held_out(
     if file is not None:
         buffer = io.BytesIO()
         np.savez(buffer, **found)  # type: ignore[arg-type]
-        write_atomically(file, buffer.getvalue())
+        write_atomically(file, buffer.getvalue(), follow_links=False)
     return found
 
 

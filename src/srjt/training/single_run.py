@@ -229,7 +229,7 @@ def _write_results(folder: Path, *, fitted: Fitted, history: pd.DataFrame, confi
     final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
     try:
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": config.epochs})
-        write_atomically(folder / "history.csv", history.to_csv(index=False).encode())
+        write_atomically(folder / "history.csv", history.to_csv(index=False).encode(), follow_links=False)
         averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",

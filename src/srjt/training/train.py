@@ -126,7 +126,9 @@ def train(
     if estimate is not None and shared_estimate is not None and out is not None:
         folder = Path(out)
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
+        write_atomically(
+            folder / "noise.json", (shared_estimate / "noise.json").read_bytes(), follow_links=False
+        )
     reporter.begin(config.method, epochs=config.epochs)
     run = single_run(data, config=config, out=out, reporter=reporter, **inputs)
     return replace(run, noise_estimate=estimate)

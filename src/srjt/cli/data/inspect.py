@@ -46,7 +46,7 @@ def inspect(
 
     reading = read(source, **how)
     manifest = reading.manifest
-    console = Console()
+    console = Console(markup=False)
     for note in reading.notes:
         console.print(f"• {note}", markup=False, highlight=False, soft_wrap=True)
     console.print(samples.grade_table(manifest))
@@ -56,9 +56,10 @@ def inspect(
     problems = [*reading.problems, *_check(manifest, folds=folds, decode=decode)]
     if problems:
         samples.print_problems(problems)
+        replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
         with output.writing(problems_file):
             write_problems(problems, problems_file)
-        console.print(f"The full list of problems: {problems_file}", markup=False, highlight=False)
+        console.print(f"The full list of problems: {problems_file}{replaced}", markup=False, highlight=False)
     else:
         console.print("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
@@ -67,11 +68,12 @@ def inspect(
         from srjt.data.contact_sheet import contact_sheet
 
         picture = contact_sheet(manifest)
+        replaced = " (the previous file was replaced)" if sheet.is_file() else ""
         with output.writing(sheet):
             png = io.BytesIO()
             picture.save(png, format="PNG")
             write_output(sheet, png.getvalue())
-        console.print(f"Examples of each grade: {sheet}", markup=False, highlight=False)
+        console.print(f"Examples of each grade: {sheet}{replaced}", markup=False, highlight=False)
     if errors_in(problems):
         raise typer.Exit(1)
 
@@ -130,5 +132,5 @@ def _sizes(manifest: Manifest) -> list[str]:
         return []
     common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
     others = f" and {len(sizes) - 4:,} other sizes" if len(sizes) > 4 else ""
-    sampled = "" if sizes.total() == len(manifest) else f", of {sizes.total():,} images read"
+    sampled = "" if sizes.total() == len(manifest) else f"; from a sample of {sizes.total():,} images"
     return [f"Image sizes (width×height): {common}{others}{sampled}"]

@@ -32,7 +32,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
 
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     facts = {"srjt": json.dumps({**meta, "checksum": checksum(contiguous)})}
-    write_atomically(path, save(contiguous, metadata=facts))
+    write_atomically(path, save(contiguous, metadata=facts), follow_links=False)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -67,7 +67,7 @@ class MetricsLog:
         self.rows = list(rows)
         if self.path is not None:
             with _explain_write_error(self.path):
-                write_atomically(self.path, self.content())
+                write_atomically(self.path, self.content(), follow_links=False)
 
     def content(self) -> bytes:
         """The file as it should be: what a checkpoint keeps of it."""

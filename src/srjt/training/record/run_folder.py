@@ -24,7 +24,7 @@ import numpy as np
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
-from srjt.files import is_foreign, lock_folder, write_json
+from srjt.files import check_regular_files, is_foreign, lock_folder, write_json
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
 from srjt.training.engine.cpu_tuning import CpuSetting
@@ -81,6 +81,7 @@ def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
     if folder.is_file():
         raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
+    check_regular_files(folder)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] > FORMAT:

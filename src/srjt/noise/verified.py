@@ -1,0 +1,198 @@
+"""A few verified grades determine the noise rate, whatever the model assumes.
+
+The verified labels must be a simple random sample. The share of wrong ones among them is unbiased, and its
+Clopper-Pearson interval is exact. The model's probability that a label is wrong, known for every label, makes the
+interval shorter: the mean of the model's answers over all labels plus the mean of its errors on the verified ones
+(prediction-powered inference, Angelopoulos et al., Science 2023; the factor of the model's answers is the one that
+makes the variance smallest, Angelopoulos, Duchi and Zrnic 2023). The labels at hand are a finite population, so the
+mean of the model's answers over them has no sampling error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import betaincinv  # type: ignore[import-untyped]
+
+from srjt.errors import SrjtError
+
+__all__ = ["Verified", "exact_interval", "labels_to_verify", "read_verified", "repetition", "use_verified"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    rows: Ints
+    true: Ints  # grades of these rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Combined:
+    """The verified sample together with the model."""
+
+    rate: float
+    interval: tuple[float, float]
+    lower_bound: float
+    joint: Floats  # (C, C) p(true grade, label)
+    worth: float  # size of a plain sample with the same variance
+    reason: str
+
+
+def exact_interval(share: float, size: float, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Clopper and Pearson's interval of a share.
+
+    Parameters
+    ----------
+    share : float
+        The observed share.
+    size : float
+        The number of independent observations; it need not be whole.
+    confidence : float
+        Of the interval.
+
+    Returns
+    -------
+    tuple of float
+        The lower and the upper end.
+
+    Examples
+    --------
+    >>> low, high = exact_interval(0.2, 50)
+    >>> round(low, 3), round(high, 3)
+    (0.1, 0.337)
+    """
+    tail = (1.0 - confidence) / 2.0
+    hits, misses = share * size, (1.0 - share) * size
+    low = float(betaincinv(hits, misses + 1.0, tail)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1.0, misses, 1.0 - tail)) if misses > 0 else 1.0
+    return low, high
+
+
+def labels_to_verify(
+    rate: float,
+    *,
+    within: float = 0.05,
+    verified: int = 0,
+    worth: float | None = None,
+    confidence: float = 0.95,
+) -> int:
+    """How many more labels to verify, at random, to know the noise rate within ± ``within``.
+
+    Parameters
+    ----------
+    rate : float
+        What the rate is expected to be, for example ``NoiseEstimate.rate``; 0.5 is the worst case.
+    within : float
+        Half the width of the interval that is wanted.
+    verified : int
+        Labels verified so far.
+    worth : float, optional
+        ``NoiseEstimate.verified_worth``: what they are worth together with the model. None: as many as they are.
+    confidence : float
+        Of the interval.
+
+    Returns
+    -------
+    int
+        The number of further labels.
+
+    Examples
+    --------
+    >>> labels_to_verify(0.2, within=0.05)
+    265
+    """
+    if not 0.0 <= rate <= 1.0 or not 0.0 < within < 1.0:
+        raise SrjtError(f"A rate and a half-width lie between 0 and 1; got {rate:g} and {within:g}.")
+    gain = worth / verified if worth and verified else 1.0
+    few, many = 1, 1
+    while _half_width(rate, many * gain, confidence) > within:
+        few, many = many, 2 * many
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (middle, many) if _half_width(rate, middle * gain, confidence) > within else (few, middle)
+    return max(0, many - verified)
+
+
+def _half_width(rate: float, size: float, confidence: float) -> float:
+    low, high = exact_interval(rate, size, confidence=confidence)
+    return (high - low) / 2.0
+
+
+def read_verified(verified: npt.ArrayLike | None, *, samples: int, classes: int) -> Verified | None:
+    """(N,) grades with −1 or nan where unknown → the known ones, or None if there are none."""
+    if verified is None:
+        return None
+    given = np.asarray(verified, dtype=np.float64)
+    if given.shape != (samples,):
+        raise SrjtError(
+            f"verified holds one grade for each of the {samples} labels; its shape is {given.shape}."
+        )
+    rows = np.flatnonzero(~np.isnan(given) & (given != -1))
+    true = given[rows]
+    if (true != true.round()).any() or (true < 0).any() or (true >= classes).any():
+        raise SrjtError(f"Verified grades are whole numbers 0 … {classes - 1}, or −1 or nan where unknown.")
+    return Verified(rows=rows, true=true.astype(np.int64)) if len(rows) else None
+
+
+def repetition(values: Floats, owner: Ints) -> float:
+    """How many samples carry the information of one, because values of one patient repeat each other.
+
+    The variance of the mean if patients are independent, divided by the variance if samples were; at least 1.
+    """
+    off = values - values.mean()
+    alone = float((off**2).sum())
+    together = float((np.bincount(owner, off) ** 2).sum())
+    return max(1.0, together / alone) if alone > 0 else 1.0
+
+
+def use_verified(
+    labels: Ints, posterior: Floats, known: Verified, *, owner: Ints, confidence: float
+) -> Combined:
+    """Combine verified grades with the model's p(true grade | x, label), ``posterior`` (N, C)."""
+    samples = len(posterior)
+    rows, size = known.rows, len(known.rows)
+    wrong = (labels[rows] != known.true).astype(np.float64)
+    doubt = 1.0 - posterior[np.arange(samples), labels]
+    factor = 0.0
+    if size > 2 and wrong.std() > 0 and doubt[rows].std() > 0:
+        slope = float(np.cov(wrong, doubt[rows])[0, 1] / doubt[rows].var(ddof=1))
+        factor = min(max(slope, 0.0), 1.0)
+    left = wrong - factor * doubt[rows]
+    share = float(wrong.mean())
+    rate = float(np.clip(factor * doubt.mean() + left.mean(), 0.0, 1.0))
+    # two numbers, the mean and the factor, come from the sample itself
+    variance = left.var(ddof=2) if size > 2 and factor else share * (1.0 - share)
+    gain = max(1.0, share * (1.0 - share) / variance) if factor and variance > 0 else 1.0
+    if gain == 1.0:  # the model does not help: the sample alone
+        rate = share
+    rest = max(1.0 - size / samples, 1e-9)  # of all labels that are not verified; at none the rate is known
+    _, patient = np.unique(owner[rows], return_inverse=True)
+    worth = size * gain / rest / repetition(left, patient)
+    joint = _joint(labels, posterior, known, factor=factor, rate=rate)
+    interval = exact_interval(rate, worth, confidence=confidence)
+    return Combined(
+        rate=rate,
+        interval=interval,
+        lower_bound=exact_interval(rate, worth, confidence=1.0 - 2.0 * (1.0 - confidence))[0],
+        joint=joint,
+        worth=worth,
+        reason="",
+    )
+
+
+def _joint(labels: Ints, posterior: Floats, known: Verified, *, factor: float, rate: float) -> Floats:
+    """(C, C) p(true grade, label) with this rate, by the same correction for each entry."""
+    classes = posterior.shape[1]
+    given = np.eye(classes)[labels]
+    rows = known.rows
+    joint = factor * posterior.T @ given / len(labels)
+    joint += (np.eye(classes)[known.true] - factor * posterior[rows]).T @ given[rows] / len(rows)
+    # half a label in each cell of a neighbour keeps what the sample missed possible
+    joint = np.maximum(joint, 0.0) + 0.5 / len(labels)
+    right = np.diag(np.diag(joint))
+    off = joint - right
+    return np.asarray((1.0 - rate) * right / right.sum() + rate * off / off.sum())

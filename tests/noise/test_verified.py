@@ -1,0 +1,118 @@
+"""Verified grades: exact intervals, an unbiased rate with any model, and a shorter interval with a good one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from srjt.errors import SrjtError
+from srjt.noise.estimate import estimate_noise
+from srjt.noise.verified import (
+    exact_interval,
+    labels_to_verify,
+    read_verified,
+    repetition,
+    use_verified,
+)
+
+
+def test_the_exact_interval_is_clopper_and_pearsons() -> None:
+    assert exact_interval(0.0, 10) == pytest.approx((0.0, 1 - 0.025 ** (1 / 10)))
+    assert exact_interval(1.0, 10) == pytest.approx((0.025 ** (1 / 10), 1.0))
+    low, high = exact_interval(0.3, 20)
+    assert exact_interval(0.7, 20) == pytest.approx((1 - high, 1 - low))
+
+
+def test_the_number_to_verify_gives_the_width_that_was_asked_for() -> None:
+    for rate, within in ((0.2, 0.05), (0.5, 0.1), (0.0, 0.02)):
+        needed = labels_to_verify(rate, within=within)
+        low, high = exact_interval(rate, needed)
+        assert (high - low) / 2 <= within
+        low, high = exact_interval(rate, needed - 1)
+        assert (high - low) / 2 > within
+    assert labels_to_verify(0.2, verified=100) == labels_to_verify(0.2) - 100
+    assert labels_to_verify(0.2, verified=100, worth=200.0) < labels_to_verify(0.2) / 2
+    assert labels_to_verify(0.2, verified=1000) == 0
+    with pytest.raises(SrjtError, match="between 0 and 1"):
+        labels_to_verify(1.2)
+
+
+def test_repeated_values_of_a_patient_count_once() -> None:
+    values = np.repeat(np.random.default_rng(0).random(50), 4)
+    assert repetition(values, np.repeat(np.arange(50), 4)) == pytest.approx(4.0)
+    assert repetition(values, np.arange(200)) == pytest.approx(1.0)
+    assert repetition(np.zeros(5), np.arange(5)) == 1.0
+
+
+def simulated(seed: int, *, samples: int = 1500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, 4, samples)
+    label = np.where(rng.random(samples) < 0.25, np.clip(true + rng.choice([-1, 1], samples), 0, 3), true)
+    seen = true + 0.3 * rng.normal(size=samples)
+    p = np.exp(-((seen[:, None] - np.arange(4)) ** 2) / 0.18)
+    return true, label, p / p.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("helpful", [True, False])
+def test_the_combined_interval_covers_whatever_the_model_says_and_is_shorter_if_it_is_good(
+    helpful: bool,
+) -> None:
+    held, shorter, rates = [], [], []
+    for seed in range(60):
+        true, label, p = simulated(seed, samples=800)
+        rng = np.random.default_rng(seed)
+        posterior = 0.7 * p + 0.3 * np.eye(4)[label] if helpful else rng.dirichlet(np.ones(4), len(label))
+        verified = np.full(len(label), -1)
+        rows = rng.choice(len(label), 100, replace=False)
+        verified[rows] = true[rows]
+        known = read_verified(verified, samples=len(label), classes=4)
+        assert known is not None
+        found = use_verified(label, posterior, known, owner=np.arange(len(label)), confidence=0.95)
+        truth = (label != true).mean()
+        held.append(found.interval[0] <= truth <= found.interval[1])
+        alone = exact_interval(float((label[rows] != true[rows]).mean()), len(rows))
+        shorter.append(np.diff(found.interval) < np.diff(alone))
+        rates.append(found.rate - truth)
+        assert 1 - np.trace(found.joint) == pytest.approx(found.rate)
+        assert found.joint.sum() == pytest.approx(1.0)
+    assert np.mean(held) >= 0.93
+    assert abs(np.mean(rates)) < 0.01
+    if helpful:
+        assert np.mean(shorter) > 0.9
+
+
+def test_verified_grades_replace_the_assumption() -> None:
+    true, label, p = simulated(0)
+    rng = np.random.default_rng(1)
+    verified = np.full(len(label), np.nan)
+    rows = rng.choice(len(label), 80, replace=False)
+    verified[rows] = true[rows]
+    found = estimate_noise(label, p, verified=verified, bootstrap=40)
+    assert found.verified == 80
+    assert found.verified_worth > 80
+    assert found.identifiable
+    assert "80 verified labels" in found.assumption
+    assert found.rate_interval[0] <= (label != true).mean() <= found.rate_interval[1]
+    assert found.lower_bound <= found.rate
+    np.testing.assert_allclose(found.transition.sum(axis=1), 1.0)
+    nothing = estimate_noise(label, p, verified=np.full(len(label), -1), bootstrap=0)
+    assert nothing.to_dict() == estimate_noise(label, p, bootstrap=0).to_dict()
+
+
+def test_patients_are_the_unit_of_verified_grades() -> None:
+    true, label, p = simulated(2, samples=300)
+    copies = np.repeat(np.arange(300), 4)
+    known = read_verified(np.where(copies < 100, true[copies], -1), samples=1200, classes=4)
+    assert known is not None
+    together = use_verified(label[copies], p[copies], known, owner=copies, confidence=0.95)
+    apart = use_verified(label[copies], p[copies], known, owner=np.arange(1200), confidence=0.95)
+    assert together.worth == pytest.approx(apart.worth / 4, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("verified", "sentence"),
+    [([0, 1, 2], "one grade for each of the 2"), ([0, 5], "0 … 2"), ([0.5, 1], "whole numbers")],
+)
+def test_bad_verified_grades_get_one_sentence(verified, sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        read_verified(verified, samples=2, classes=3)
