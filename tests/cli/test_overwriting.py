@@ -139,7 +139,9 @@ def test_nothing_is_written_past_the_atomic_writers() -> None:
         "files.py", "download.py", "training/record/metrics_log.py", "data/images/store_build.py",
         "data/sources/features.py",
     }  # fmt: skip
-    direct = re.compile(r"\.write_text\(|\.write_bytes\(|\.to_csv\((?!index)|open\([^)]*[\"'][wax]b?\+?[\"']")
+    direct = re.compile(
+        r"\.write_text\(|\.write_bytes\(|\.to_csv\((?!index)|open\([^)\n]*[\"'][wax]b?\+?[\"']"
+    )
     found = {
         path.relative_to(SOURCE).as_posix()
         for path in SOURCE.rglob("*.py")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fixtures.run_folders import GRADES, SIZES, make_run
@@ -60,6 +63,29 @@ def over(facts: Any, said: str | None) -> bool:
     return "pooled" in (said or "") if facts["pooled"] else "the networks" in (said or "")
 
 
+def naive_is_true(facts: Any, said: re.Match[str]) -> bool:
+    """Computed anew from the run's files: the scores, and those of one grade for all samples of the same side."""
+    side, folder = said["side"], facts["folder"]
+    training = np.repeat(np.arange(4), json.loads((folder / "run.json").read_text())["data"]["class_counts"])
+    counts = json.loads((folder / "summary.json").read_text())["confusion"][side][0]
+    truth = np.repeat(np.arange(4), np.sum(counts, axis=1))
+    metrics = pd.read_csv(folder / "metrics.csv", dtype={"network": str})
+    recent = metrics[(metrics["split"] == side) & (metrics["epoch"] > facts["reached"] - 10)]
+    judged = ["pooled"] if facts["pooled"] and facts["networks"] == 2 else ["1", "2"]
+    means = recent[recent["network"].isin(judged)].groupby("metric")["value"].mean()
+    accuracy = (truth == np.bincount(training).argmax()).mean()
+    mae = np.abs(truth - np.sort(training)[(len(training) - 1) // 2]).mean()
+    expected = []
+    if means["accuracy"] <= accuracy:
+        always = "always predicting the most frequent training label"
+        expected.append(f"accuracy {means['accuracy']:.3f}, and {accuracy:.3f} by {always}")
+    if means["mae"] >= mae:
+        expected.append(
+            f"MAE {means['mae']:.3f}, and {mae:.3f} by always predicting the median training label"
+        )
+    return said["scores"] == "; ".join(expected)
+
+
 SCORED = "(?:Test scores|Scores) compare predictions with "
 WRONG = r"(?P<wrong>; 25\.0% of the training labels are wrong)?\."
 RULES: dict[str, Rule] = {
@@ -71,6 +97,9 @@ RULES: dict[str, Rule] = {
     r"All samples were used for training: there is no test of the run\.": lambda f, m: f["sides"] == {"train"},
     r"There is no test side: all scores are those of the validation side\.": (
         lambda f, m: f["sides"] == {"train", "validation"}
+    ),
+    r"This run does not beat a naive prediction on the (?P<side>test|validation) side: (?P<scores>.+)\.": (
+        naive_is_true
     ),
     r"Training samples by label:": lambda f, m: True,
     r"Mean over the last (?P<n>\d+ epochs?)(?P<over> and the networks|, networks pooled)?": (
@@ -134,6 +163,7 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
         "truth": truth,
         "finished": finished,
         "reached": reached,
+        "folder": folder,
     }
     page = run_page(folder)
     used = check(page, RULES, facts)
