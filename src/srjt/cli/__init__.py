@@ -11,7 +11,7 @@ import typer
 from srjt._version import __version__
 from srjt.cli.groups import LazyVerbs
 from srjt.cli.messages import warnings_as_sentences
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, SrjtError, printable
 
 app = typer.Typer(
     name="srjt",
@@ -50,7 +50,7 @@ def main() -> None:
     except SrjtError as problem:
         if os.environ.get("SRJT_TRACEBACK"):
             raise
-        typer.secho(f"srjt: {problem}", fg=typer.colors.RED, err=True)
+        typer.secho(f"srjt: {printable(problem)}", fg=typer.colors.RED, err=True)
         sys.exit(2)
     except Interrupted as stopped:
         typer.secho(f"srjt: {stopped} Run the same command again to resume.", err=True)
