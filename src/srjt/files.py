@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import stat
@@ -31,13 +32,16 @@ __all__ = [
     "is_foreign",
     "is_inside",
     "is_locked",
+    "is_stream",
     "lock_folder",
     "remove_unfinished",
     "sync_folder",
+    "text_output",
     "wait_for_lock",
     "why_not_a_file",
     "write_atomically",
     "write_json",
+    "write_output",
 ]
 
 UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves one behind
@@ -80,6 +84,28 @@ def is_inside(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
+def is_stream(path: Path) -> bool:
+    """A pipe or a device, such as /dev/stdout (even if that is redirected to a file): written to, never replaced."""
+    return path.is_relative_to("/dev") or (path.exists() and not path.is_file())
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write to a path that the user chose: atomically to a file, directly to a pipe or a device."""
+    if is_stream(path):
+        with open(path, "ab") as stream:
+            stream.write(content)
+    else:
+        write_atomically(path, content)
+
+
+@contextlib.contextmanager
+def text_output(path: Path) -> Iterator[io.StringIO]:
+    """Text for a path that the user chose; it is written as UTF-8 when the block ends without an error."""
+    text = io.StringIO(newline="")
+    yield text
+    write_output(path, text.getvalue().encode("utf-8", "surrogateescape"))  # file names may be any bytes
+
+
 def remove_unfinished(folder: Path) -> None:
     """Remove the drafts of a process that was killed while writing."""
     for draft in folder.glob(UNFINISHED):
@@ -119,6 +145,8 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
             raise SrjtError(
                 f"Another process is working on {folder}: wait for it, or choose another --out."
             ) from None
+        except OSError as problem:
+            raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
     try:
         remove_unfinished(folder)
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +87,7 @@ def features(
     assert made.arrays is not None
     typer.echo(
         f"{len(made):,} images, {made.arrays.shape[1]:,} features each by {backbone}: {out}. "
-        f"Next: srjt train {out} --noise-rate auto --fold 0 --out run"
+        f"Next: srjt train {shlex.quote(str(out))} --noise-rate auto --fold 0 --out run"
     )
 
 

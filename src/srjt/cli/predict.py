@@ -35,12 +35,12 @@ def predict(
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.cli.messages import decoding_bar
-    from srjt.cli.output import is_stream, refuse_overwrite, writing
+    from srjt.cli.output import refuse_overwrite, writing
     from srjt.cli.samples import list_unreadable, usable
     from srjt.data.formulas import neutralise_formula, warn_about_formulas
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.unlabelled import read_images
-    from srjt.files import write_atomically
+    from srjt.files import is_stream, write_output
     from srjt.inference.predict import check_choices
     from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
@@ -81,11 +81,7 @@ def predict(
     with writing(out):
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         streamed = is_stream(out)
-        if streamed:
-            with out.open("ab") as stream:
-                stream.write(content)
-        else:
-            write_atomically(out, content)
+        write_output(out, content)
     counts = table["grade"].value_counts()
     shares = ", ".join(f"{counts.get(neutralise_formula(name), 0):,} × {name}" for name in trained.grades)
     what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))

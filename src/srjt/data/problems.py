@@ -14,6 +14,7 @@ from srjt.data.formulas import neutralise_formula
 from srjt.data.manifest import Manifest
 from srjt.data.splits import LeakageWarning
 from srjt.errors import SrjtError, suggest
+from srjt.files import text_output
 
 __all__ = [
     "KINDS",
@@ -116,8 +117,7 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
     >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
     """
-    # surrogateescape: file names may be any bytes
-    with Path(path).open("w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+    with text_output(Path(path)) as file:
         rows = csv.writer(file)
         rows.writerow(["severity", "kind", "where", "detail"])
         for p in problems:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
+from srjt.files import text_output
 
 __all__ = [
     "BY",
@@ -180,7 +181,7 @@ def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> Non
     >>> srjt.data.write_splits(Path("folds.csv"), data, srjt.data.folds(data))
     """
     ids = manifest.ids
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
+    with text_output(Path(path)) as file:
         rows = csv.writer(file)
         rows.writerow(["id", "fold", "split"])
         for fold, split in enumerate(splits):

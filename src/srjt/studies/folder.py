@@ -2,6 +2,7 @@
 
 study.json                     the settings, the data, the versions and the planned runs
 splits.csv                     id, fold, split
+cpu.json                       how the runs use the CPU, chosen once (see studies/cpu_settings.py)
 noise/<noise>_fold<k>_seed<s>.json   the injected noise
 estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 runs/<key>/                    the folder of one run
@@ -30,10 +31,12 @@ from srjt.files import check_regular_files, is_inside, is_locked, lock_folder, w
 from srjt.studies.config import StudyConfig
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.noise_spec import parse_noise
+from srjt.training.record.run_folder import has_summary
 
 __all__ = [
     "error_file",
     "estimates_folder",
+    "explain_write_errors",
     "lock_study",
     "read_error",
     "read_study",
@@ -51,16 +54,28 @@ KEY = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,250}")
 @contextlib.contextmanager
 def lock_study(folder: Path) -> Iterator[None]:
     """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
-    try:
+    with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror}.") from None
     with lock_folder(folder):
         yield
 
 
+@contextlib.contextmanager
+def explain_write_errors(folder: Path) -> Iterator[None]:
+    """A full or read-only disk is one sentence."""
+    try:
+        yield
+    except OSError as problem:
+        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror or problem}.") from None
+
+
 def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
     """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
+    with explain_write_errors(folder):
+        return _write_plan(folder, data, command=command)
+
+
+def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
     folder.mkdir(parents=True, exist_ok=True)
     before = folder / "study.json"
     if before.exists():
@@ -196,8 +211,9 @@ def read_error(folder: Path, key: str) -> str:
 def run_status(folder: Path, key: str) -> str:
     """done, running, failed or left (not started)."""
     run = run_folder(folder, key)
-    if (run / "summary.json").exists():  # written last; the weights may have been deleted to save space
+    if has_summary(run):  # written last; the weights may have been deleted to save space
         return "done"
     if is_locked(run):
         return "running"
-    return "failed" if error_file(folder, key).exists() else "left"
+    damaged = (run / "summary.json").exists()
+    return "failed" if damaged or error_file(folder, key).exists() else "left"

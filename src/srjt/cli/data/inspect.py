@@ -42,6 +42,7 @@ def inspect(
 
     from srjt.data import read, write_problems
     from srjt.data.problems import errors_in
+    from srjt.files import write_output
 
     reading = read(source, **how)
     manifest = reading.manifest
@@ -62,12 +63,16 @@ def inspect(
     else:
         console.print("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
+        import io
+
         from srjt.data.contact_sheet import contact_sheet
 
         picture = contact_sheet(manifest)
         replaced = " (the previous file was replaced)" if sheet.is_file() else ""
         with output.writing(sheet):
-            picture.save(sheet, format="PNG")
+            png = io.BytesIO()
+            picture.save(png, format="PNG")
+            write_output(sheet, png.getvalue())
         console.print(f"Examples of each grade: {sheet}{replaced}", markup=False, highlight=False)
     if errors_in(problems):
         raise typer.Exit(1)

@@ -14,6 +14,7 @@ from srjt.data.sources.columns import choose_columns
 from srjt.data.sources.image_files import find_image_folder, locate_images, relative_name
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 from srjt.errors import SrjtError
+from srjt.files import write_output
 
 __all__ = ["CANONICAL", "check_split_column", "is_table", "read_table", "write_table"]
 
@@ -88,7 +89,9 @@ def write_table(manifest: Manifest, path: Path) -> None:
     if manifest.arrays is None:
         table["image"] = [_path_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
     warn_about_formulas(table, path)
-    table.to_csv(path, index=False, errors="surrogateescape")  # file names may be any bytes
+    write_output(
+        path, table.to_csv(index=False).encode("utf-8", "surrogateescape")
+    )  # file names may be any bytes
 
 
 def _path_from(folder: Path, image: Path) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pandas as pd
 from srjt import methods
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
+from srjt.ordinal.baselines import NaiveBaseline
 from srjt.reports.figures.run_figures import combined_networks, run_figures
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.settings import settings_section
@@ -22,8 +23,9 @@ from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
+from srjt.training.record.baselines import compare_with_naive, run_baselines
 from srjt.training.record.metrics_log import LAST, last_epochs, read_metrics
-from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate
+from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 
 __all__ = ["run_page"]
 
@@ -45,7 +47,8 @@ def run_page(folder: Path) -> Page:
         pooled=pooled,
         note=evaluated,
     )
-    sections = [_data(facts, rate), _scores(metrics, pooled=pooled, note=evaluated)]
+    naive = run_baselines(folder) if done else {}
+    sections = [_data(facts, rate), _scores(metrics, pooled=pooled, note=evaluated, naive=naive)]
     if figures:
         sections.append(Section(slug="figures", heading="Figures", figures=figures))
     sections.append(_reproduce(facts))
@@ -53,7 +56,7 @@ def run_page(folder: Path) -> Page:
         kind="Run",
         title=folder.resolve().name,
         lead=_lead(facts, metrics, done=done, estimate=read_noise_estimate(folder)),
-        notes=_notes(facts, done=done),
+        notes=[*_notes(facts, done=done), *_naive_notes(metrics, pooled=pooled, naive=naive)],
         sections=[section for section in sections if section is not None],
     )
 
@@ -115,6 +118,19 @@ def _notes(facts: RunFacts, *, done: bool) -> list[Note]:
     return notes
 
 
+def _naive_notes(
+    metrics: pd.DataFrame, *, pooled: bool, naive: Mapping[str, NaiveBaseline]
+) -> Iterator[Note]:
+    """One note for each side on which one grade for all samples scores as well."""
+    averages = last_epochs(metrics, pooled=pooled)
+    for side, baseline in naive.items():
+        rows = averages[averages["split"] == side].set_index("metric")["value"]
+        if {"accuracy", "mae"} <= set(rows.index):
+            scores = {"accuracy": float(rows["accuracy"]), "mae": float(rows["mae"])}
+            if worse := compare_with_naive(f"the {side} side", **scores, naive=baseline):
+                yield Note(text=worse)
+
+
 def _evaluated_against(metrics: pd.DataFrame, rate: float | None) -> str:
     """Which labels the scores refer to. Label precision is recorded only if the true grades are known."""
     sides = set(metrics["split"]) & {"validation", "test"}
@@ -145,7 +161,9 @@ def _data(facts: RunFacts, rate: float | None) -> Section:
     )
 
 
-def _scores(metrics: pd.DataFrame, *, pooled: bool, note: str) -> Section | None:
+def _scores(
+    metrics: pd.DataFrame, *, pooled: bool, note: str, naive: Mapping[str, NaiveBaseline]
+) -> Section | None:
     averages = last_epochs(metrics, pooled=pooled)
     if averages.empty:
         return None
@@ -164,6 +182,17 @@ def _scores(metrics: pd.DataFrame, *, pooled: bool, note: str) -> Section | None
                 TableCell(text=text, value=value) if math.isfinite(value) else TableCell(text=MISSING)
             )
         rows.append(Row(cells=tuple(cells)))
+        if name in ("accuracy", "mae") and naive:
+            title = {
+                "accuracy": "… of the most frequent training label",
+                "mae": "… of the median training label",
+            }
+            values = [getattr(naive[side], name) if side in naive else math.nan for side in sides]
+            known_cells = (
+                TableCell(text=f"{v:.3f}", value=v) if math.isfinite(v) else TableCell(text=MISSING)
+                for v in values
+            )
+            rows.append(Row(cells=(TableCell(text=title[name]), *known_cells)))
     over = {"mean": " and the networks", "pooled": ", networks pooled"}.get(
         combined_networks(metrics, pooled), ""
     )
@@ -208,12 +237,8 @@ def _uses_soft_labels(config: TrainConfig) -> bool:
 
 def _confusion(folder: Path) -> npt.NDArray[np.float64] | None:
     """(C, C) counts on the test side, the networks pooled; None if there are none."""
-    path = folder / "summary.json"
-    try:
-        counts = json.loads(path.read_text()).get("confusion", {}).get("test")
-        return None if counts is None else np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
-    except (OSError, ValueError, AttributeError, IndexError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    counts = read_summary(folder).get("confusion", {}).get("test")
+    return None if counts is None else np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
 
 
 def _realised_noise(folder: Path, facts: RunFacts) -> tuple[npt.NDArray[np.float64] | None, float | None]:

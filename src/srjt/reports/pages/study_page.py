@@ -97,6 +97,13 @@ def study_notes(results: StudyResults) -> list[Note]:
                 "finished runs only, so methods may not be comparable; tables mark means with missing runs."
             )
         )
+    if results.damaged:
+        notes.append(
+            Note(
+                text="Facts about the noise are missing, because files are damaged.",
+                details=[("Damaged files", "\n".join(results.damaged))],
+            )
+        )
     ill = results.noise[results.noise["condition_number"].astype(float) > ILL_CONDITIONED]
     if "garg" in set(runs["method"]) and len(ill):
         worst = ill.groupby("noise", sort=False)["condition_number"].max()
