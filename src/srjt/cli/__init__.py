@@ -11,7 +11,7 @@ from srjt._version import __version__
 from srjt.cli.groups import LazyVerbs
 from srjt.cli.messages import warnings_as_sentences
 from srjt.cli.streams import discard_output, exit_status, prepare_streams
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, SrjtError, printable
 
 app = typer.Typer(
     name="srjt",
@@ -48,7 +48,7 @@ def main() -> None:
     except SrjtError as problem:
         if os.environ.get("SRJT_TRACEBACK"):
             raise
-        typer.secho(f"srjt: {problem}", fg=typer.colors.RED, err=True)
+        typer.secho(f"srjt: {printable(problem)}", fg=typer.colors.RED, err=True)
         status = 2
     except Interrupted as stopped:
         typer.secho(f"srjt: {stopped} Run the same command again to resume.", err=True)

@@ -67,7 +67,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
         if value.casefold() in MISSING:
             invalid[row] = ("missing-grade", f"no grade ({value!r})" if value else "no grade")
         else:
-            invalid[row] = ("invalid-grade", f"{value!r} is not one of {', '.join(names)}")
+            invalid[row] = ("invalid-grade", f"'{_listed([value])}' is not one of {', '.join(names)}")
     return Grading(names=tuple(names), codes=codes, invalid=invalid, note=note)
 
 
@@ -80,7 +80,7 @@ def order_names(names: Iterable[str]) -> tuple[str, ...]:
     stems = {stem.strip(" _-") for stem, _ in parsed.values()}
     if len(stems) != 1 or not all(number for _, number in parsed.values()):
         listed = sorted(spelling.values())
-        shown = ", ".join(listed[:8]) + (", …" if len(listed) > 8 else "")
+        shown = _listed(listed[:8]) + (", …" if len(listed) > 8 else "")
         raise SrjtError(
             f"The order of the grades {shown} is not known from their names: list them from mild to severe "
             f'with --grades "none,mild,…" (grades=[…] in Python).'
@@ -96,7 +96,7 @@ def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
     """Raise an error for grades that nobody listed and that hardly repeat: they are ids or measurements."""
     if len(names) > _MANY_GRADES and samples < _SAMPLES_PER_GRADE * len(names):
         raise SrjtError(
-            f"There are {len(names):,} different grades ({', '.join(names[:4])}, …) for {samples:,} samples, which "
+            f"There are {len(names):,} different grades ({_listed(names[:4])}, …) for {samples:,} samples, which "
             "looks like ids or measurements: choose the column with --grade-column, or confirm the grades by listing "
             "them from mild to severe with --grades (grades=[…] in Python)."
         )
@@ -111,7 +111,9 @@ def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], d
         found = {value: _whole(value) for value in numeric}
         numbers = {number for number in found.values() if number is not None and number >= 0}
         if not numbers:
-            raise SrjtError(f"No grade is a whole number of at least 0; the first is {sorted(present)[0]!r}.")
+            raise SrjtError(
+                f"No grade is a whole number of at least 0; the first is {_listed(sorted(present)[:1])!r}."
+            )
         _refuse_gaps(numbers)
         first = min(numbers)
         code_of = {value: number - first for value, number in found.items() if number in numbers}
@@ -145,7 +147,7 @@ def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], s
         note = f"{', '.join(names)} (as listed, for the numbers {first} … {first + len(names) - 1})"
     if present and not code_of:
         raise SrjtError(
-            f"None of the grades found ({', '.join(sorted(present)[:8])}) is among those listed: {', '.join(names)}."
+            f"None of the grades found ({_listed(sorted(present)[:8])}) is among those listed: {', '.join(names)}."
         )
     return code_of, note
 
@@ -173,6 +175,10 @@ def _refuse_gaps(numbers: Iterable[int]) -> None:
         )
     if len(found) < 2:
         raise SrjtError(f"Only one grade occurs ({found[0]}): at least two are needed.")
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(text if len(text) <= 40 else f"{text[:39]}…" for text in texts)
 
 
 def _split_number(name: str) -> tuple[str, str]:

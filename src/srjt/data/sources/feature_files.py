@@ -25,6 +25,7 @@ __all__ = [
     "FEATURE_SUFFIXES",
     "SINGULAR",
     "FeatureFile",
+    "check_text",
     "explain_numpy_errors",
     "is_features",
     "open_features",
@@ -159,7 +160,17 @@ def _load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
                 ) from None
             if not isinstance(arrays[name], np.ndarray):  # a member of the archive that is not an array
                 raise ValueError(f"{name!r} is not an array")
+            check_text(arrays[name], name)
     return arrays
+
+
+def check_text(array: npt.NDArray[np.generic], name: str) -> None:
+    """Raise a ValueError if an array of text contains numbers that are no characters, which Python cannot handle."""
+    if array.dtype.kind == "U" and array.size:
+        native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+        codes = native.reshape(-1).view(np.uint32)
+        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes <= 0xDFFF))).any():
+            raise ValueError(f"the array {name!r} contains damaged text")
 
 
 def _decoded(value: object, array: str, path: Path) -> object:

@@ -10,6 +10,7 @@ import numpy as np
 
 from srjt.data.sources.arrays import as_colour, from_arrays
 from srjt.data.sources.assemble import Reading
+from srjt.data.sources.feature_files import check_text
 from srjt.errors import SrjtError
 
 __all__ = ["is_medmnist", "read_medmnist"]
@@ -38,6 +39,7 @@ def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> Reading
             for side in _PARTS:
                 images.append(as_colour(arrays[f"{side}_images"]))
                 label = arrays[f"{side}_labels"]
+                check_text(label, f"{side}_labels")
                 if label.reshape(len(label), -1).shape[1] != 1:
                     raise SrjtError(f"{path} has several labels per image; an ordinal grade is one number.")
                 labels.append(label.reshape(-1))
