@@ -60,6 +60,19 @@ def over(facts: Any, said: str | None) -> bool:
     return "pooled" in (said or "") if facts["pooled"] else "the networks" in (said or "")
 
 
+def not_beaten(said: str) -> bool:
+    """Whether "accuracy 0.3, and 0.4 by …; MAE 1.1, and 1.0 by …" names only scores that are not better."""
+    parts = [
+        re.match(r"(accuracy|MAE) ([\d.]+), and ([\d.]+) by always predicting the ", part)
+        for part in said.split("; ")
+    ]
+    return all(
+        part is not None
+        and (float(part[2]) <= float(part[3])) == (part[1] == "accuracy" or part[2] == part[3])
+        for part in parts
+    )
+
+
 SCORED = "(?:Test scores|Scores) compare predictions with "
 WRONG = r"(?P<wrong>; 25\.0% of the training labels are wrong)?\."
 RULES: dict[str, Rule] = {
@@ -71,6 +84,9 @@ RULES: dict[str, Rule] = {
     r"All samples were used for training: there is no test of the run\.": lambda f, m: f["sides"] == {"train"},
     r"There is no test side: all scores are those of the validation side\.": (
         lambda f, m: f["sides"] == {"train", "validation"}
+    ),
+    r"This run does not beat a naive prediction on the (?P<side>test|validation) side: (?P<how>.+)\.": (
+        lambda f, m: f["finished"] and m["side"] in f["sides"] and not_beaten(m["how"])
     ),
     r"Training samples by label:": lambda f, m: True,
     r"Mean over the last (?P<n>\d+ epochs?)(?P<over> and the networks|, networks pooled)?": (

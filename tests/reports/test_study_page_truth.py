@@ -49,6 +49,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "true grades unknown": ({"truth": False, "noise": "none"}, {}),
     "a second in all": ({**ONE_RUN, "epochs": 1, "seconds": 0.6}, {}),
     "two hours": ({"seconds": 500.0}, {}),
+    "a damaged noise": ({"damaged": True}, {}),
     "as published": ({"methods": NEEDY, "convention": "published-code", **RATED},
                      {"config": {"convention": "published-code"}}),
 }  # fmt: skip
@@ -80,6 +81,7 @@ RULES: dict[str, Rule] = {
     ),
     r"The splits have no test side: there are no test results\.": lambda f, m: not f["test"] and f["done"] > 0,
     r"There are no test results\.": lambda f, m: not f["test"] and f["done"] > 0,
+    r"Facts about the noise are missing, because files are damaged\.": lambda f, m: f["damaged"],
     r"Patients are unknown: .+": lambda f, m: not f["patients"],
     r"There is only one fold: no standard deviation and no paired test\.": lambda f, m: f["folds"] == 1,
     r"No run has finished yet\.": lambda f, m: f["done"] == 0,
@@ -136,12 +138,14 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def page_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> Page:
     chosen = dict(options)
-    given = chosen.pop("given", "unchanged")
+    given, damaged = chosen.pop("given", "unchanged"), chosen.pop("damaged", False)
     make_study(folder, **chosen)
     edit_json(folder / "study.json", **changes)
     if given != "unchanged":
         for path in (folder / "noise").iterdir():
             edit_json(path, told_rate=given, told_matrix=None if given is None else QUASI)
+    if damaged:
+        (folder / "noise" / "0.json").write_text("{")
     return study_page(collect_results(folder))
 
 
@@ -188,6 +192,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
         "curves": any(done_folds.values()) or "unfinished" in statuses,
         "bands": any(len(found) > 1 for found in done_folds.values()),
         "time": duration(options),
+        "damaged": "damaged" in options,
     }
     used = check(page, RULES, facts)
     for required, condition in (
