@@ -152,6 +152,12 @@ def _print_summary(done: Audit, out: Path) -> None:
             "yellow",
         )
     echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
+    if "twins" in summary:
+        twins = summary["twins"]
+        echo(
+            f"Identical images with different labels: {twins['images']:,} images, {twins['labels']:,} labels. They "
+            "head the list; at most one label of each image is right."
+        )
     matrix = Table(
         "true ╲ label",
         *names,

@@ -8,12 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
-from srjt.data.duplicates import components, connected, identical, near_pairs
+from srjt.data.duplicates import Ints, components, connected, identical, near_pairs
 from srjt.data.images.hashes import ImageHashes, image_hashes
 from srjt.data.manifest import Manifest
 
-__all__ = ["DuplicateImagesWarning", "LeakageWarning", "group_duplicates", "with_hashes"]
+__all__ = [
+    "DuplicateImagesWarning",
+    "LeakageWarning",
+    "contradictory_twins",
+    "group_duplicates",
+    "same_pixels",
+    "with_hashes",
+]
 
 # Rows of fewer features coincide by chance: they are table cells, not what a network computed from an image.
 MIN_FEATURES = 16
@@ -74,9 +82,7 @@ def group_duplicates(
 
 def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) -> Manifest:
     """The manifest with these hashes and the duplicates that they show; warns if there are any."""
-    if manifest.arrays is not None and manifest.are_features and manifest.arrays.shape[1] < MIN_FEATURES:
-        return replace(manifest, hashes=hashes.pixels, duplicates=np.arange(len(manifest)))
-    code = identical(hashes.pixels)
+    code = same_pixels(replace(manifest, hashes=hashes.pixels))
     if near and hashes.thumbnails is not None:
         code = connected(code, components(len(manifest), near_pairs(hashes.thumbnails)))
     _, code, sizes = np.unique(code, return_inverse=True, return_counts=True)
@@ -91,3 +97,18 @@ def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) 
             stacklevel=3,
         )
     return replace(manifest, hashes=hashes.pixels, duplicates=code.reshape(-1).astype(np.int64))
+
+
+def same_pixels(manifest: Manifest) -> Ints:
+    """(N,) numbers, equal for samples with identical images (not for nearly identical ones)."""
+    few = manifest.arrays is not None and manifest.are_features and manifest.arrays.shape[1] < MIN_FEATURES
+    return np.arange(len(manifest)) if few or manifest.hashes is None else identical(manifest.hashes)
+
+
+def contradictory_twins(manifest: Manifest) -> Ints:
+    """(N,) numbers from 1, equal for samples with identical images of different grades; 0 for all other samples."""
+    code = same_pixels(manifest)
+    grades = pd.Series(manifest.labels).groupby(code).transform("nunique").to_numpy()
+    number = np.zeros(len(manifest), dtype=np.int64)
+    number[grades > 1] = np.unique(code[grades > 1], return_inverse=True)[1].reshape(-1) + 1
+    return number
