@@ -152,7 +152,10 @@ def test_contradictory_twins_head_the_list_each_beside_its_twin(fitted: CrossFit
     assert scores["twins"].tolist() == ["1", "1", "2", "2", "", ""]
     assert {frozenset(scores["id"][:2]), frozenset(scores["id"][2:4])} == {frozenset("bf"), frozenset("cd")}
     assert scores["id"].tolist()[4:] == ["e", "a"]
-    assert summarise(scores, _estimate(manifest), grades=manifest.grades)["twins"] == {"images": 2, "labels": 4}
+    assert summarise(scores, _estimate(manifest), grades=manifest.grades)["twins"] == {
+        "images": 2,
+        "labels": 4,
+    }
 
 
 def test_identical_images_with_the_same_label_are_no_contradiction(fitted: CrossFit) -> None:

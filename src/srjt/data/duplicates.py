@@ -81,7 +81,7 @@ def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATIO
     that correlation are less than r = √(2 − 2 · correlation) apart, also after projection on a few axes, where a
     k-d tree finds all candidates.
     """
-    from scipy.spatial import cKDTree
+    from scipy.spatial import cKDTree  # type: ignore[import-untyped]
 
     count = len(thumbs)
     whole = _normalised(thumbs[:, 0])
@@ -114,8 +114,8 @@ def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATIO
 
 def components(count: int, pairs: Ints) -> Ints:
     """(M, 2) pairs of ``count`` samples → (count,) numbers: equal for samples that a chain of pairs connects."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    from scipy.sparse import coo_array  # type: ignore[import-untyped]
+    from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
     edges = coo_array((np.ones(len(pairs), np.bool_), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
     return np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)

@@ -18,6 +18,7 @@ __all__ = [
     "DuplicateImagesWarning",
     "LeakageWarning",
     "contradictory_twins",
+    "describe_duplicates",
     "group_duplicates",
     "same_pixels",
     "with_hashes",
@@ -85,18 +86,26 @@ def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) 
     code = same_pixels(replace(manifest, hashes=hashes.pixels))
     if near and hashes.thumbnails is not None:
         code = connected(code, components(len(manifest), near_pairs(hashes.thumbnails)))
-    _, code, sizes = np.unique(code, return_inverse=True, return_counts=True)
+    marked = replace(manifest, hashes=hashes.pixels, duplicates=code)
+    if sentence := describe_duplicates(marked, near=near):
+        warnings.warn(sentence, DuplicateImagesWarning, stacklevel=3)
+    return marked
+
+
+def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:
+    """One sentence on how many images are the same as another; "" if there are none, or if it is not known."""
+    sizes = (
+        np.unique(manifest.duplicates, return_counts=True)[1]
+        if manifest.duplicates is not None
+        else np.zeros(0)
+    )
     sizes = sizes[sizes > 1]
-    if len(sizes):
-        what = "rows of features" if manifest.are_features else "images"
-        same = "identical or nearly identical" if near else "identical"
-        warnings.warn(
-            f"{sizes.sum():,} {what} are {same} to another: they make {len(sizes):,} "
-            f"group{'' if len(sizes) == 1 else 's'}, and a group is never split.",
-            DuplicateImagesWarning,
-            stacklevel=3,
-        )
-    return replace(manifest, hashes=hashes.pixels, duplicates=code.reshape(-1).astype(np.int64))
+    if not len(sizes):
+        return ""
+    what = "rows of features" if manifest.are_features else "images"
+    same = "identical or nearly identical" if near else "identical"
+    groups = f"{len(sizes):,} group{'' if len(sizes) == 1 else 's'}"
+    return f"{sizes.sum():,} {what} are {same} to another: they make {groups}, and a group is never split."
 
 
 def same_pixels(manifest: Manifest) -> Ints:

@@ -52,7 +52,7 @@ def corrected_t_test(
     test_train_ratio: size of a test set over that of a training set, 1/3 for 60/20/20; 0 gives the plain
     paired t-test. With one difference, or with equal differences, there is no test, only the mean.
     """
-    from scipy.stats import t as student
+    from scipy.stats import t as student  # type: ignore[import-untyped]
 
     if not 0.0 <= test_train_ratio < math.inf:
         raise SrjtError(

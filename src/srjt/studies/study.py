@@ -11,7 +11,7 @@ from typing import Any
 from srjt.errors import SrjtError, suggest
 from srjt.methods.plugins import import_modules
 from srjt.studies.config import StudyConfig, load_preset
-from srjt.studies.folder import lock_study, run_status, write_plan
+from srjt.studies.folder import lock_study, run_status, study_format, write_plan
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
 from srjt.studies.results import StudyResults, collect_results
@@ -35,6 +35,7 @@ def study(
     only_folds: int | Sequence[int] | None = None,
     seeds: int | Sequence[int] | None = None,
     splits: str | Path | None = None,
+    group_near_duplicates: bool = False,
     reading: Mapping[str, Any] | None = None,
     preset: str | None = None,
     config: str | Path | None = None,
@@ -82,6 +83,8 @@ def study(
         Seeds of the injected noise and of the networks. Default: 0.
     splits : path, optional
         Use the folds of a file that ``srjt data split`` has written.
+    group_near_duplicates : bool
+        Keep nearly identical images on one side of a split, as identical ones always are.
     reading : mapping, optional
         Options of ``srjt.data.read``, or of ``srjt.data.synthetic.generate``.
     preset : {"limuc", "dr", "demo"}, optional
@@ -138,6 +141,7 @@ def study(
         "only_folds": only_folds,
         "seeds": seeds,
         "splits": None if splits is None else str(splits),
+        "group_near_duplicates": group_near_duplicates or None,
         "reading": reading and {k: str(v) if isinstance(v, Path) else v for k, v in reading.items()},
     }
     resolved = resolve_config(
@@ -157,7 +161,7 @@ def study(
     call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     folder = Path(out)
     outcome = run_study(
-        open_data(resolved),
+        open_data(resolved, format=study_format(folder), cache=None if cache is None else Path(cache)),
         folder,
         command=f"srjt.study({call})",
         execute=execute,

@@ -11,7 +11,8 @@ import typer
 from srjt.cli import messages, options, output, samples
 
 if TYPE_CHECKING:
-    from srjt.data import Manifest, Problem
+    from srjt.data import Manifest
+    from srjt.data.checks import Examination
 
 
 @options.reads_a_source()
@@ -20,6 +21,12 @@ def inspect(
     sheet: Annotated[Path, typer.Option(metavar="FILE", help="PNG file of examples per grade.")] = Path(
         "contact_sheet.png"
     ),
+    pairs: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="PNG file of identical and nearly identical images, if there are any."
+        ),
+    ] = Path("duplicates.png"),
     problems_file: Annotated[
         Path, typer.Option("--problems", metavar="FILE", help="CSV file of all problems, if there are any.")
     ] = Path("problems.csv"),
@@ -35,8 +42,8 @@ def inspect(
     Errors: images missing, empty or unreadable; grades missing or invalid;
     rows that contradict each other or have too few cells.
 
-    Warnings: duplicate rows, identical images, patients unknown,
-    too few patients in a grade.
+    Warnings: duplicate rows, identical and nearly identical images, identical
+    images with different grades, patients unknown, too few patients in a grade.
     """
     from rich.console import Console
 
@@ -52,7 +59,8 @@ def inspect(
     for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
         console.print(line, markup=False, highlight=False)
 
-    problems = [*reading.problems, *_check(manifest, folds=folds, decode=decode)]
+    examination = _examine(manifest, folds=folds, decode=decode)
+    problems = [*reading.problems, *examination.problems]
     if problems:
         samples.print_problems(problems)
         with output.writing(problems_file):
@@ -61,8 +69,13 @@ def inspect(
     else:
         console.print("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        from srjt.data.contact_sheet import contact_sheet
+        from srjt.data.contact_sheet import contact_sheet, pair_sheet
 
+        if len(examination.pairs):
+            picture = pair_sheet(manifest, examination.pairs)
+            with output.writing(pairs):
+                picture.save(pairs, format="PNG")
+            console.print(f"Images that are (nearly) the same: {pairs}", markup=False, highlight=False)
         picture = contact_sheet(manifest)
         with output.writing(sheet):
             picture.save(sheet, format="PNG")
@@ -71,12 +84,12 @@ def inspect(
         raise typer.Exit(1)
 
 
-def _check(manifest: Manifest, *, folds: int, decode: bool) -> list[Problem]:
-    from srjt.data import check
+def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:
+    from srjt.data.checks import examine
 
     with messages.transient_bar() as bar:
         task = bar.add_task("Reading images", total=len(manifest), visible=decode)
-        return check(
+        return examine(
             manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)
         )
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from srjt.data.duplicates import THUMBNAILS, UNKNOWN, Hashes, pixel_hash, thumbnails
 from srjt.data.images.decode import DECODER_VERSION, BadImageError, read_image
 from srjt.data.manifest import Manifest
-from srjt.files import cache_folder, write_atomically
+from srjt.files import cache_folder, wait_for_lock, write_atomically
 
 __all__ = ["HASHED_SIZE", "ImageHashes", "file_facts", "image_hashes"]
 
@@ -58,20 +58,39 @@ def image_hashes(
     key = hashlib.sha256(
         f"{file_facts(manifest.paths)}\0{DECODER_VERSION}".encode("utf-8", "surrogateescape")
     )
-    folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "hashes"
-    file = folder / f"{key.hexdigest()[:32]}.npz"
-    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as saved:
-        found = ImageHashes(pixels=saved["pixels"], thumbnails=saved["thumbnails"])
-        if len(found.pixels) == len(manifest):
-            return found
-    made = _hash_files(manifest.paths, workers=workers, progress=progress, decoded=decoded)
-    buffer = io.BytesIO()
-    np.savez(buffer, pixels=made.pixels, thumbnails=made.thumbnails)
-    with contextlib.suppress(OSError):  # without a writable cache they are computed again next time
+    folder = (
+        (Path(cache) if cache is not None else cache_folder()).expanduser() / "hashes" / key.hexdigest()[:32]
+    )
+
+    def make() -> ImageHashes:
+        return _hash_files(manifest.paths, workers=workers, progress=progress, decoded=decoded)
+
+    if (found := _read(folder, count=len(manifest))) is not None:
+        return found
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, buffer.getvalue())
+    except OSError:  # without a writable cache they are computed again next time
+        return make()
+    with wait_for_lock(folder, waiting=lambda: None):  # the runs of a study begin together
+        if (found := _read(folder, count=len(manifest))) is not None:
+            return found
+        made = make()
+        buffer = io.BytesIO()
+        assert made.thumbnails is not None
+        np.savez(buffer, pixels=made.pixels, thumbnails=made.thumbnails)
+        with contextlib.suppress(OSError):
+            write_atomically(folder / "hashes.npz", buffer.getvalue())
     return made
+
+
+def _read(folder: Path, *, count: int) -> ImageHashes | None:
+    """The hashes in this folder; None if there are none, or if the file is damaged."""
+    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*damaged), np.load(folder / "hashes.npz", allow_pickle=False) as saved:
+        found = ImageHashes(pixels=saved["pixels"], thumbnails=saved["thumbnails"])
+        if found.pixels.shape == (count, 2) and found.thumbnails is not None:
+            return found if found.thumbnails.shape == (count, *THUMBNAILS) else None
+    return None
 
 
 def file_facts(paths: list[Path]) -> str:

@@ -81,13 +81,14 @@ def run_by_key(
         threading.Thread(target=_stop_with_parent, daemon=True).start()
         facts = read_study(path)
         import_modules(facts["study"]["train"].get("imports", ()))
-        data = open_data(study_config(facts))
+        decoded = None if cache is None else Path(cache)
+        data = open_data(study_config(facts), format=int(facts.get("format", 1)), cache=decoded)
         entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
         if entry is None or (planned := data.find(entry)).key != key:
             raise SrjtError(
                 "The data or the plan have changed since the study began: run the same command again."
             )
-        run_planned(path, data, planned, device=device, cache=None if cache is None else Path(cache))
+        run_planned(path, data, planned, device=device, cache=decoded)
     except Interrupted as stopped:
         _handle_signals(signal.SIG_IGN)
         sys.exit(stopped.status)
