@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from srjt.data.groups import LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest
+from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, suggest
 
 __all__ = [
@@ -24,12 +25,14 @@ __all__ = [
     "folds",
     "official_split",
     "read_splits",
+    "unused_split_column",
     "write_splits",
 ]
 
 Ints = npt.NDArray[np.int64]
 BY = ("stratified", "random")
 SIDES = ("train", "validation", "test")
+SPLIT_COLUMNS = ("split", "part", "set", "subset", "fold", "phase", "partition", "usage", "dataset", "side")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +147,9 @@ def official_split(manifest: Manifest) -> Split:
     array([2])
     """
     if "split" not in manifest.table:
-        raise SrjtError("The data have no published split: there is no split column.")
+        column = unused_split_column(manifest)
+        hint = "" if column is None else f" There is a column {column}: use --split-column {column}."
+        raise SrjtError(f"The data have no published split: there is no split column.{hint}")
     column = manifest.table["split"].to_numpy(dtype=object)
     split = Split(**{side: np.flatnonzero(column == side).astype(np.int64) for side in SIDES})
     if not len(split.train):
@@ -158,6 +163,17 @@ def official_split(manifest: Manifest) -> Split:
         )
     _warn_of_shared_images(manifest, {"The published split": split})
     return split
+
+
+def unused_split_column(manifest: Manifest) -> str | None:
+    """A column that holds train, validation and test by any of their names but is not read as the split."""
+    for name in map(str, manifest.table.columns):
+        if name.casefold() in SPLIT_COLUMNS:
+            values = {str(value).strip().casefold() for value in manifest.table[name]} - {""}
+            sides = {SPLIT_NAMES.get(value, "") for value in values}
+            if "" not in sides and "train" in sides and len(sides) > 1:
+                return name
+    return None
 
 
 def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> None:

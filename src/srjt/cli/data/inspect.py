@@ -106,8 +106,11 @@ def _patients(manifest: Manifest) -> list[str]:
 
 
 def _splits(manifest: Manifest) -> list[str]:
+    from srjt.data.splits import unused_split_column
+
     if "split" not in manifest.table:
-        return []
+        column = unused_split_column(manifest)
+        return [] if column is None else [f"There is a column {column}: use --split-column {column}."]
     counts = Counter(side or "none" for side in manifest.table["split"])
     return ["Published split: " + ", ".join(f"{side} {count:,}" for side, count in counts.items())]
 
