@@ -94,11 +94,9 @@ def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) 
 
 def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:
     """One sentence on how many images are the same as another; "" if there are none, or if it is not known."""
-    sizes = (
-        np.unique(manifest.duplicates, return_counts=True)[1]
-        if manifest.duplicates is not None
-        else np.zeros(0)
-    )
+    if manifest.duplicates is None:
+        return ""
+    sizes = np.unique(manifest.duplicates, return_counts=True)[1]
     sizes = sizes[sizes > 1]
     if not len(sizes):
         return ""
