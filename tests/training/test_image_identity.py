@@ -91,6 +91,25 @@ def test_a_run_of_an_earlier_version_is_resumed(
     assert not (stopped / "image_hashes.npy").exists()  # what it was trained on at first is not known
 
 
+def test_the_folds_of_a_run_of_an_earlier_version_stay(
+    files: Manifest, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    shutil.copy(files.paths[0], files.paths[-1])
+    settings["split"] = lambda manifest: srjt.data.folds(manifest)[0]
+    before = replace(files, duplicates=np.arange(len(files)), hashes=np.ones((len(files), 2), np.uint64))
+    srjt.train(before, out=tmp_path / "run", **settings)
+    with (
+        pytest.warns(srjt.data.DuplicateImagesWarning),
+        pytest.raises(SrjtError, match="split are not the same"),
+    ):
+        srjt.train(files, out=tmp_path / "run", **settings)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    del facts["data"]["images"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+    with pytest.warns(srjt.data.DuplicateImagesWarning):
+        assert len(srjt.train(files, out=tmp_path / "run", **settings).metrics)
+
+
 def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
     files: Manifest, settings: dict[str, Any], stopped: Path
 ) -> None:

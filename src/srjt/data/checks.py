@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from srjt.data.duplicates import THUMBNAILS, UNKNOWN, Ints, near_pairs, pixel_hash, thumbnails
-from srjt.data.groups import same_pixels
+from srjt.data.duplicates import THUMBNAILS, UNKNOWN, Ints, identical, near_pairs, pixel_hash, thumbnails
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.hashes import HASHED_SIZE
 from srjt.data.manifest import Manifest
@@ -98,10 +97,10 @@ def examine(
                 f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: "
                 "give their folder with --images."
             )
-        hashed = replace(manifest, hashes=hashes)
-        near = _near_pairs(hashed, thumbs)
-        pairs = np.concatenate([_identical_pairs(hashed), near])
-        problems += [*_identical(hashed), *_nearly_identical(hashed, near)]
+        code = identical(hashes)
+        near = _near_pairs(code, thumbs)
+        pairs = np.concatenate([_identical_pairs(manifest, code), near])
+        problems += [*_identical(manifest, code), *_nearly_identical(manifest, near)]
     return Examination(problems=problems + _few_patients(manifest, folds), pairs=pairs)
 
 
@@ -144,10 +143,10 @@ def _hash_file(sample: str, path: Path) -> Hashed | Problem:
     return pixel_hash(pixels), thumbnails(pixels)
 
 
-def _identical(manifest: Manifest) -> list[Problem]:
+def _identical(manifest: Manifest, code: Ints) -> list[Problem]:
     what = "features" if manifest.are_features else "pixels"
     problems = []
-    for rows in _identical_rows(manifest):
+    for rows in _identical_rows(code):
         kind = "identical-images-other-grade" if _contradict(manifest, rows) else "identical-images"
         problems.append(Problem(kind, manifest.ids[rows[0]], _compared(manifest, rows, f"same {what} as")))
     return problems
@@ -179,24 +178,24 @@ def _contradict(manifest: Manifest, rows: list[int]) -> bool:
     return len(set(manifest.labels[rows].tolist())) > 1
 
 
-def _identical_rows(manifest: Manifest) -> list[list[int]]:
+def _identical_rows(code: Ints) -> list[list[int]]:
     """The rows of each image that occurs more than once, in the order of their first rows."""
     groups: dict[int, list[int]] = {}
-    for row, code in enumerate(same_pixels(manifest).tolist()):
-        groups.setdefault(code, []).append(row)
+    for row, image in enumerate(code.tolist()):
+        groups.setdefault(image, []).append(row)
     return [rows for rows in groups.values() if len(rows) > 1]
 
 
-def _identical_pairs(manifest: Manifest) -> Ints:
+def _identical_pairs(manifest: Manifest, code: Ints) -> Ints:
     """(M, 2) the first and each other row of identical images, those with different grades first."""
-    groups = sorted(_identical_rows(manifest), key=lambda rows: not _contradict(manifest, rows))
+    groups = sorted(_identical_rows(code), key=lambda rows: not _contradict(manifest, rows))
     pairs = [(rows[0], other) for rows in groups for other in rows[1:]]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def _near_pairs(manifest: Manifest, thumbs: npt.NDArray[np.uint8]) -> Ints:
+def _near_pairs(code: Ints, thumbs: npt.NDArray[np.uint8]) -> Ints:
     """(M, 2) nearly identical images that are not identical; of identical ones only the first is compared."""
-    _, first = np.unique(same_pixels(manifest), return_index=True)
+    _, first = np.unique(code, return_index=True)
     first = np.sort(first)
     return np.asarray(first[near_pairs(thumbs[first])], dtype=np.int64)
 

@@ -147,8 +147,8 @@ def official_split(manifest: Manifest) -> Split:
     array([2])
     """
     if "split" not in manifest.table:
-        column = unused_split_column(manifest)
-        hint = "" if column is None else f" There is a column {column}: use --split-column {column}."
+        unused = unused_split_column(manifest)
+        hint = "" if unused is None else f" There is a column {unused}: use --split-column {unused}."
         raise SrjtError(f"The data have no published split: there is no split column.{hint}")
     column = manifest.table["split"].to_numpy(dtype=object)
     split = Split(**{side: np.flatnonzero(column == side).astype(np.int64) for side in SIDES})

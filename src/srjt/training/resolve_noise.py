@@ -27,7 +27,7 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.training.config import COMPUTE_ONLY, TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
-from srjt.training.record.image_identity import image_digest
+from srjt.training.record.image_identity import grouped_as_begun, image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import read_noise_file
 from srjt.training.single_run import fingerprint, resolve_split
@@ -81,6 +81,7 @@ def resolve_noise_rate(
             find_duplicates=True,
         )
         readable = opened.manifest
+    readable = grouped_as_begun(None if out is None else Path(out), readable)
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),

@@ -31,7 +31,7 @@ from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.record import checkpoint
-from srjt.training.record.image_identity import check_images, image_digest
+from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
 from srjt.training.record.metrics_log import last_epochs, read_metrics
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import RunFacts, is_finished, open_run_folder, write_facts
@@ -77,7 +77,7 @@ def single_run(
         progress=reporter.decoded,
         find_duplicates=True,
     )
-    manifest = store.manifest
+    manifest = grouped_as_begun(folder, store.manifest)
     if store.skipped:
         names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
         listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""

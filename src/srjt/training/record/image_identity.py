@@ -6,8 +6,11 @@ the image. Folders of earlier versions have none and are not checked.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,7 @@ from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
 
-__all__ = ["HASHES_FILE", "changed_images", "check_images", "image_digest"]
+__all__ = ["HASHES_FILE", "changed_images", "check_images", "grouped_as_begun", "image_digest"]
 
 HASHES_FILE = "image_hashes.npy"
 
@@ -64,3 +67,18 @@ def changed_images(file: Path, samples: Manifest) -> list[str]:
         return []
     ids = samples.ids
     return [ids[row] for row in np.flatnonzero((before != samples.hashes).any(axis=1))]
+
+
+def grouped_as_begun(folder: Path | None, samples: Manifest) -> Manifest:
+    """The samples without groups of identical images if the run in this folder began before these were grouped.
+
+    Else its folds would be others, and it could neither be resumed nor evaluated.
+    """
+    if folder is None:
+        return samples
+    for name in ("run.json", "noise.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            content = json.loads((folder / name).read_text(encoding="utf-8"))
+            if "images" not in (content["data"] if name == "run.json" else content):
+                return replace(samples, duplicates=np.arange(len(samples)))
+    return samples
