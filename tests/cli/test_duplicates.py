@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from srjt.auditing.folder import read_audit
 from srjt.data.synthetic import generate, write
 
 Srjt = Callable[..., tuple[int, str, str]]
@@ -83,6 +84,13 @@ def test_contradictory_twins_head_the_audit(command: Srjt, twins: Path) -> None:
     assert scores["twins"].tolist()[:3] == ["1", "1", ""]
     assert scores["quality"][:2].sum() <= 1.00001
     assert scores["fold"][0] == scores["fold"][1]
+    found = read_audit(Path("audit"))
+    assert found.twins is not None
+    assert found.twins[:3].tolist() == [1, 1, 0]
+    assert found.expected_wrong >= 2  # a reviewer sees both
+    assert found.neighbours is not None
+    for line, twin in ((0, 1), (1, 0)):  # and each beside the other
+        assert found.neighbours[line, found.labels[twin], 0] == twin
     page = Path("audit/audit.html").read_text()
     assert "identical images with different labels" in page
 

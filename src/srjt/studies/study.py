@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from srjt.data.groups import DuplicateImagesWarning, describe_duplicates
 from srjt.errors import SrjtError, suggest
 from srjt.methods.plugins import import_modules
 from srjt.studies.config import StudyConfig, load_preset
@@ -160,8 +161,11 @@ def study(
     given["noise"] = given.pop("noises")
     call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     folder = Path(out)
+    data = open_data(resolved, format=study_format(folder), cache=None if cache is None else Path(cache))
+    if sentence := describe_duplicates(data.manifest, near=resolved.group_near_duplicates):
+        warnings.warn(sentence, DuplicateImagesWarning, stacklevel=2)
     outcome = run_study(
-        open_data(resolved, format=study_format(folder), cache=None if cache is None else Path(cache)),
+        data,
         folder,
         command=f"srjt.study({call})",
         execute=execute,
