@@ -198,3 +198,20 @@ def test_a_column_that_holds_a_split_is_named(name: str) -> None:
 def test_a_column_that_holds_something_else_is_not_named(values: list[object]) -> None:
     with pytest.raises(SrjtError, match=r"there is no split column\.$"):
         official_split(manifest(None, [0, 1, 2, 3], fold=values))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("id,fold,split\né,0,train\n".encode("latin-1"), "is not UTF-8 text"),
+        ("id,fold,split\na,0,train\n".encode("utf-16"), "is not UTF-8 text"),
+        (b'id,fold,split\n"a,0,train\n', "is damaged: unexpected end of data"),
+        (b"id,fold,split\na," + b"1" * 5000 + b",train\n", "must be a whole number"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(
+    tmp_path: Path, twenty: Manifest, content: bytes, sentence: str
+) -> None:
+    (tmp_path / "splits.csv").write_bytes(content)
+    with pytest.raises(SrjtError, match=sentence):
+        read_splits(tmp_path / "splits.csv", twenty)

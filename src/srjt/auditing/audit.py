@@ -154,7 +154,6 @@ def audit(
             reporter=reporter,
             **common,
         )
-        reporter.begin("", epochs=config.epochs, folds=folds)
         fitted = cross_fit(
             manifest,
             config=config,

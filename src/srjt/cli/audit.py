@@ -117,7 +117,7 @@ def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tu
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.columns import choose_columns
     from srjt.data.sources.dr import find_labels
-    from srjt.data.sources.table import TABLE_SUFFIXES, load
+    from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 
     if reading.kind == "dr" and (labels := find_labels(source)) is not None:
         return labels, "level"
@@ -133,7 +133,7 @@ def _print_summary(done: Audit, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console, estimate, summary = Console(), done.estimate, done.summary
+    console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names = done.fitted.manifest.grades
 
     def echo(text: str, style: str = "") -> None:

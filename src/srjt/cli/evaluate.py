@@ -64,6 +64,9 @@ def evaluate(
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices
+    from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
+    from srjt.training.record.baselines import NAIVE, compare_with_naive
+    from srjt.training.record.run_folder import read_facts
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
@@ -95,9 +98,9 @@ def evaluate(
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
-            write_json(out, found.to_dict())
+            write_json(out, found.to_dict(), follow_links=True)
 
-    console = Console()
+    console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
     seen = f", {found.views} views of each" if found.views > 1 else ""
     console.print(f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}.")
@@ -111,9 +114,12 @@ def evaluate(
             "the numbers below look too good.",
             style="yellow",
         )
-    metrics = Table("metric", "value", "95 % interval")
+    counts = read_facts(run).data.get("class_counts")
+    naive = naive_baseline(counts, [sum(row) for row in found.confusion])._asdict() if counts else {}
+    metrics = Table("metric", "value", "95 % interval", "naive", caption=NAIVE if naive else None)
     for name, (value, low, high) in found.intervals.items():
-        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}")
+        trivial = f"{naive[name]:.3f}" if name in naive else ""
+        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", trivial)
     metrics.add_section()
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
@@ -123,6 +129,10 @@ def evaluate(
         recall = f"{row[trained.grades.index(name)] / sum(row):.3f}" if sum(row) else "–"
         confusion.add_row(name, *(f"{count:,}" for count in row), recall)
     console.print(confusion)
+    if naive:
+        scores = {name: found.intervals[name].value for name in naive}
+        if worse := compare_with_naive("these samples", **scores, naive=NaiveBaseline(**naive)):
+            console.print(worse, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)
 

@@ -78,7 +78,7 @@ def print_problems(problems: list[Problem]) -> None:
 
     from srjt.data.problems import KINDS, examples
 
-    console = Console()
+    console = Console(markup=False)
     for kind, severity, count, first in examples(problems):
         colour = "red" if severity == "error" else "yellow"
         console.print(Text.assemble((f"{severity}: {count:,} {kind}", colour), f": {KINDS[kind][1]}"))

@@ -213,10 +213,11 @@ def export(
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
-    from srjt.cli.output import is_stream, writing
+    from srjt.cli.output import writing
     from srjt.errors import missing_extra
-    from srjt.files import write_atomically
+    from srjt.files import write_output
     from srjt.studies.results import collect_results
+    from srjt.studies.status import problem_lines
 
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
@@ -228,12 +229,11 @@ def export(
     else:
         content = table.to_csv(index=False).encode()
     with writing(out):
-        if is_stream(out):
-            out.write_bytes(content)
-        else:
-            write_atomically(out, content)
+        write_output(out, content)
     done = int((results.runs["status"] == "done").sum())
     typer.echo(f"{len(table):,} rows of {done} finished runs (of {len(results.runs)}): {out}")
+    for line in problem_lines(results):
+        typer.secho(line, fg=typer.colors.YELLOW, err=True)
 
 
 def _names(text: str) -> list[str]:
@@ -263,7 +263,7 @@ def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) ->
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         typer.secho(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
-    typer.echo(f"Next: srjt report {out}")
+    typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
@@ -316,7 +316,7 @@ class _Watcher:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.folder, self.data = folder, data
-        self.console = Console()
+        self.console = Console(markup=False)
         self.live = self.console.is_terminal
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),

@@ -18,6 +18,7 @@ from srjt.data.images.hashes import HASHED_SIZE
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError
+from srjt.files import why_not_a_file
 
 __all__ = ["Examination", "check", "examine", "image_sizes"]
 
@@ -132,8 +133,8 @@ def _hashes(manifest: Manifest, *, workers: int | None) -> Iterator[Hashed | Pro
 
 
 def _hash_file(sample: str, path: Path) -> Hashed | Problem:
-    if not path.is_file():
-        return Problem("missing-image", sample, f"{path} does not exist")
+    if (reason := why_not_a_file(path)) is not None:
+        return Problem("missing-image", sample, f"{path}: {reason}")
     if path.stat().st_size == 0:
         return Problem("empty-image", sample, f"{path} has 0 bytes")
     try:
@@ -215,10 +216,12 @@ def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
 
 
 def _size(path: Path) -> tuple[int, int] | None:
+    if why_not_a_file(path) is not None:
+        return None
     try:
         with Image.open(path) as image:  # reads only the header
             return image.size
-    except (OSError, ValueError):
+    except Exception:  # not a format of Pillow, damaged, or larger than it allows
         pass
     try:
         height, width, _ = read_image(path).shape

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import os
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from srjt.data.groups import LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, suggest
+from srjt.files import text_output
 
 __all__ = [
     "BY",
@@ -196,7 +199,7 @@ def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> Non
     >>> srjt.data.write_splits(Path("folds.csv"), data, srjt.data.folds(data))
     """
     ids = manifest.ids
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
+    with text_output(Path(path)) as file:
         rows = csv.writer(file)
         rows.writerow(["id", "fold", "split"])
         for fold, split in enumerate(splits):
@@ -343,25 +346,27 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
 
 def _read_sides(path: Path) -> list[dict[str, str]]:
     """For each fold, the side of each id."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise SrjtError(f"The split file {path} does not exist.")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file)
-        if not {"id", "fold", "split"} <= set(rows.fieldnames or ()):
-            raise SrjtError(f"{path} is not a split file: it needs the columns id, fold and split.")
-        found: dict[int, dict[str, str]] = {}
-        for row in rows:
-            where = f"{path}, line {rows.line_num}"
-            if row["split"] not in SIDES:
-                raise SrjtError(
-                    f"{where}: the split must be train, validation or test, not {row['split']!r}."
-                )
-            if not (row["fold"] or "").isdecimal():
-                raise SrjtError(
-                    f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}."
-                )
-            if found.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
-                raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)  # a quote that is never closed would hide rows
+            if not {"id", "fold", "split"} <= set(reader.fieldnames or ()):
+                raise SrjtError(f"{path} is not a split file: it needs the columns id, fold and split.")
+            rows = [(reader.line_num, row) for row in reader]
+    except UnicodeDecodeError:
+        raise SrjtError(f"The split file {path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
+    except csv.Error as problem:
+        raise SrjtError(f"The split file {path} is damaged: {problem}.") from None
+    found: dict[int, dict[str, str]] = {}
+    for line, row in rows:
+        where = f"{path}, line {line}"
+        if row["split"] not in SIDES:
+            raise SrjtError(f"{where}: the split must be train, validation or test, not {row['split']!r}.")
+        if not re.fullmatch("[0-9]{1,6}", row["fold"] or ""):
+            raise SrjtError(f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}.")
+        if found.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
+            raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
     if sorted(found) != list(range(len(found))) or not found:
         raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(found) or 'none'}.")
     return [found[fold] for fold in sorted(found)]

@@ -3,6 +3,7 @@
 study.json                     the settings, the data, the versions and the planned runs
 splits.csv                     id, fold, split
 image_hashes.npz               the hash of every image, to notice one that has changed
+cpu.json                       how the runs use the CPU, chosen once (see studies/cpu_settings.py)
 noise/<noise>_fold<k>_seed<s>.json   the injected noise
 estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 runs/<key>/                    the folder of one run
@@ -29,14 +30,25 @@ import torch
 from srjt._version import __version__
 from srjt.data import write_splits
 from srjt.errors import SrjtError
-from srjt.files import is_locked, lock_folder, write_atomically, write_json
+from srjt.files import (
+    check_regular_files,
+    is_inside,
+    is_locked,
+    lock_folder,
+    write_atomically,
+    write_json,
+)
 from srjt.studies.config import StudyConfig
 from srjt.studies.grid import FORMAT, PlannedRun, StudyData
+from srjt.studies.noise_spec import parse_noise
+from srjt.training.record.run_folder import has_summary
 
 __all__ = [
     "error_file",
     "estimates_folder",
+    "explain_write_errors",
     "lock_study",
+    "read_error",
     "read_study",
     "run_folder",
     "run_status",
@@ -45,20 +57,36 @@ __all__ = [
     "write_plan",
 ]
 
+# An entry of "cells" in study.json; a key is a folder name as StudyData makes it: no separators, not hidden, not "..".
+CELL = {"key": str, "method": str, "variant": str, "noise": str, "fold": int, "seed": int}
+KEY = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,250}")
+
 
 @contextlib.contextmanager
 def lock_study(folder: Path) -> Iterator[None]:
     """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
-    try:
+    with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror}.") from None
     with lock_folder(folder):
         yield
 
 
+@contextlib.contextmanager
+def explain_write_errors(folder: Path) -> Iterator[None]:
+    """A full or read-only disk is one sentence."""
+    try:
+        yield
+    except OSError as problem:
+        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror or problem}.") from None
+
+
 def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
     """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
+    with explain_write_errors(folder):
+        return _write_plan(folder, data, command=command)
+
+
+def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
     folder.mkdir(parents=True, exist_ok=True)
     before = folder / "study.json"
     if before.exists():
@@ -164,15 +192,34 @@ def _write_noises(folder: Path, data: StudyData) -> None:
 
 def read_study(folder: Path) -> dict[str, Any]:
     """The contents of ``study.json``."""
+    check_regular_files(folder)
     try:
-        facts = json.loads((folder / "study.json").read_text())
+        facts = json.loads((folder / "study.json").read_text(encoding="utf-8"))
         if not isinstance(facts, dict) or "cells" not in facts:
             raise ValueError("no cells")
+        _check_cells(facts["cells"])
     except FileNotFoundError:
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.") from None
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise SrjtError(f"{folder / 'study.json'} is damaged or not from srjt ({problem}).") from None
     return facts
+
+
+def _check_cells(cells: Any) -> None:
+    """Raise ``ValueError`` unless every cell describes a run.
+
+    A key becomes a part of paths, and a study may come from somebody else: "../secret" must not reach other folders.
+    """
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        raise ValueError("the cells are not a list of runs")
+    for cell in cells:
+        for name, kind in CELL.items():
+            value = cell.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(f"a run has no valid {name}: {str(value)[:60]!r}")
+        if not KEY.fullmatch(cell["key"]):
+            raise ValueError(f"{cell['key'][:60]!r} is not the name of a run")
+        parse_noise(cell["noise"])
 
 
 def study_config(facts: dict[str, Any]) -> StudyConfig:
@@ -192,11 +239,22 @@ def error_file(folder: Path, key: str) -> Path:
     return folder / "errors" / f"{key}.txt"
 
 
+def read_error(folder: Path, key: str) -> str:
+    """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
+    path = error_file(folder, key)
+    if not path.is_file() or not is_inside(path, folder):
+        return ""
+    with contextlib.suppress(FileNotFoundError):  # the run has just been started again
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
 def run_status(folder: Path, key: str) -> str:
     """done, running, failed or left (not started)."""
     run = run_folder(folder, key)
-    if (run / "summary.json").exists():  # written last; the weights may have been deleted to save space
+    if has_summary(run):  # written last; the weights may have been deleted to save space
         return "done"
     if is_locked(run):
         return "running"
-    return "failed" if error_file(folder, key).exists() else "left"
+    damaged = (run / "summary.json").exists()
+    return "failed" if damaged or error_file(folder, key).exists() else "left"

@@ -31,14 +31,15 @@ from srjt.files import is_foreign, write_atomically, write_json
 from srjt.methods import JointTraining
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
-from srjt.training.engine.cpu_tuning import use_cpu_setting
+from srjt.training.engine.cpu_tuning import CpuSetting, use_cpu_setting
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.neighbours import features, nearest
 from srjt.training.record.image_identity import HASHES_FILE, check_images, image_digest
 from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
+from srjt.training.record.run_folder import is_finished
 from srjt.training.single_run import fingerprint, resolve_split, single_run
-from srjt.training.trained import NetworkMaker, Trained
+from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["CrossFit", "cross_fit"]
 
@@ -93,8 +94,10 @@ def cross_fit(
     split: Split | Callable[[Manifest], Split] | None = None,
     device: str | None = None,
     reporter: Reporter | None = None,
+    title: str = "",
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
+    cpu_setting: CpuSetting | None = None,
     neighbours: int = 0,
     network: NetworkMaker | None = None,
     transform: Transform | None = None,
@@ -120,9 +123,11 @@ def cross_fit(
         written.
     split : Split or callable, optional
         Only the samples of its training side are used.
+    title : str
+        What the progress is labelled with.
     neighbours : int
         How many similar samples of each grade to find for every sample.
-    device, reporter, cache, on_bad_image, network, transform, eval_transform
+    device, reporter, cache, on_bad_image, cpu_setting, network, transform, eval_transform
         As for ``srjt.train``.
 
     Returns
@@ -144,6 +149,9 @@ def cross_fit(
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
     config = config.for_data(features=manifest.are_features)
     reporter = reporter or SilentReporter()
+    if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
+        fetch_weights(config, network=network, features=manifest.are_features)
+    reporter.begin(title, epochs=config.epochs, folds=folds)
     without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
     store = open_store(
         without_truth,
@@ -189,7 +197,9 @@ def cross_fit(
             config=config,
             cache=cache,
             on_bad_image=on_bad_image,
+            cpu_setting=cpu_setting,
         )
+        cpu_setting = run.cpu  # the same for all folds
         fold_reporter.stepped(config.epochs, 1, 1)  # also if an earlier process has trained this fold
         found = _predict_held_out(run, store.pixels, rows, held_out, samples.labels, neighbours=neighbours)
         if by_network is None or grades is None:
@@ -260,7 +270,7 @@ def _predict_held_out(
     if file is not None:
         buffer = io.BytesIO()
         np.savez(buffer, **found)  # type: ignore[arg-type]
-        write_atomically(file, buffer.getvalue())
+        write_atomically(file, buffer.getvalue(), follow_links=False)
     return found
 
 

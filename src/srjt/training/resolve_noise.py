@@ -27,6 +27,7 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.training.config import COMPUTE_ONLY, TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
+from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.record.image_identity import grouped_as_begun, image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import read_noise_file
@@ -52,6 +53,7 @@ def resolve_noise_rate(
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
+    cpu_setting: CpuSetting | None = None,
     network: NetworkMaker | None = None,
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
@@ -97,7 +99,6 @@ def resolve_noise_rate(
             f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {warm_up_config.epochs} epochs "
             f"({warm_up_config.method})."
         )
-        reporter.begin("warm-up", epochs=warm_up_config.epochs, folds=WARM_UP_FOLDS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
             fitted = cross_fit(
@@ -109,8 +110,10 @@ def resolve_noise_rate(
                 split=split,
                 device=device,
                 reporter=reporter,
+                title="warm-up",
                 cache=cache,
                 on_bad_image=on_bad_image,
+                cpu_setting=cpu_setting,
                 network=network,
                 transform=transform,
                 eval_transform=eval_transform,

@@ -11,6 +11,8 @@ import typer
 from srjt.cli import messages, options, output, samples
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from srjt.data import Manifest
     from srjt.data.checks import Examination
 
@@ -52,7 +54,7 @@ def inspect(
 
     reading = read(source, **how)
     manifest = reading.manifest
-    console = Console()
+    console = Console(markup=False)
     for note in reading.notes:
         console.print(f"• {note}", markup=False, highlight=False, soft_wrap=True)
     console.print(samples.grade_table(manifest))
@@ -63,25 +65,38 @@ def inspect(
     problems = [*reading.problems, *examination.problems]
     if problems:
         samples.print_problems(problems)
+        replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
         with output.writing(problems_file):
             write_problems(problems, problems_file)
-        console.print(f"The full list of problems: {problems_file}", markup=False, highlight=False)
+        console.print(f"The full list of problems: {problems_file}{replaced}", markup=False, highlight=False)
     else:
         console.print("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
         from srjt.data.contact_sheet import contact_sheet, pair_sheet
 
         if len(examination.pairs):
-            picture = pair_sheet(manifest, examination.pairs)
-            with output.writing(pairs):
-                picture.save(pairs, format="PNG")
-            console.print(f"Images that are (nearly) the same: {pairs}", markup=False, highlight=False)
-        picture = contact_sheet(manifest)
-        with output.writing(sheet):
-            picture.save(sheet, format="PNG")
-        console.print(f"Examples of each grade: {sheet}", markup=False, highlight=False)
+            _write_picture(
+                pair_sheet(manifest, examination.pairs), pairs, "Images that are (nearly) the same"
+            )
+        _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
+
+
+def _write_picture(picture: Image, path: Path, what: str) -> None:
+    """Write a PNG file, and say where it is."""
+    import io
+
+    from rich.console import Console
+
+    from srjt.files import write_output
+
+    replaced = " (the previous file was replaced)" if path.is_file() else ""
+    with output.writing(path):
+        png = io.BytesIO()
+        picture.save(png, format="PNG")
+        write_output(path, png.getvalue())
+    Console().print(f"{what}: {path}{replaced}", markup=False, highlight=False)
 
 
 def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:
@@ -141,5 +156,5 @@ def _sizes(manifest: Manifest) -> list[str]:
         return []
     common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
     others = f" and {len(sizes) - 4:,} other sizes" if len(sizes) > 4 else ""
-    sampled = "" if sizes.total() == len(manifest) else f", of {sizes.total():,} images read"
+    sampled = "" if sizes.total() == len(manifest) else f"; from a sample of {sizes.total():,} images"
     return [f"Image sizes (width×height): {common}{others}{sampled}"]

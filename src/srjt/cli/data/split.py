@@ -57,7 +57,7 @@ def split(
     splits = make_folds(manifest, folds=folds, seed=seed, by=by)
     with output.writing(out):
         write_splits(out, manifest, splits)
-    Console().print(_table(manifest, splits))
+    Console(markup=False).print(_table(manifest, splits))
     typer.echo(f"{len(splits)} folds of {len(manifest):,} samples: {out}")
 
 

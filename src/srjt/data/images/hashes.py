@@ -100,7 +100,7 @@ def file_facts(paths: list[Path]) -> str:
         try:
             status = path.stat()
             facts.append(f"{os.path.abspath(path)}\0{status.st_size}\0{status.st_mtime_ns}")
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a NUL character in the name
             facts.append(f"{os.path.abspath(path)}\0missing")
     return "\n".join(facts)
 

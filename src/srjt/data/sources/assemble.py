@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, grade_values
+from srjt.data.grades import MISSING, grade_values, refuse_too_many
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError
@@ -85,6 +85,8 @@ def assemble(
     _refuse_incomplete_true_grades(truths)
     # Both columns at once: a grade may occur in only one of them.
     grading = grade_values(table["grade"].tolist() + truths, names=grades)
+    if grades is None:
+        refuse_too_many(grading.names, samples=len(table))
     for position, (problem, detail) in grading.invalid.items():
         row = position % len(table)
         side = "true grade: " if position >= len(table) else ""

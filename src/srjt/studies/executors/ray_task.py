@@ -16,11 +16,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked, write_atomically
+
+if TYPE_CHECKING:
+    from srjt.training.engine.cpu_tuning import CpuSetting
 
 __all__ = ["OPTIONAL_FILES", "RUN_FILES", "TaskReport", "TaskSpec", "execute", "write_token"]
 
@@ -47,6 +50,7 @@ class TaskSpec:
     cache: str | None = None
     gpu: bool = False
     threads: int | None = None
+    cpu: CpuSetting | None = None  # the study's choice
     version: str = __version__
 
 
@@ -65,7 +69,10 @@ class TaskReport:
 @contextlib.contextmanager
 def write_token(folder: Path) -> Iterator[str]:
     """A file with a random name in the study's folder while the study runs."""
-    handle, path = tempfile.mkstemp(prefix=".srjt-token-", dir=folder)
+    from srjt.studies.folder import explain_write_errors
+
+    with explain_write_errors(folder):
+        handle, path = tempfile.mkstemp(prefix=".srjt-token-", dir=folder)
     os.close(handle)
     try:
         yield Path(path).name
@@ -160,6 +167,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         device="cuda" if task.gpu else "cpu",
         cache=cache,
         estimates=estimates,
+        cpu=task.cpu,
     )
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from srjt.data import Manifest
 from srjt.errors import SrjtError
-from srjt.files import write_atomically
+from srjt.files import why_not_a_file, write_atomically
 
 __all__ = ["HASHES_FILE", "changed_images", "check_images", "grouped_as_begun", "image_digest"]
 
@@ -54,11 +54,16 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
         buffer = io.BytesIO()
         assert samples.hashes is not None
         np.save(buffer, samples.hashes)
-        write_atomically(file, buffer.getvalue())
+        try:
+            write_atomically(file, buffer.getvalue())
+        except OSError as problem:
+            raise SrjtError(f"The {what} cannot be written to {folder}: {problem.strerror}.") from None
 
 
 def changed_images(file: Path, samples: Manifest) -> list[str]:
     """The ids of the samples whose hash is not that in the file; empty if the file is missing or of other samples."""
+    if why_not_a_file(file) is not None:  # reading a pipe would wait for ever
+        return []
     try:
         before: npt.NDArray[np.uint64] = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError):
