@@ -156,6 +156,7 @@ class AuditFolder:
     source: str = ""  # what was audited
     read_options: tuple[str, ...] = ()  # the command-line options with which the source was read
     features: bool = False  # features were audited, not images
+    twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -166,8 +167,12 @@ class AuditFolder:
 
     @property
     def expected_wrong(self) -> int:
-        """How many labels are expected to be wrong: Σ (1 − quality), at least one."""
-        return min(len(self), max(1, round(float((1 - self.quality).sum()))))
+        """How many labels are expected to be wrong: Σ (1 − quality), at least one.
+
+        At least as many as contradict a twin, which come first: a pair is not cut in half.
+        """
+        twins = 0 if self.twins is None else int(np.count_nonzero(self.twins))
+        return min(len(self), max(1, twins, round(float((1 - self.quality).sum()))))
 
 
 def read_audit(folder: Path) -> AuditFolder:
@@ -230,6 +235,7 @@ def read_audit(folder: Path) -> AuditFolder:
         label_column=str(facts.get("label_column") or "grade"),
         source=str(facts.get("source") or ""),
         features=bool(facts.get("features")),
+        twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
         read_options=tuple(str(option) for option in facts.get("read_with") or ()),
     )
 
