@@ -32,6 +32,7 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a rate that is estimated": ({"methods": NEEDY, **RATED, "given": None, "estimated": 0.2}, {}),
     "patients unknown": ({}, {"patients": None}),
     "one fold": ({"folds": 1}, {}),
+    "one fold of three": ({"folds": 1}, {"folds": 3}),
     "one fold, patients unknown": ({"folds": 1}, {"patients": None}),
     "one run": (ONE_RUN, {}),
     "one run, left": ({**ONE_RUN, "statuses": {"sord_fold0": "left"}}, {}),
@@ -83,7 +84,10 @@ RULES: dict[str, Rule] = {
     r"There are no test results\.": lambda f, m: not f["test"] and f["done"] > 0,
     r"Facts about the noise are missing, because files are damaged\.": lambda f, m: f["damaged"],
     r"Patients are unknown: .+": lambda f, m: not f["patients"],
-    r"There is only one fold: no standard deviation and no paired test\.": lambda f, m: f["folds"] == 1,
+    r"There is only one fold: no standard deviation and no paired test\.": lambda f, m: f["folds"] == 1 == f["split"],
+    r"Only one of 3 folds is part of the study: no standard deviation and no paired test\.": (
+        lambda f, m: f["folds"] == 1 and f["split"] == 3
+    ),
     r"No run has finished yet\.": lambda f, m: f["done"] == 0,
     r"Click the heading of a column to sort by it\.": lambda f, m: f["done"] > 0,
     r"study: Comparison, (?P<noise>Quasi-Gaussian noise|labels as given)": (
@@ -177,6 +181,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     facts = {
         "methods": len(methods),
         "folds": folds,
+        "split": changes.get("folds", folds),
         "runs": len(methods) * folds,
         "done": len(methods) * folds - len(statuses),
         "failed": statuses.count("failed"),
@@ -197,16 +202,15 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     used = check(page, RULES, facts)
     for required, condition in (
         ("Patients are unknown", not facts["patients"]),
-        ("There is only one fold", folds == 1),
+        ("There is only one fold", folds == 1 == facts["split"]),
         ("The study is incomplete", facts["left"] > 0),
         ("No run has finished yet", facts["done"] == 0),
         ("The splits have no test side", facts["done"] > 0 and not facts["test"]),
     ):
         assert any(rule.startswith(required) for rule in used) == condition, required
     shown = facts_of(page)
-    assert shown["split"] == count(folds, "fold") + (
-        ", each patient on one side only" if facts["patients"] else ""
-    )
+    used_folds = "3 folds, 1 of them used" if facts["split"] == 3 else count(folds, "fold")
+    assert shown["split"] == used_folds + (", each patient on one side only" if facts["patients"] else "")
     assert shown["patients"] == ("30" if facts["patients"] else "unknown")
     noise = next(section for section in all_sections(page) if section.slug == "noise").tables[0]
     labels = {column.label for column in noise.columns}
@@ -218,6 +222,9 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
         words[options.get("statuses", {}).get(f"{m}_fold{k}", "done")] for k in range(folds) for m in methods
     ]
     assert [row.cells[4].text for row in runs.rows] == expected
+    assert "0.0" not in [row.cells[5].text for row in runs.rows]  # minutes
+    if not injected and not facts["needy"]:
+        assert [cell.text for cell in noise.rows[0].cells[1:]] == ["–"] * 4
 
 
 def test_every_rule_is_for_a_sentence_that_some_page_contains(tmp_path: Path) -> None:

@@ -137,7 +137,11 @@ def study_notes(results: StudyResults) -> list[Note]:
             if runs["seed"].nunique() == 1
             else "standard deviations in tables are over seeds, and there is no paired test"
         )
-        notes.append(Note(text=f"There is only one fold: {spread}."))
+        planned = int(facts["folds"])
+        only = (
+            "There is only one fold" if planned == 1 else f"Only one of {planned} folds is part of the study"
+        )
+        notes.append(Note(text=f"{only}: {spread}."))
     return notes
 
 
@@ -145,14 +149,15 @@ def _data(results: StudyResults) -> Section:
     facts = results.facts
     counts = [int(n) for n in facts["class_counts"]]
     patients = facts.get("patients")
+    folds, used = int(facts["folds"]), results.runs["fold"].nunique()
+    split = _count(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
     known = [
         ("source", str(facts.get("source") or MISSING)),
         ("samples", f"{sum(counts):,}"),
         ("patients", "unknown" if patients is None else f"{patients:,}"),
         (
             "split",
-            _count(int(facts["folds"]), "fold")
-            + ("" if patients is None else ", each patient on one side only"),
+            split + ("" if patients is None else ", each patient on one side only"),
         ),
     ]
     if facts.get("preset"):
@@ -227,7 +232,8 @@ def _noise(results: StudyResults) -> Section:
         "condition_number": "condition number",
     }
     known = {name: name in results.noise and bool(results.noise[name].notna().any()) for name in columns}
-    known["given_rate"] &= needs_noise(results)
+    needed = needs_noise(results)
+    known["given_rate"] &= needed
     for name in ("given_rate", "estimated_rate"):
         if not known[name]:
             del columns[name]
@@ -237,6 +243,8 @@ def _noise(results: StudyResults) -> Section:
         cells = [TableCell(text=noise_name(noise))]
         for name in columns:
             values = pd.to_numeric(of_noise[name]).dropna()
+            if name == "condition_number" and not (needed or parse_noise(noise).kind != "none"):
+                values = values[:0]  # of a matrix that was given, but not used
             form = "{:.1f}" if name == "condition_number" else "{:.3f}"
             if name == "realised_rate" and len(values) > 1:
                 form += f" ({values.min():.3f} … {values.max():.3f})"
@@ -316,7 +324,7 @@ def _runs(results: StudyResults) -> Section:
             TableCell(text=str(run["fold"]), value=float(run["fold"])),
             TableCell(text=str(run["seed"]), value=float(run["seed"])),
             TableCell(text=STATUSES.get(run["status"], str(run["status"]))),
-            _number(float(run["seconds"]) / 60, "{:.1f}"),
+            _minutes(float(run["seconds"])),
         ]
         cells += [_number(values.get((run["key"], metric)), "{:.3f}") for metric in PAPER_METRICS]
         rows.append(Row(cells=tuple(cells)))
@@ -361,6 +369,12 @@ def _run_title(run: Any) -> str:
 
 def _tail(text: str) -> str:
     return text if len(text) <= MAX_TRACEBACK else "… " + text[-MAX_TRACEBACK:]
+
+
+def _minutes(seconds: float) -> TableCell:
+    if 0 < seconds < 3:  # would be shown as 0.0
+        return TableCell(text="< 0.1", value=seconds / 60)
+    return _number(seconds / 60, "{:.1f}")
 
 
 def _number(value: float | None, form: str) -> TableCell:
