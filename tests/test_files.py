@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from srjt.auditing.folder import read_audit, read_summary
+from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.errors import SrjtError
 from srjt.files import check_regular_file, check_regular_files
 from srjt.networks import weights
@@ -53,7 +53,8 @@ def test_links_to_files_are_files(tmp_path: Path) -> None:
         (load_run, "weights.safetensors"),
         (load_run, "sub/summary.json"),
         (read_audit, "audit.json"),
-        (read_summary, "audit.csv"),
+        (read_summary, "summary.json"),
+        (read_scores, "audit.csv"),
         (read_study, "study.json"),
     ],
 )

@@ -21,7 +21,9 @@ def read(path: str = "predictions.csv") -> pd.DataFrame:
 def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     code, out, err = command("predict", finished, labelled.parent)
     assert (code, err.count("\n")) == (0, 1)
-    assert err.startswith(f"Warning: Left out: 1 ignored-file ({labelled}). The full list is in skipped.csv.")
+    assert err.startswith("Warning: Left out: ")
+    assert str(labelled) in err  # the table beside the images
+    assert str(labelled) in pd.read_csv("skipped.csv")["where"].tolist()
     table = read()
     assert len(table) == 120
     assert table.filter(regex="^p_").sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)

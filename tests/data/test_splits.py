@@ -187,6 +187,19 @@ def test_the_published_split_is_used_and_its_leakage_told() -> None:
         official_split(manifest(None, [0, 1]))
 
 
+@pytest.mark.parametrize("name", ["part", "Set", "subset", "fold", "phase"])
+def test_a_column_that_holds_a_split_is_named(name: str) -> None:
+    data = manifest(None, [0, 1, 2, 3], **{name: ["train", "Train", "val", "test"]})
+    with pytest.raises(SrjtError, match=f"There is a column {name}: use --split-column {name}"):
+        official_split(data)
+
+
+@pytest.mark.parametrize("values", [["1", "2", "3", "4"], ["train"] * 4, ["train", "test", "left", "right"]])
+def test_a_column_that_holds_something_else_is_not_named(values: list[object]) -> None:
+    with pytest.raises(SrjtError, match=r"there is no split column\.$"):
+        official_split(manifest(None, [0, 1, 2, 3], fold=values))
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -152,6 +152,17 @@ def test_the_error_of_a_run_is_not_read_from_outside(secret: Path, tmp_path: Pat
     assert "1 run failed" in page.read_text()
 
 
+def test_the_metrics_of_a_run_outside_are_not_quoted(secret: Path, tmp_path: Path) -> None:
+    folder = make_study(tmp_path / "study")
+    metrics = folder / "runs" / "sord_fold1" / "metrics.csv"
+    secret.write_text(f"epoch\n{SECRET},,,,\n")
+    metrics.unlink()
+    metrics.symlink_to(secret)
+    [page] = report(folder)
+    assert SECRET not in page.read_text()
+    assert "leads out of the study" in page.read_text()
+
+
 @pytest.mark.parametrize(
     "name", ["../private.png", "images/link.png", "images/../../private.png", "folder/private.png"]
 )
@@ -168,12 +179,11 @@ def test_the_page_of_an_audit_shows_no_image_outside_its_folder(
     assert [bool(tile.picture) for tile in section.tiles] == [line != 3 for line in range(12)]
 
 
-@pytest.mark.parametrize(
-    "name", ["a" * 5000, "images/a\0b.png", "images", "images/pipe.png", "images/loop.png"]
-)
-def test_an_image_that_cannot_be_opened_leaves_its_tile_empty(name: str, audit: Path) -> None:
-    os.mkfifo(audit / "images" / "pipe.png")
+@pytest.mark.parametrize("name", ["a" * 5000, "images/a\0b.png", "images", "pipe.png", "images/loop.png"])
+def test_an_image_that_cannot_be_opened_leaves_its_tile_empty(name: str, audit: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
     (audit / "images" / "loop.png").symlink_to("loop.png")
+    name = str(tmp_path / name) if name == "pipe.png" else name
     table = pd.read_csv(audit / "audit.csv", dtype=str, keep_default_na=False)
     table.loc[0, "image"] = name
     table.to_csv(audit / "audit.csv", index=False)

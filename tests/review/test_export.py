@@ -237,3 +237,17 @@ def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: P
     assert code == 2  # its grade would be lost
     assert "'Mayo 9', which is not a grade of this audit: decide it again in srjt review." in said
     assert len(ben.store.log()) == 6
+
+
+def test_formulas_do_not_run_in_a_spreadsheet(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16)
+    Reviewer(folder, '=HYPERLINK("http://evil")')(0, "keep")
+    table = read_audit(folder).table
+    assert table is not None
+    table.write_text(table.read_text().replace(",A,", ",@SUM(A1),", 1))
+    code, out = srjt("review", "export", folder, "--out", "corrected.csv")
+    assert code == 0
+    assert '\'=HYPERLINK("http://evil")' in read(tmp_path / "corrected.csv")["reviewed_by"].tolist()
+    assert "corrected.csv has cells that a spreadsheet may run as formulas (1; the first is '@SUM(A1)'" in out

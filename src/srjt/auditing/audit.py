@@ -167,7 +167,7 @@ def audit(
         samples = fitted.manifest
         reporter.note("Estimating the noise and scoring every label.")
         estimate = estimate_noise(
-            samples.labels, fitted.probabilities, groups=samples.patients, seed=config.seed
+            samples.labels, fitted.probabilities, groups=samples.groups, seed=config.seed
         )
         scores = score(fitted, estimate, images=image_names(samples, folder), reader=reader)
         summary = summarise(scores, estimate, grades=samples.grades)

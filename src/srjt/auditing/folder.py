@@ -28,7 +28,7 @@ import pandas as pd
 from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
-from srjt.files import check_regular_files, is_inside, write_atomically, write_json
+from srjt.files import check_regular_file, is_inside, write_atomically, write_json
 
 __all__ = [
     "FORMAT",
@@ -156,6 +156,7 @@ class AuditFolder:
     source: str = ""  # what was audited
     read_options: tuple[str, ...] = ()  # the command-line options with which the source was read
     features: bool = False  # features were audited, not images
+    twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -166,8 +167,12 @@ class AuditFolder:
 
     @property
     def expected_wrong(self) -> int:
-        """How many labels are expected to be wrong: Σ (1 − quality), at least one."""
-        return min(len(self), max(1, round(float((1 - self.quality).sum()))))
+        """How many labels are expected to be wrong: Σ (1 − quality), at least one.
+
+        At least as many as contradict a twin, which come first: a pair is not cut in half.
+        """
+        twins = 0 if self.twins is None else int(np.count_nonzero(self.twins))
+        return min(len(self), max(1, twins, round(float((1 - self.quality).sum()))))
 
 
 def read_audit(folder: Path) -> AuditFolder:
@@ -230,6 +235,7 @@ def read_audit(folder: Path) -> AuditFolder:
         label_column=str(facts.get("label_column") or "grade"),
         source=str(facts.get("source") or ""),
         features=bool(facts.get("features")),
+        twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
         read_options=tuple(str(option) for option in facts.get("read_with") or ()),
     )
 
@@ -281,6 +287,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def read_scores(folder: Path, *, encoding_errors: str = "strict") -> pd.DataFrame:
     """The rows of ``audit.csv``, all cells as text: a grade may be named "NA"."""
     path = folder / "audit.csv"
+    _refuse_pipe(path)
     try:
         return pd.read_csv(
             path, dtype=str, keep_default_na=False, encoding="utf-8", encoding_errors=encoding_errors
@@ -289,8 +296,14 @@ def read_scores(folder: Path, *, encoding_errors: str = "strict") -> pd.DataFram
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
 
 
+def _refuse_pipe(path: Path) -> None:
+    """An error for a pipe or a device. Images are checked one by one, see ``image_file``: there may be many."""
+    if path.exists() and not path.is_dir():
+        check_regular_file(path)
+
+
 def _read_json(path: Path, folder: Path) -> dict[str, Any]:
-    check_regular_files(folder)
+    _refuse_pipe(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -327,6 +340,7 @@ def _read_neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32
     """None if there is no file: the review then only lacks the similar images. A wrong file is an error."""
     if not path.exists():
         return None
+    _refuse_pipe(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             lines = np.asarray(file["rows"])

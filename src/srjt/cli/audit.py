@@ -46,6 +46,7 @@ def audit(
     ] = None,
     settings: dict[str, Any],
     import_: options.Import = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
@@ -65,7 +66,7 @@ def audit(
     """
     from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.auditing.audit import audit as run_audit
-    from srjt.cli.samples import list_unreadable, usable
+    from srjt.cli.samples import grouped, list_unreadable, usable
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.data import read
     from srjt.reports.report import report as write_report
@@ -79,6 +80,8 @@ def audit(
     if reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    if group_near_duplicates:  # identical images are grouped when the image store is opened
+        manifest = grouped(manifest, near=True)
     columns = {name.removesuffix("_column"): column for name, column in how.items() if name in ROLES}
     table, label_column = _table(reading, how["labels"] or source, columns)
     root = manifest.root.absolute() if reading.kind == "table" else None
@@ -152,6 +155,12 @@ def _print_summary(done: Audit, out: Path) -> None:
             "yellow",
         )
     echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
+    if "twins" in summary:
+        twins = summary["twins"]
+        echo(
+            f"Identical images with different labels: {twins['images']:,} images, {twins['labels']:,} labels. They "
+            "head the list; at most one label of each image is right."
+        )
     matrix = Table(
         "true ╲ label",
         *names,

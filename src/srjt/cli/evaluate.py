@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
+
+if TYPE_CHECKING:
+    from srjt.data import Manifest
 
 
 @options.reads_a_source(without=("grades",))
@@ -30,6 +33,7 @@ def evaluate(
     folds: options.Folds = 5,
     split_seed: options.SplitSeed = 0,
     splits: options.Splits = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
     ] = None,
@@ -45,8 +49,8 @@ def evaluate(
 
     The run is judged by the true grades if the data have them, else by the grades
     as given. Intervals resample patients. All samples of the source are used. Give
-    --fold or --splits as you gave it to srjt train to use the test side of that
-    fold, or --side test alone to use the split column.
+    --fold, --splits and --group-near-duplicates as you gave them to srjt train to
+    use the test side of that fold, or --side test alone to use the split column.
     """
     from rich.console import Console
     from rich.table import Table
@@ -76,6 +80,8 @@ def evaluate(
             skipping=on_bad_image == "skip",
         )  # fmt: skip
         assert split is not None
+        if fold is not None and splits is None:
+            manifest = _grouped_as_trained(run, manifest, near=group_near_duplicates)
         sides = split(manifest).sides()
         if (side := side or "test") not in sides:
             raise suggest("side", side, sides)
@@ -127,6 +133,15 @@ def evaluate(
             console.print(worse, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)
+
+
+def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:
+    """The samples with the groups that the folds of this run were made from."""
+    from srjt.cli.samples import grouped
+    from srjt.training.record.image_identity import grouped_as_begun
+
+    begun = grouped_as_begun(run, manifest)
+    return grouped(manifest, near=near) if begun.duplicates is None else begun
 
 
 def _trained_on(run: Path, ids: list[str]) -> int:

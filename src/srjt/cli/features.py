@@ -111,7 +111,7 @@ def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], N
                 return
             started = True
             bar.reset(tasks[1], completed=done, total=total, visible=True)  # finished images have no speed
-            if done:
+            if 0 < done < total:
                 typer.secho(f"Resumed: {done:,} of {total:,} images are done.", err=True)
 
         yield decoded, embedded

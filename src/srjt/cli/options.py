@@ -21,6 +21,7 @@ __all__ = [
     "Fold",
     "Folds",
     "Force",
+    "GroupNearDuplicates",
     "Import",
     "Network",
     "OnBadImage",
@@ -105,6 +106,14 @@ Splits = Annotated[
         metavar="FILE",
         help="Folds from a file of srjt data split.",
         show_default=False,
+        rich_help_panel=EVALUATION,
+    ),
+]
+GroupNearDuplicates = Annotated[
+    bool,
+    typer.Option(
+        "--group-near-duplicates",
+        help="Keep nearly identical images on one side of a split, as identical ones always are.",
         rich_help_panel=EVALUATION,
     ),
 ]

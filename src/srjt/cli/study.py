@@ -89,6 +89,7 @@ def run(
     splits: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
     ] = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
     preset: Annotated[
         str | None, typer.Option(metavar="limuc|dr|demo", help="Use the settings of the paper, or of a demo.")
     ] = None,
@@ -171,6 +172,7 @@ def run(
             "only_folds": fold,
             "seeds": seed,
             "splits": None if splits is None else str(splits),
+            "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
         },
         train={**train, **parse_overrides(set_ or [])},
@@ -240,11 +242,13 @@ def _names(text: str) -> list[str]:
 
 
 def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) -> None:
-    from srjt.studies.folder import error_file, run_status
+    from srjt.cli.messages import decoding_bar
+    from srjt.studies.folder import error_file, run_status, study_format
     from srjt.studies.open_data import open_data
     from srjt.studies.study import run_study
 
-    data = open_data(config)
+    with decoding_bar() as progress:
+        data = open_data(config, format=study_format(out), progress=progress)
     _print_notes(config, data)
     if dry_run:
         planned_runs = list(data.planned_runs())
@@ -269,11 +273,15 @@ def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) ->
 
 def _print_notes(config: StudyConfig, data: StudyData) -> None:
     """What the user should know before the runs begin."""
+    from srjt.data.groups import describe_duplicates
+
     if data.manifest.patients is None:
         typer.secho(
             "Warning: no patient ids; images of one patient may be in training and test data.",
             fg=typer.colors.YELLOW,
         )
+    if sentence := describe_duplicates(data.manifest, near=config.group_near_duplicates):
+        typer.echo(sentence)
     if config.noise_rate == "auto":
         typer.echo(
             "Methods that need the noise rate use an estimate from the training labels, made once for each noise, fold "

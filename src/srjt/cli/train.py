@@ -67,6 +67,7 @@ def train(
             show_default=False,
         ),
     ] = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
@@ -99,7 +100,7 @@ def train(
     (co-teaching, jocor, codis). NAME+ours is the paper's method on top of it:
     NAME is called its host.
     """
-    from srjt.cli.samples import list_unreadable, usable
+    from srjt.cli.samples import grouped, list_unreadable, usable
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.cli.splits import chosen_split
     from srjt.data import read
@@ -115,6 +116,8 @@ def train(
     check_settings(run_config, fold=fold, folds=None if splits else folds)
     reading = read(source, **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    if group_near_duplicates:  # identical images are grouped when the image store is opened
+        manifest = grouped(manifest, near=True)
     split = chosen_split(
         fold=fold,
         folds=folds,

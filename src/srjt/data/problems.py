@@ -46,6 +46,11 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "missing-patient": ("warning", "no patient: leakage between the sides of a split cannot be excluded"),
     "identical-images": ("warning", "the same pixels under different names"),
     "identical-images-other-grade": ("warning", "the same pixels with different grades: one must be wrong"),
+    "near-duplicates": (
+        "warning",
+        "nearly the same image (rescaled, recompressed, mirrored or slightly cropped): --group-near-duplicates keeps "
+        "such images on one side of a split",
+    ),
     "few-patients": ("warning", "a grade with fewer patients than folds"),
 }
 

@@ -1,4 +1,4 @@
-"""Patient-disjoint folds with train, validation and test sides, and the CSV files that store them."""
+"""Folds with train, validation and test sides that share no patient and no image, and the CSV files that store them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from srjt.data.groups import LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest
+from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, suggest
 from srjt.files import text_output
 
@@ -26,16 +28,14 @@ __all__ = [
     "folds",
     "official_split",
     "read_splits",
+    "unused_split_column",
     "write_splits",
 ]
 
 Ints = npt.NDArray[np.int64]
 BY = ("stratified", "random")
 SIDES = ("train", "validation", "test")
-
-
-class LeakageWarning(UserWarning):
-    """Images of one patient may be on two sides of a split."""
+SPLIT_COLUMNS = ("split", "part", "set", "subset", "fold", "phase", "partition", "usage", "dataset", "side")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +66,13 @@ class Split:
 
 
 def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "stratified") -> list[Split]:
-    """Split the samples into patient-disjoint folds.
+    """Split the samples into folds whose sides share no patient and no image.
 
     The patients are divided into ``folds`` parts. In fold k, part k is for test, part k+1 for validation and the
     rest for training. The same patients and seed give the same folds on every machine, in any order of the rows.
+
+    Patients who share an identical image are kept together. To find these, every image is decoded once and its hash
+    is kept in the cache folder; ``srjt.data.group_duplicates`` finds nearly identical images too.
 
     Parameters
     ----------
@@ -106,20 +109,21 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "strat
 
 
 def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str = "stratified") -> Ints:
-    """(N,) the part, 0 … folds − 1, of each sample; all samples of a patient are in the same part.
+    """(N,) the part, 0 … folds − 1, of each sample; all samples of a group are in the same part.
 
-    The result depends only on the seed and the patients, not on the order of the rows, the platform or the
+    The result depends only on the seed and the groups, not on the order of the rows, the platform or the
     version of a random generator.
     """
-    owners = manifest.patients
-    if owners is None:
+    if manifest.duplicates is None:
+        manifest = group_duplicates(manifest)
+    owners = manifest.groups or manifest.ids
+    if manifest.patients is None:
         warnings.warn(
             "There are no patient ids: samples are split one by one, and leakage (images of one patient on two "
             "sides) cannot be excluded.",
             LeakageWarning,
             stacklevel=3,
         )
-        owners = manifest.ids
     grades = manifest.labels if manifest.true_labels is None else manifest.true_labels
     part_of = _assign_patients(owners, grades, parts=folds, seed=seed, stratified=by == "stratified")
     return np.array([part_of[owner] for owner in owners], dtype=np.int64)
@@ -136,7 +140,7 @@ def official_split(manifest: Manifest) -> Split:
     Returns
     -------
     Split
-        The published split. A ``LeakageWarning`` is issued if a patient is on two sides.
+        The published split. A ``LeakageWarning`` is issued if a patient or an identical image is on two sides.
 
     Examples
     --------
@@ -146,7 +150,9 @@ def official_split(manifest: Manifest) -> Split:
     array([2])
     """
     if "split" not in manifest.table:
-        raise SrjtError("The data have no published split: there is no split column.")
+        unused = unused_split_column(manifest)
+        hint = "" if unused is None else f" There is a column {unused}: use --split-column {unused}."
+        raise SrjtError(f"The data have no published split: there is no split column.{hint}")
     column = manifest.table["split"].to_numpy(dtype=object)
     split = Split(**{side: np.flatnonzero(column == side).astype(np.int64) for side in SIDES})
     if not len(split.train):
@@ -158,7 +164,19 @@ def official_split(manifest: Manifest) -> Split:
             LeakageWarning,
             stacklevel=2,
         )
+    _warn_of_shared_images(manifest, {"The published split": split})
     return split
+
+
+def unused_split_column(manifest: Manifest) -> str | None:
+    """A column that holds train, validation and test by any of their names but is not read as the split."""
+    for name in map(str, manifest.table.columns):
+        if name.casefold() in SPLIT_COLUMNS:
+            values = {str(value).strip().casefold() for value in manifest.table[name]} - {""}
+            sides = {SPLIT_NAMES.get(value, "") for value in values}
+            if "" not in sides and "train" in sides and len(sides) > 1:
+                return name
+    return None
 
 
 def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> None:
@@ -196,7 +214,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     ----------
     path : Path
         A CSV file with the columns id, fold and split. Every sample must be in every fold; a patient on two sides
-        of a fold is an error.
+        of a fold is an error, an identical image on two sides a ``LeakageWarning``.
     manifest : Manifest
         The samples, in any order.
     allow_missing : bool
@@ -243,6 +261,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         if shared is not None:
             raise SrjtError(f"{path} puts the patient {shared!r} on two sides of fold {fold}.")
         splits.append(split)
+    _warn_of_shared_images(manifest, {f"Fold {fold} of {path}": split for fold, split in enumerate(splits)})
     return splits
 
 
@@ -298,6 +317,31 @@ def _shared_patient(manifest: Manifest, split: Split) -> str | None:
             if side_of.setdefault(patient, side) != side:
                 return patient
     return None
+
+
+def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None:
+    """Warn of identical images on two sides; only of the first split that has some."""
+    if manifest.duplicates is None:
+        manifest = group_duplicates(manifest)
+    assert manifest.duplicates is not None
+    ids, code = manifest.ids, manifest.duplicates.tolist()
+    for name, split in splits.items():
+        first_of: dict[int, tuple[str, int]] = {}
+        shared: dict[int, tuple[int, int]] = {}
+        for side, rows in split.sides().items():
+            for row in rows.tolist():
+                known_side, known_row = first_of.setdefault(code[row], (side, row))
+                if known_side != side:
+                    shared.setdefault(code[row], (known_row, row))
+        if shared:
+            one, other = next(iter(shared.values()))
+            warnings.warn(
+                f"{name} has identical images on two sides ({len(shared):,} groups, for example {ids[one]} and "
+                f"{ids[other]}): its results will be too optimistic.",
+                LeakageWarning,
+                stacklevel=3,
+            )
+            return
 
 
 def _read_sides(path: Path) -> list[dict[str, str]]:

@@ -71,6 +71,7 @@ class ReviewSession:
                 "patients": _name_codes(audit.patients),
                 "readers": _name_codes(audit.readers),
                 "has_neighbours": audit.neighbours is not None,
+                "twins": None if audit.twins is None else audit.twins.tolist(),
             }
         )
 

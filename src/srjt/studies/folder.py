@@ -2,6 +2,7 @@
 
 study.json                     the settings, the data, the versions and the planned runs
 splits.csv                     id, fold, split
+image_hashes.npz               the hash of every image, to notice one that has changed
 cpu.json                       how the runs use the CPU, chosen once (see studies/cpu_settings.py)
 noise/<noise>_fold<k>_seed<s>.json   the injected noise
 estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
@@ -13,10 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import platform
 import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,9 +30,16 @@ import torch
 from srjt._version import __version__
 from srjt.data import write_splits
 from srjt.errors import SrjtError
-from srjt.files import check_regular_files, is_inside, is_locked, lock_folder, write_json
+from srjt.files import (
+    check_regular_files,
+    is_inside,
+    is_locked,
+    lock_folder,
+    write_atomically,
+    write_json,
+)
 from srjt.studies.config import StudyConfig
-from srjt.studies.grid import PlannedRun, StudyData
+from srjt.studies.grid import FORMAT, PlannedRun, StudyData
 from srjt.studies.noise_spec import parse_noise
 from srjt.training.record.run_folder import has_summary
 
@@ -43,6 +53,7 @@ __all__ = [
     "run_folder",
     "run_status",
     "study_config",
+    "study_format",
     "write_plan",
 ]
 
@@ -82,6 +93,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
         read_study(folder)  # an error if it is not a study of srjt
     elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
         raise SrjtError(f"{folder} holds something else already: choose another --out.")
+    _check_images(folder / "image_hashes.npz", data)
     planned_runs = list(data.planned_runs())
     draft = folder / f".splits.csv.{os.getpid()}.tmp"  # lock_study removes it if the process is killed here
     write_splits(draft, data.manifest, data.splits)
@@ -90,7 +102,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
     write_json(
         before,
         {
-            "format": 1,
+            "format": data.format,
             "name": folder.name,
             "source": data.config.source,
             "study": data.config.to_dict(),
@@ -118,6 +130,35 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
     draft.replace(folder / "splits.csv")
     _write_noises(folder / "noise", data)
     return planned_runs
+
+
+def _check_images(file: Path, data: StudyData) -> None:
+    """Raise an error that names an image that has changed since the study began; remember new images."""
+    if data.format == 1 or data.manifest.hashes is None or data.manifest.are_features:
+        return
+    hashes = dict(zip(data.manifest.ids, data.manifest.hashes.tolist(), strict=True))
+    before: dict[str, list[int]] = {}
+    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as saved:
+        before = dict(zip(saved["ids"].tolist(), saved["hashes"].tolist(), strict=True))
+    changed = [name for name, known in before.items() if hashes.get(name, known) != known]
+    if changed:
+        others = f" (and {len(changed) - 1:,} others)" if len(changed) > 1 else ""
+        raise SrjtError(
+            f"The image {changed[0]}{others} has changed since this study began: restore the images, or choose another "
+            "--out."
+        )
+    everything = {**before, **hashes}
+    if everything != before:
+        buffer = io.BytesIO()
+        values = np.array(list(everything.values()), dtype=np.uint64)
+        np.savez(buffer, ids=np.array(list(everything)), hashes=values)
+        write_atomically(file, buffer.getvalue())
+
+
+def study_format(folder: Path) -> int:
+    """The format of the study in this folder, which it keeps; of a new study, the current one."""
+    return int(read_study(folder).get("format", 1)) if (folder / "study.json").exists() else FORMAT
 
 
 def _write_noises(folder: Path, data: StudyData) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.errors import SrjtError
+from srjt.files import is_inside
 from srjt.noise.estimate import NoiseEstimate
 from srjt.studies.folder import read_error, read_study, run_folder, run_status
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
@@ -94,6 +95,10 @@ def collect_results(folder: Path) -> StudyResults:
             found = None
             status = "failed"
             error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
+            if not all(
+                is_inside(run / name, folder) for name in ("metrics.csv", "summary.json", "noise.json")
+            ):
+                error = f"{run} leads out of the study, and its files cannot be read.\n"  # the error may quote them
         if status == "failed" and not error:
             error = read_error(folder, key)
         if found is not None:

@@ -28,6 +28,7 @@ from srjt.training.config import COMPUTE_ONLY, TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
+from srjt.training.record.image_identity import grouped_as_begun, image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import read_noise_file
 from srjt.training.single_run import fingerprint, resolve_split
@@ -79,8 +80,10 @@ def resolve_noise_rate(
             cache=cache,
             on_bad_image=on_bad_image,
             progress=reporter.decoded,
+            find_duplicates=True,
         )
         readable = opened.manifest
+    readable = grouped_as_begun(None if out is None else Path(out), readable)
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
@@ -88,6 +91,7 @@ def resolve_noise_rate(
             name: value for name, value in warm_up_config.to_dict().items() if name not in COMPUTE_ONLY
         },
         "folds": WARM_UP_FOLDS,
+        "images": image_digest(readable.select(rows)),
     }
 
     def estimate_in(folder: Path | None) -> NoiseEstimate:
@@ -115,7 +119,7 @@ def resolve_noise_rate(
                 eval_transform=eval_transform,
             )
         return estimate_noise(
-            fitted.manifest.labels, fitted.probabilities, groups=fitted.manifest.patients, seed=config.seed
+            fitted.manifest.labels, fitted.probabilities, groups=fitted.manifest.groups, seed=config.seed
         )
 
     estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
@@ -240,9 +244,10 @@ def _estimate_once(
                 content = {"format": 1, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
                 write_json(file, content)
     saved = read_noise_file(file)
-    if {name: saved.get(name) for name in facts} != facts:
+    # An estimate of an earlier version has no hash of its images.
+    if {name: saved.get(name, facts["images"] if name == "images" else None) for name in facts} != facts:
         raise SrjtError(
-            f"{file} was estimated from other labels or settings: choose another --out, or delete that folder."
+            f"{file} was estimated from other images, labels or settings: choose another --out, or delete that folder."
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])

@@ -31,6 +31,7 @@ from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.record import checkpoint
+from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import (
@@ -82,8 +83,9 @@ def single_run(
         cache=cache,
         on_bad_image=on_bad_image,
         progress=reporter.decoded,
+        find_duplicates=True,
     )
-    manifest = store.manifest
+    manifest = grouped_as_begun(folder, store.manifest)
     if store.skipped:
         names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
         listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""
@@ -93,6 +95,7 @@ def single_run(
 
     side = config.crop if transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
+    used = manifest.select(np.concatenate(list(parts.sides().values())))
     facts = RunFacts(
         config=config,
         grades=manifest.grades,
@@ -103,12 +106,14 @@ def single_run(
             ).tolist(),
             "in_shape": list(in_shape),
             "fingerprint": fingerprint(manifest, parts),
+            "images": image_digest(used),
             **({"made": manifest.made} if manifest.made else {}),
         },
         own_network=network is not None,
     )
     if folder is not None and is_finished(folder):
-        open_run_folder(folder, facts)  # raises an error if it is a different run
+        found = open_run_folder(folder, facts)  # raises an error if it is a different run
+        check_images(folder, used, recorded=found.data.get("images"), what="run")
         reporter.note(f"{folder} is already finished: nothing to do.")
         return _open_finished(folder, device=device, network=network, eval_transform=eval_transform)
     networks = build_networks(config, method, in_shape=in_shape, network=network)
@@ -116,6 +121,8 @@ def single_run(
         standardise(networks, as_features(store.pixels[parts.train]))
     # Not earlier: missing weights must not leave a run folder behind.
     with lock_run_folder(folder if process.is_main else None, facts) as facts:
+        if folder is not None and process.is_main:
+            check_images(folder, used, recorded=facts.data.get("images"), what="run")
         feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
         if chosen.type == "cuda":
             channels_last(networks.to(chosen))

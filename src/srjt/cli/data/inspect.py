@@ -11,7 +11,10 @@ import typer
 from srjt.cli import messages, options, output, samples
 
 if TYPE_CHECKING:
-    from srjt.data import Manifest, Problem
+    from PIL.Image import Image
+
+    from srjt.data import Manifest
+    from srjt.data.checks import Examination
 
 
 @options.reads_a_source()
@@ -20,6 +23,12 @@ def inspect(
     sheet: Annotated[Path, typer.Option(metavar="FILE", help="PNG file of examples per grade.")] = Path(
         "contact_sheet.png"
     ),
+    pairs: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="PNG file of identical and nearly identical images, if there are any."
+        ),
+    ] = Path("duplicates.png"),
     problems_file: Annotated[
         Path, typer.Option("--problems", metavar="FILE", help="CSV file of all problems, if there are any.")
     ] = Path("problems.csv"),
@@ -35,14 +44,13 @@ def inspect(
     Errors: images missing, empty or unreadable; grades missing or invalid;
     rows that contradict each other or have too few cells.
 
-    Warnings: duplicate rows, identical images, patients unknown,
-    too few patients in a grade.
+    Warnings: duplicate rows, identical and nearly identical images, identical
+    images with different grades, patients unknown, too few patients in a grade.
     """
     from rich.console import Console
 
     from srjt.data import read, write_problems
     from srjt.data.problems import errors_in
-    from srjt.files import write_output
 
     reading = read(source, **how)
     manifest = reading.manifest
@@ -53,7 +61,8 @@ def inspect(
     for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
         console.print(line, markup=False, highlight=False)
 
-    problems = [*reading.problems, *_check(manifest, folds=folds, decode=decode)]
+    examination = _examine(manifest, folds=folds, decode=decode)
+    problems = [*reading.problems, *examination.problems]
     if problems:
         samples.print_problems(problems)
         replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
@@ -63,27 +72,39 @@ def inspect(
     else:
         console.print("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        import io
+        from srjt.data.contact_sheet import contact_sheet, pair_sheet
 
-        from srjt.data.contact_sheet import contact_sheet
-
-        picture = contact_sheet(manifest)
-        replaced = " (the previous file was replaced)" if sheet.is_file() else ""
-        with output.writing(sheet):
-            png = io.BytesIO()
-            picture.save(png, format="PNG")
-            write_output(sheet, png.getvalue())
-        console.print(f"Examples of each grade: {sheet}{replaced}", markup=False, highlight=False)
+        if len(examination.pairs):
+            _write_picture(
+                pair_sheet(manifest, examination.pairs), pairs, "Images that are (nearly) the same"
+            )
+        _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
 
 
-def _check(manifest: Manifest, *, folds: int, decode: bool) -> list[Problem]:
-    from srjt.data import check
+def _write_picture(picture: Image, path: Path, what: str) -> None:
+    """Write a PNG file, and say where it is."""
+    import io
+
+    from rich.console import Console
+
+    from srjt.files import write_output
+
+    replaced = " (the previous file was replaced)" if path.is_file() else ""
+    with output.writing(path):
+        png = io.BytesIO()
+        picture.save(png, format="PNG")
+        write_output(path, png.getvalue())
+    Console().print(f"{what}: {path}{replaced}", markup=False, highlight=False)
+
+
+def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:
+    from srjt.data.checks import examine
 
     with messages.transient_bar() as bar:
         task = bar.add_task("Reading images", total=len(manifest), visible=decode)
-        return check(
+        return examine(
             manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)
         )
 
@@ -100,8 +121,11 @@ def _patients(manifest: Manifest) -> list[str]:
 
 
 def _splits(manifest: Manifest) -> list[str]:
+    from srjt.data.splits import unused_split_column
+
     if "split" not in manifest.table:
-        return []
+        column = unused_split_column(manifest)
+        return [] if column is None else [f"There is a column {column}: use --split-column {column}."]
     counts = Counter(side or "none" for side in manifest.table["split"])
     return ["Published split: " + ", ".join(f"{side} {count:,}" for side, count in counts.items())]
 

@@ -199,13 +199,18 @@ def _doubtful(folder: Path, scores: pd.DataFrame) -> Section:
         table = _worst_table(worst)
         return Section(slug="doubtful", heading="The most doubtful labels", text=text, tables=[table])
     text.append("“A → B” is a label A for which grade B is more probable.")
+    if "twins" in worst:
+        text.append(
+            "The first ones are identical images with different labels, side by side: one of these labels is wrong for "
+            "certain."
+        )
     tiles = [
         Tile(
             picture=picture,
             title=_change(str(row["grade"]), str(row["suggested"])),
             share=float(row["quality"]),
             number=_probability(row["quality"]),
-            text=str(row["id"]),
+            text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
             right=row["grade"] == row["suggested"],
         )
         for picture, row in zip(pictures, worst.to_dict("records"), strict=True)

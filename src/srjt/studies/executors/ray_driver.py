@@ -28,7 +28,14 @@ from srjt.studies.executors.ray_task import (
     write_token,
 )
 from srjt.studies.executors.worker import write_error_report
-from srjt.studies.folder import error_file, explain_write_errors, read_study, run_folder, run_status
+from srjt.studies.folder import (
+    error_file,
+    explain_write_errors,
+    read_study,
+    run_folder,
+    run_status,
+    study_format,
+)
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
@@ -97,6 +104,7 @@ def run_on_ray(
                     may_share=shared,
                     study=study,
                     entry=planned.facts(),
+                    format=study_format(folder),
                     cwd=str(Path.cwd()),
                     cache=None if cache is None else str(cache),
                     gpu=gpus > 0,

@@ -29,7 +29,10 @@ __all__ = ["OPTIONAL_FILES", "RUN_FILES", "TaskReport", "TaskSpec", "execute", "
 
 # summary.json is last: a run with it is done
 RUN_FILES = ("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json")
-OPTIONAL_FILES = ("noise.json",)  # if the run used a noise estimate
+OPTIONAL_FILES = (
+    "noise.json",
+    "image_hashes.npy",
+)  # if the run used a noise estimate; if it was trained on images
 LOCK_TIMEOUT = 120.0  # seconds to wait for a process that Ray has given up and that still has the lock
 
 
@@ -42,6 +45,7 @@ class TaskSpec:
     may_share: bool  # False: use scratch folders even if the node sees the folder
     study: dict[str, Any]
     entry: dict[str, Any]  # of the planned run in study.json
+    format: int  # of the study's folder
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
     cache: str | None = None
     gpu: bool = False
@@ -147,7 +151,8 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         if not file.exists():  # a shared folder has it
             write_atomically(file, splits)
         study["splits"] = str(file)
-    data = open_data(StudyConfig.from_dict(study))
+    cache = None if task.cache is None else Path(task.cache)
+    data = open_data(StudyConfig.from_dict(study), format=task.format, cache=cache)
     planned = data.find(task.entry)
     if planned.key != task.entry["key"]:
         raise SrjtError(
@@ -160,7 +165,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         data,
         planned,
         device="cuda" if task.gpu else "cpu",
-        cache=None if task.cache is None else Path(task.cache),
+        cache=cache,
         estimates=estimates,
         cpu=task.cpu,
     )

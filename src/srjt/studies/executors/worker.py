@@ -86,7 +86,8 @@ def run_by_key(
         threading.Thread(target=_stop_with_parent, daemon=True).start()
         facts = read_study(path)
         import_modules(facts["study"]["train"].get("imports", ()))
-        data = open_data(study_config(facts))
+        decoded = None if cache is None else Path(cache)
+        data = open_data(study_config(facts), format=int(facts.get("format", 1)), cache=decoded)
         entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
         if entry is None or (planned := data.find(entry)).key != key:
             raise SrjtError(
@@ -97,7 +98,7 @@ def run_by_key(
             data,
             planned,
             device=device,
-            cache=None if cache is None else Path(cache),
+            cache=decoded,
             cpu=cpu_setting(path, planned.config),
         )
     except Interrupted as stopped:
