@@ -64,9 +64,7 @@ def evaluate(
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices
-    from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
-    from srjt.training.record.baselines import NAIVE, compare_with_naive
-    from srjt.training.record.run_folder import read_facts
+    from srjt.training.record.baselines import NAIVE, baseline_on, compare_with_naive
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
@@ -114,11 +112,11 @@ def evaluate(
             "the numbers below look too good.",
             style="yellow",
         )
-    counts = read_facts(run).data.get("class_counts")
-    naive = naive_baseline(counts, [sum(row) for row in found.confusion])._asdict() if counts else {}
+    naive = baseline_on(run, [sum(row) for row in found.confusion])
+    trivial_scores = {} if naive is None else naive._asdict()
     metrics = Table("metric", "value", "95 % interval", "naive", caption=NAIVE if naive else None)
     for name, (value, low, high) in found.intervals.items():
-        trivial = f"{naive[name]:.3f}" if name in naive else ""
+        trivial = f"{trivial_scores[name]:.3f}" if name in trivial_scores else ""
         metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", trivial)
     metrics.add_section()
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
@@ -129,9 +127,9 @@ def evaluate(
         recall = f"{row[trained.grades.index(name)] / sum(row):.3f}" if sum(row) else "–"
         confusion.add_row(name, *(f"{count:,}" for count in row), recall)
     console.print(confusion)
-    if naive:
-        scores = {name: found.intervals[name].value for name in naive}
-        if worse := compare_with_naive("these samples", **scores, naive=NaiveBaseline(**naive)):
+    if naive is not None:
+        scores = {name: found.intervals[name].value for name in trivial_scores}
+        if worse := compare_with_naive("these samples", **scores, naive=naive):
             console.print(worse, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)

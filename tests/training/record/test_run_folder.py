@@ -17,6 +17,7 @@ import srjt
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
 from srjt.training.record import checkpoint
+from srjt.training.record.baselines import baseline_on
 from srjt.training.record.checkpoint import CheckpointWriter
 
 
@@ -218,3 +219,13 @@ def test_a_file_is_as_before_when_writing_fails(tmp_path: Path, monkeypatch: pyt
         write_atomically(path, b"after")
     assert path.read_bytes() == b"before"
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "counts", [None, [], [0, 0, 0, 0], [1, 2], ["a", 1, 1, 1], [-1, 3, 1, 1], 7, [1.5, 1, 1, 1]]
+)
+def test_a_run_without_valid_counts_has_no_naive_baseline(run: Path, counts: Any) -> None:
+    assert baseline_on(run, [1, 1, 1, 1]) is not None
+    assert baseline_on(run, [0, 0, 0, 0]) is None
+    change(run, lambda facts: facts["data"].update(class_counts=counts))
+    assert baseline_on(run, [1, 1, 1, 1]) is None

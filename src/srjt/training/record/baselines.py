@@ -5,26 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
 from srjt.training.record.run_folder import read_facts, read_summary
 
-__all__ = ["NAIVE", "compare_with_naive", "run_baselines"]
+__all__ = ["NAIVE", "baseline_on", "compare_with_naive", "run_baselines"]
 
 NAIVE = "naive: always the most frequent training label (accuracy), always their median (MAE)"
 
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
     """Side → its naive baseline, for the sides of a finished run."""
-    training = read_facts(folder).data.get("class_counts")
-    if not training:
-        return {}
-    confusions = read_summary(folder).get("confusion", {})
-    # every network has judged every sample once, so that the rows of one network's counts are the side's labels
-    return {
-        side: naive_baseline(training, np.asarray(counts)[0].sum(axis=1))
-        for side, counts in confusions.items()
-    }
+    found = {}
+    for side, confusion in read_summary(folder).get("confusion", {}).items():
+        # every network has judged every sample once: the rows of one network's counts are the labels of the side
+        if (baseline := baseline_on(folder, np.asarray(confusion)[0].sum(axis=1))) is not None:
+            found[side] = baseline
+    return found
+
+
+def baseline_on(folder: Path, counts: npt.ArrayLike) -> NaiveBaseline | None:
+    """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no samples, or if the
+    run does not know its training labels."""
+    facts = read_facts(folder)
+    training = facts.data.get("class_counts")
+    if not isinstance(training, list) or not all(type(count) is int and count >= 0 for count in training):
+        return None
+    if not len(training) == len(np.asarray(counts)) == len(facts.grades):
+        return None
+    return naive_baseline(training, counts) if any(training) and np.any(counts) else None
 
 
 def compare_with_naive(side: str, *, accuracy: float, mae: float, naive: NaiveBaseline) -> str:
