@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal
 
 from srjt.data.formulas import neutralise_formula
+from srjt.data.groups import LeakageWarning
 from srjt.data.manifest import Manifest
-from srjt.data.splits import LeakageWarning
 from srjt.errors import SrjtError, suggest
 from srjt.files import text_output
 
