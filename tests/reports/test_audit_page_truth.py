@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from reports.page_text import Rule, all_sections, check, facts_of
@@ -40,6 +41,9 @@ RULES: dict[str, Rule] = {
     ),
     r"The 60 most doubtful labels, the most doubtful first, .+": lambda f, m: f["samples"] > 60,
     r"“A → B” is a label A for which grade B is more probable\.": lambda f, m: f["images"],
+    r"The first ones are identical images with different labels, side by side: one of these labels is wrong for .+": (
+        lambda f, m: f["twins"] and f["images"]
+    ),
     r"Most doubtful first": lambda f, m: not f["images"],
     r"All labels are in audit\.csv\.": lambda f, m: True,
     r"Expected errors are the sum of 1 − quality, where quality is the probability that a label is right\.": (
@@ -60,10 +64,11 @@ RULES: dict[str, Rule] = {
 
 
 @pytest.mark.parametrize(
-    ("patients", "features", "identifiable", "truth", "images"),
+    ("patients", "features", "identifiable", "truth", "images", "twins"),
     [
-        *product([False, True], [False, True], [False, True], [False, True], [12]),
-        (True, True, True, False, 64),
+        *product([False, True], [False, True], [False, True], [False, True], [12], [False]),
+        (True, True, True, False, 64, False),
+        (True, False, True, False, 12, True),
     ],
 )
 def test_the_page_of_an_audit_is_true(
@@ -72,6 +77,7 @@ def test_the_page_of_an_audit_is_true(
     identifiable: bool,
     truth: bool,
     images: int,
+    twins: bool,
     make_audit_folder: Callable[..., Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -82,6 +88,10 @@ def test_the_page_of_an_audit_is_true(
         tmp_path / "audit", make_audit_folder, images=images, patients=patients, features=features, truth=truth,
         identifiable=identifiable, reason="" if identifiable else "there are few labels.",
     )  # fmt: skip
+    if twins:
+        scores = pd.read_csv(folder / "audit.csv")
+        scores["twins"] = ["1", "1", *[""] * (images - 2)]
+        scores.to_csv(folder / "audit.csv", index=False)
     audit = read_audit(folder)
     page = audit_page.audit_page(folder)
     facts = {
@@ -90,6 +100,7 @@ def test_the_page_of_an_audit_is_true(
         "identifiable": identifiable,
         "patients": patients,
         "readers": True,
+        "twins": twins,
         "images": not features,
         "thing": "sample" if features else "image",
     }
@@ -102,3 +113,7 @@ def test_the_page_of_an_audit_is_true(
     tables = {table.slug for section in all_sections(page) for table in section.tables}
     assert ("rates-patient" in tables) == patients
     assert ("worst" in tables) == features
+    tiles = [tile.text for section in all_sections(page) for tile in section.tiles]
+    assert ["identical images, 1" in text for text in tiles] == [
+        twins and line < 2 for line in range(len(tiles))
+    ]
