@@ -11,13 +11,12 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from srjt import methods, noise
+from srjt import methods
 from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.store import OnBadImage, open_store
@@ -32,13 +31,12 @@ from srjt.training.record.run_folder import read_noise_file
 from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, build_method
 
-__all__ = ["describe", "needs_estimate", "resolve_noise_rate", "warm_up"]
+__all__ = ["describe", "needs_estimate", "not_determined", "resolve_noise_rate", "warm_up"]
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
 WARM_UP_MIN_EPOCHS = 10  # but no fewer than this, unless the run itself is shorter
-PLAUSIBLE = (0.05, 0.4)  # an estimate that cannot be relied on is clipped to this range
 
 
 def resolve_noise_rate(
@@ -117,19 +115,9 @@ def resolve_noise_rate(
 
     estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
     resolved = _apply(config, estimate)
-    used = float(resolved.known_noise_rate or 0.0)
     reporter.note(describe(estimate))
     if not estimate.identifiable:
-        warnings.warn(
-            f"The data do not determine the noise rate ({estimate.reason.rstrip('.')}); {used:.2f} is used. If you "
-            "know the rate, pass it.",
-            stacklevel=2,
-        )
-    elif used != estimate.rate:
-        reporter.note(
-            f"{config.method} uses {used:.2f} instead: no image shows some of the grades clearly, so the estimate may "
-            "be too low. A rate that you pass is not changed."
-        )
+        warnings.warn(not_determined(estimate), stacklevel=2)
     return resolved, estimate
 
 
@@ -181,34 +169,26 @@ def describe(estimate: NoiseEstimate) -> str:
     )
 
 
+def not_determined(estimate: NoiseEstimate) -> str:
+    """A warning: what the rate may be, what the one that is used rests on, and what would determine it."""
+    low, high = estimate.rate_interval
+    reason = estimate.reason.rstrip(".")
+    sentences = [
+        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {estimate.rate:.2f} is used.",
+        estimate.assumption,
+        "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) would help.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
 def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
-    minimum = _minimum_rate(config, estimate)
-    if not estimate.identifiable:
-        estimate = _quasi_noise(estimate, rate=max(float(np.clip(estimate.rate, *PLAUSIBLE)), minimum))
-    resolved: dict[str, Any] = {"noise_rate": max(estimate.rate, minimum)}
+    """What was estimated is what is used, also where the data do not determine it."""
+    resolved: dict[str, Any] = {"noise_rate": estimate.rate}
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
         resolved["transition"] = estimate.transition.tolist()
     if config.soft_labels == "estimated":
         resolved["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
     return config.replace(**resolved)
-
-
-def _minimum_rate(config: TrainConfig, estimate: NoiseEstimate) -> float:
-    """The recipe's minimum, which replaces a lower estimate where that is likely to be too low."""
-    doubtful = bool(estimate.caution) or not estimate.identifiable
-    return methods.lookup(config.method).recipe.least_rate if doubtful else 0.0
-
-
-def _quasi_noise(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
-    """Replace an unreliable estimate by quasi noise of this rate, or of the largest possible rate."""
-    classes = len(estimate.prior)
-    largest = noise.largest_rho("quasi", num_classes=classes)
-    largest_rate = float(
-        estimate.prior @ (1.0 - np.diag(noise.transition_matrix("quasi", num_classes=classes, rho=largest)))
-    )
-    rho = largest * min(rate / largest_rate, 1.0)  # the rate is linear in ρ
-    matrix = noise.transition_matrix("quasi", num_classes=classes, rho=rho)
-    return replace(estimate, rate=rate, transition=matrix)
 
 
 def _estimate_once(
