@@ -300,3 +300,34 @@ def test_a_misspelt_option_is_known_before_the_warm_up(
 def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split, fits: TrainConfig) -> None:
     run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.1, device="cpu")
     assert run.config.noise_rate == 0.1
+
+
+def test_verified_grades_of_the_training_side_are_used(
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = auto.estimate_noise, []
+
+    def watch(*given: Any, **how: Any) -> Any:
+        seen.append(how["verified"])
+        return real(*given, **how)
+
+    monkeypatch.setattr(auto, "estimate_noise", watch)
+    truth = noisy.true_labels
+    assert truth is not None
+    verified = np.where(np.arange(len(noisy)) % 3 == 0, truth, -1)
+    checked = replace(noisy, table=noisy.table.assign(verified_grade=verified))
+    given: dict[str, Any] = {"config": asked, "split": split, "out": tmp_path / "run", "device": "cpu"}
+    resolve_noise_rate(checked, **given)
+    np.testing.assert_array_equal(seen[0], verified[split.train])
+    resolve_noise_rate(checked, **given)
+    assert len(seen) == 1
+    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other labels or settings"):
+        resolve_noise_rate(noisy, **given)
+    resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
+    assert seen[1] is None
+    file = tmp_path / "without" / "noise.json"  # as earlier versions wrote it
+    old = json.loads(file.read_text())
+    assert old.pop("verified") is None
+    file.write_text(json.dumps(old))
+    resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
+    assert len(seen) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ import pandas as pd
 
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.label_quality import true_grade_posterior
+from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
 
-__all__ = ["error_rates", "score", "summarise", "wilson"]
+__all__ = ["error_rates", "score", "summarise", "verification_plan", "verified_alone", "wilson"]
 
 Floats = npt.NDArray[np.float64]
+WITHIN = 0.05  # how precisely the plan of a verification aims to know the rate
 DIGITS = 6  # of probabilities: differences beyond are rounding, and must not decide the order
 
 
@@ -31,7 +33,11 @@ def score(
     manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
     labels = manifest.labels
     posterior = true_grade_posterior(
-        labels, fitted.probabilities, transition=estimate.transition, prior=estimate.prior
+        labels,
+        fitted.probabilities,
+        transition=estimate.transition,
+        prior=estimate.prior,
+        verified=manifest.verified_labels,
     )
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
@@ -52,6 +58,8 @@ def score(
         columns["reader"] = ["" if pd.isna(name) else str(name) for name in manifest.table[reader]]
     if manifest.true_labels is not None:
         columns["true_grade"] = names[manifest.true_labels]
+    if (verified := manifest.verified_labels) is not None:
+        columns["verified_grade"] = np.where(verified >= 0, names[verified], "")
     ranked = pd.DataFrame(columns).sort_values(["quality", "id"], kind="stable")
     ranked.insert(0, "rank", np.arange(1, len(ranked) + 1))
     return ranked
@@ -106,9 +114,56 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
         "patients": error_rates(scores, "patient") if "patient" in scores else None,
         "readers": error_rates(scores, "reader") if "reader" in scores else None,
     }
+    if "verified_grade" in scores:
+        summary["verified"] = _verified(scores)
+    summary["verify_more"] = _verify_more(estimate)
     if "true_grade" in scores:
         summary["known"] = _against_truth(scores)
     return summary
+
+
+def verified_alone(verified: Mapping[str, Any]) -> str:
+    """The rate of the verified labels alone, in one sentence; ``verified``: that part of the summary."""
+    low, high = verified["interval"]
+    return (
+        f"Of {verified['labels']:,} verified labels {verified['wrong']:,} are wrong: {verified['rate']:.0%} "
+        f"(exact 95 % interval: {low:.0%} to {high:.0%}, without the model)."
+    )
+
+
+def verification_plan(summary: Mapping[str, Any]) -> str:
+    """How many labels to verify to know the rate, in one sentence; "" if it is known, or in an earlier audit."""
+    more = int(summary.get("verify_more", 0))
+    if not more:
+        return ""
+    more_of_them = " more" if "verified" in summary else ""
+    return f"Verify {more:,}{more_of_them} labels, drawn at random, to know the rate within ±{WITHIN:.0%}."
+
+
+def _verified(scores: pd.DataFrame) -> dict[str, Any]:
+    """What the verified labels say by themselves, without any model."""
+    sample = scores[scores["verified_grade"] != ""]
+    wrong = int((sample["grade"] != sample["verified_grade"]).sum())
+    rate = wrong / len(sample)
+    return {
+        "labels": len(sample),
+        "wrong": wrong,
+        "rate": rate,
+        "interval": list(exact_interval(rate, len(sample))),
+    }
+
+
+def _verify_more(estimate: NoiseEstimate) -> int:
+    """How many more labels to verify, at random, to know the rate within ± ``WITHIN``; 0: it is known."""
+    low, high = estimate.rate_interval
+    if estimate.identifiable and high - low <= 2 * WITHIN:
+        return 0
+    # Undetermined: the rate that needs the largest sample of those in the interval.
+    rate = estimate.rate if estimate.identifiable else min(max(0.5, low), high)
+    more = labels_to_verify(
+        rate, within=WITHIN, verified=estimate.verified, worth=estimate.verified_worth or None
+    )
+    return min(more, estimate.samples - estimate.verified)
 
 
 def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:

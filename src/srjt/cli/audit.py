@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
     from srjt.data import Reading
 
-ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column")
+ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", "verified_grade_column")
 SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
 
 
@@ -130,6 +130,8 @@ def _print_summary(done: Audit, out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from srjt.auditing.scores import verification_plan, verified_alone
+
     console, estimate, summary = Console(), done.estimate, done.summary
     names = done.fitted.manifest.grades
 
@@ -143,14 +145,19 @@ def _print_summary(done: Audit, out: Path) -> None:
             f"{high:.0%}).",
             "bold",
         )
+        if verified := summary.get("verified"):
+            echo(verified_alone(verified))
         if estimate.assumption:
             echo(estimate.assumption)
     else:
         echo(
-            f"The data do not determine how many of {len(done.scores):,} labels are wrong: "
-            f"{estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%}).",
+            f"The data do not determine how many of {len(done.scores):,} labels are wrong: {low:.0%} to {high:.0%}, "
+            f"because {estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%}).",
             "yellow",
         )
+        echo(estimate.assumption)
+    if plan := verification_plan(summary):
+        echo(plan)
     echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
     matrix = Table(
         "true ╲ label",

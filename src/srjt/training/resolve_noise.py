@@ -7,6 +7,7 @@ run, and a resumed run uses it again.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import warnings
@@ -84,6 +85,7 @@ def resolve_noise_rate(
             name: value for name, value in warm_up_config.to_dict().items() if name not in COMPUTE_ONLY
         },
         "folds": WARM_UP_FOLDS,
+        "verified": _verified_fingerprint(readable.select(rows)),
     }
 
     def estimate_in(folder: Path | None) -> NoiseEstimate:
@@ -110,7 +112,11 @@ def resolve_noise_rate(
                 eval_transform=eval_transform,
             )
         return estimate_noise(
-            fitted.manifest.labels, fitted.probabilities, groups=fitted.manifest.patients, seed=config.seed
+            fitted.manifest.labels,
+            fitted.probabilities,
+            groups=fitted.manifest.patients,
+            verified=fitted.manifest.verified_labels,
+            seed=config.seed,
         )
 
     estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
@@ -223,6 +229,17 @@ def _estimate_once(
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])
+
+
+def _verified_fingerprint(samples: Manifest) -> str | None:
+    """A hash of the verified grades; None without any, as in files of versions that knew none."""
+    verified = samples.verified_labels
+    if verified is None:
+        return None
+    known = [
+        f"{name}\0{grade}\n" for name, grade in zip(samples.ids, verified.tolist(), strict=True) if grade >= 0
+    ]
+    return hashlib.blake2b("".join(known).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 def _note_once(reporter: Reporter, text: str) -> Callable[[], None]:

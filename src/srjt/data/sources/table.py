@@ -15,7 +15,7 @@ from srjt.data.grades import as_text
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
-from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
+from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.errors import SrjtError, missing_extra
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
-CANONICAL = ("id", "image", "grade", "patient", "true_grade", "split")
+CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +58,7 @@ def read_table(
     grade_column: str | None = None,
     patient_column: str | None = None,
     true_grade_column: str | None = None,
+    verified_grade_column: str | None = None,
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
 ) -> Reading:
@@ -72,6 +73,7 @@ def read_table(
         "grade": grade_column,
         "patient": patient_column,
         "true_grade": true_grade_column,
+        "verified_grade": verified_grade_column,
         "split": split_column,
     }
     chosen, notes = choose_columns(list(loaded.frame.columns), given, source=path.name)
@@ -162,9 +164,9 @@ def write_table(manifest: Manifest, path: Path) -> None:
     Grades are written by name. Image paths are relative to the file's folder, or absolute if they are elsewhere.
     """
     table = manifest.table.copy()
-    for column in ("grade", "true_grade"):
+    for column in GRADED:
         if column in table:
-            table[column] = [manifest.grades[grade] for grade in table[column]]
+            table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
     if manifest.arrays is None:
         table["image"] = [_path_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
     table.to_csv(path, index=False)
