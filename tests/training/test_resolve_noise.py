@@ -53,8 +53,19 @@ def test_the_run_uses_the_estimate_and_logs_it(
     assert run.config.transition is None  # co-teaching does not ask for it
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"] == estimate.rate
     low, high = estimate.rate_interval
-    expected = f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), banded form, from"
-    assert any(note.startswith(expected) for note in watching.notes)
+    expected = (
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), banded form, from "
+        f"{len(split.train)} training labels and 3 short trainings (3 epochs). srjt audit uses all labels and "
+        "trainings of its own, so its rate may differ."
+    )
+    assert expected in watching.notes
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
+    assert recorded == {
+        "requested": "auto",
+        "estimated": estimate.rate,
+        "used": estimate.rate,
+        "why": expected,
+    }
     assert not (tmp_path / "run" / "warmup").exists()
     assert estimate.samples == len(split.train)
 
@@ -331,3 +342,25 @@ def test_verified_grades_of_the_training_side_are_used(
     file.write_text(json.dumps(old))
     resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "used", "why"),
+    [
+        ({"method": "co-teaching", "noise_rate": 0.2}, 0.2, "The rate was given."),
+        ({"method": "sord", "noise_rate": "auto"}, None, "The method needs no noise rate."),
+        ({"method": "sord", "noise_rate": 0.2}, None, "The method needs no noise rate."),
+        ({"method": "f-correction", "transition": np.eye(4).tolist()}, None, "The matrix was given."),
+    ],
+)
+def test_the_run_records_why_it_used_a_rate(
+    noisy: Manifest, fits: TrainConfig, tmp_path: Path, settings: dict[str, Any], used: float | None, why: str
+) -> None:
+    srjt.train(noisy, config=fits.replace(**settings), epochs=1, out=tmp_path / "run", device="cpu")
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
+    assert recorded == {
+        "requested": settings.get("noise_rate"),
+        "estimated": None,
+        "used": used,
+        "why": why,
+    }

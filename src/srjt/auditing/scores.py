@@ -15,7 +15,15 @@ from srjt.noise.label_quality import true_grade_posterior
 from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
 
-__all__ = ["error_rates", "score", "summarise", "verification_plan", "verified_alone", "wilson"]
+__all__ = [
+    "error_rates",
+    "estimated_from",
+    "score",
+    "summarise",
+    "verification_plan",
+    "verified_alone",
+    "wilson",
+]
 
 Floats = npt.NDArray[np.float64]
 WITHIN = 0.05  # how precisely the plan of a verification aims to know the rate
@@ -120,6 +128,14 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
     if "true_grade" in scores:
         summary["known"] = _against_truth(scores)
     return summary
+
+
+def estimated_from(*, samples: int, folds: int, epochs: int) -> str:
+    """What the rate of an audit is computed from, in one sentence: a training estimates it from less."""
+    return (
+        f"Estimated from all {samples:,} labels and {folds} trainings of {epochs} epochs; srjt train --noise-rate auto "
+        "uses its training side and shorter trainings, so its rate may differ."
+    )
 
 
 def verified_alone(verified: Mapping[str, Any]) -> str:

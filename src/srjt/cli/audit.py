@@ -101,7 +101,7 @@ def audit(
         write_report(out, out=out / "audit.html")
     list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
     if not quiet:
-        _print_summary(done, out)
+        _print_summary(done, out, folds=folds, epochs=run_config.epochs)
 
 
 def _as_options(how: dict[str, Any]) -> list[str]:
@@ -126,11 +126,11 @@ def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tu
     return file, chosen["grade"]
 
 
-def _print_summary(done: Audit, out: Path) -> None:
+def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.auditing.scores import verification_plan, verified_alone
+    from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
 
     console, estimate, summary = Console(), done.estimate, done.summary
     names = done.fitted.manifest.grades
@@ -156,6 +156,7 @@ def _print_summary(done: Audit, out: Path) -> None:
             "yellow",
         )
         echo(estimate.assumption)
+    echo(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs))
     if plan := verification_plan(summary):
         echo(plan)
     echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")

@@ -32,7 +32,7 @@ from srjt.training.record.run_folder import read_noise_file
 from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, build_method
 
-__all__ = ["describe", "needs_estimate", "not_determined", "resolve_noise_rate", "warm_up"]
+__all__ = ["describe", "needs_estimate", "noise_record", "not_determined", "resolve_noise_rate", "warm_up"]
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
@@ -121,7 +121,7 @@ def resolve_noise_rate(
 
     estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
     resolved = _apply(config, estimate)
-    reporter.note(describe(estimate))
+    reporter.note(describe(estimate, epochs=warm_up_config.epochs))
     if not estimate.identifiable:
         warnings.warn(not_determined(estimate), stacklevel=2)
     return resolved, estimate
@@ -165,14 +165,34 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     )
 
 
-def describe(estimate: NoiseEstimate) -> str:
-    """The estimate in one sentence, for a log."""
+def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
+    """The estimate, and what it was computed from, for a log: an audit of the same data has more to go by."""
     low, high = estimate.rate_interval
     doubt = "" if estimate.identifiable else "; the data do not determine it"
+    verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
     return (
         f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), {estimate.form} form, from "
-        f"{estimate.samples:,} labels{doubt}."
+        f"{estimate.samples:,} training labels{verified} and {WARM_UP_FOLDS} short trainings ({epochs} epochs){doubt}. "
+        "srjt audit uses all labels and trainings of its own, so its rate may differ."
     )
+
+
+def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None) -> dict[str, Any]:
+    """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
+    needs = methods.lookup(used.method).method.needs
+    rate = used.known_noise_rate
+    if estimate is not None:
+        why = f"{describe(estimate, epochs=warm_up(used).epochs)} {estimate.assumption}".strip()
+    elif "noise_rate" in needs:
+        why = "The rate was given."
+    else:
+        rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
+    return {
+        "requested": requested.requested_noise_rate,
+        "estimated": None if estimate is None else estimate.rate,
+        "used": rate,
+        "why": why,
+    }
 
 
 def not_determined(estimate: NoiseEstimate) -> str:

@@ -15,7 +15,7 @@ from srjt.files import write_atomically
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
 from srjt.training.record.reporters import Reporter, SilentReporter
-from srjt.training.resolve_noise import resolve_noise_rate
+from srjt.training.resolve_noise import noise_record, resolve_noise_rate
 from srjt.training.single_run import single_run
 from srjt.training.trained import NetworkMaker, Trained
 
@@ -104,9 +104,10 @@ def train(
         "on_bad_image": on_bad_image,
     }
     reporter = reporter or SilentReporter()
+    requested = (config or TrainConfig()).replace(**settings)
     config, estimate = resolve_noise_rate(
         data,
-        config=(config or TrainConfig()).replace(**settings),
+        config=requested,
         out=shared_estimate or out,
         reporter=reporter,
         **inputs,
@@ -116,5 +117,6 @@ def train(
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
     reporter.begin(config.method, epochs=config.epochs)
-    run = single_run(data, config=config, out=out, reporter=reporter, **inputs)
+    noise = noise_record(requested, config, estimate)
+    run = single_run(data, config=config, out=out, reporter=reporter, noise=noise, **inputs)
     return replace(run, noise_estimate=estimate)

@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from srjt.auditing.folder import read_facts, read_scores, read_summary
-from srjt.auditing.scores import verification_plan, verified_alone
+from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
 from srjt.data.images.decode import read_image
 from srjt.errors import SrjtError
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
@@ -129,6 +129,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     return Section(
         slug="noise",
         heading="Noise",
+        text=[_source(facts)] if "epochs" in facts else [],
         facts=entries,
         figures=[
             CaptionedFigure(
@@ -156,6 +157,12 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
                 f"{_count(int((scores['quality'] < 0.5).sum()), 'label')}.",
             ),
         ],
+    )
+
+
+def _source(facts: Mapping[str, Any]) -> str:
+    return estimated_from(
+        samples=int(facts["samples"]), folds=int(facts["folds"]), epochs=int(facts["epochs"])
     )
 
 
@@ -321,6 +328,7 @@ def _method(folder: Path, facts: Mapping[str, Any]) -> Section:
             ("method", str(facts["method"])),
             ("network", str(facts["network"])),
             ("folds", str(facts["folds"])),
+            *([("epochs", str(facts["epochs"]))] if "epochs" in facts else []),
             ("seed", str(facts["seed"])),
             ("srjt", str(facts["version"])),
             ("created", str(facts["created"])),
