@@ -22,6 +22,7 @@ __all__ = [
     "summarise",
     "verification_plan",
     "verified_alone",
+    "verified_summary",
     "wilson",
 ]
 
@@ -123,7 +124,9 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
         "readers": error_rates(scores, "reader") if "reader" in scores else None,
     }
     if "verified_grade" in scores:
-        summary["verified"] = _verified(scores)
+        sample = scores[scores["verified_grade"] != ""]
+        wrong = int((sample["grade"] != sample["verified_grade"]).sum())
+        summary["verified"] = verified_summary(labels=len(sample), wrong=wrong)
     summary["verify_more"] = _verify_more(estimate)
     if "true_grade" in scores:
         summary["known"] = _against_truth(scores)
@@ -156,17 +159,10 @@ def verification_plan(summary: Mapping[str, Any]) -> str:
     return f"Verify {more:,}{more_of_them} labels, drawn at random, to know the rate within ±{WITHIN:.0%}."
 
 
-def _verified(scores: pd.DataFrame) -> dict[str, Any]:
-    """What the verified labels say by themselves, without any model."""
-    sample = scores[scores["verified_grade"] != ""]
-    wrong = int((sample["grade"] != sample["verified_grade"]).sum())
-    rate = wrong / len(sample)
-    return {
-        "labels": len(sample),
-        "wrong": wrong,
-        "rate": rate,
-        "interval": list(exact_interval(rate, len(sample))),
-    }
+def verified_summary(*, labels: int, wrong: int) -> dict[str, Any]:
+    """What a random sample of verified labels says by itself, without any model."""
+    rate = wrong / labels
+    return {"labels": labels, "wrong": wrong, "rate": rate, "interval": list(exact_interval(rate, labels))}
 
 
 def _verify_more(estimate: NoiseEstimate) -> int:

@@ -61,7 +61,7 @@ def audit(
     by grade, patient and reader), audit.html (the report) and the files that
     srjt review reads. All samples are audited, on whatever side of a split they
     are, and no label is changed. Run the same command again to resume after an
-    interruption.
+    interruption, or to use the grades that srjt review --sample has verified.
     """
     from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.auditing.audit import audit as run_audit
@@ -69,6 +69,7 @@ def audit(
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.data import read
     from srjt.reports.report import report as write_report
+    from srjt.review.sample import read_verified_grades, with_verified_grades
     from srjt.training.record.reporters import reporter_for
 
     run_config = with_noise_rate(
@@ -79,6 +80,7 @@ def audit(
     if reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    manifest = with_verified_grades(manifest, read_verified_grades(out))
     columns = {name.removesuffix("_column"): column for name, column in how.items() if name in ROLES}
     table, label_column = _table(reading, how["labels"] or source, columns)
     root = manifest.root.absolute() if reading.kind == "table" else None
@@ -159,6 +161,8 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     echo(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs))
     if plan := verification_plan(summary):
         echo(plan)
+        size = estimate.verified + summary["verify_more"]
+        typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
     echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
     matrix = Table(
         "true ╲ label",

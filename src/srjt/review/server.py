@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from srjt.errors import SrjtError
 from srjt.review.app import ReviewSession, create_app
+from srjt.review.blind import BlindSession, create_blind_app
 from srjt.review.security import LOOPBACK, AccessRules
 
 __all__ = ["Server", "listen", "open_browser", "serve"]
@@ -62,12 +63,14 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     return Server(socket=listening, host=shown_host, port=port, access=access)
 
 
-def serve(session: ReviewSession, server: Server, *, started: Callable[[], object]) -> None:
+def serve(session: ReviewSession | BlindSession, server: Server, *, started: Callable[[], object]) -> None:
     """Run until Ctrl-C or SIGTERM. ``started`` is called when the page can be opened."""
     import uvicorn
 
     config = uvicorn.Config(
-        create_app(session, server.access),
+        create_blind_app(session, server.access)
+        if isinstance(session, BlindSession)
+        else create_app(session, server.access),
         log_level="error",
         access_log=False,
         server_header=False,
