@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 from srjt.auditing.scores import error_rates, score, summarise, verification_plan, verified_alone, wilson
 from srjt.data import Manifest, from_arrays
 from srjt.noise.estimate import NoiseEstimate
-from srjt.noise.verified import labels_to_verify
+from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
 
 
@@ -121,7 +121,7 @@ def test_what_is_verified_is_known(fitted: CrossFit) -> None:
     assert (verified["labels"], verified["wrong"], verified["rate"]) == (3, 2, pytest.approx(2 / 3))
     assert verified["interval"] == pytest.approx([low, high])
     assert verified_alone(verified) == (
-        "Of 3 verified labels 2 are wrong: 67% (exact 95 % interval: 9% to 99%, without the model)."
+        "Wrong among 3 verified labels: 2, 67% (exact 95 % interval: 9% to 99%, without the model)."
     )
     assert summary["verify_more"] == 3  # all that are left
     assert verification_plan(summary) == "Verify 3 more labels, drawn at random, to know the rate within ±5%."
@@ -138,10 +138,22 @@ def test_what_is_verified_is_known(fitted: CrossFit) -> None:
     ],
 )
 def test_a_plan_for_what_is_not_known(fitted: CrossFit, found: dict[str, Any], more: int | None) -> None:
-    estimate = replace(_estimate(fitted.manifest), samples=9999, **found)
+    estimate = replace(_estimate(fitted.manifest), samples=10**9, **found)
     scores = score(fitted, estimate, images=[""] * 6)
     expected = labels_to_verify(0.2, verified=50, worth=100.0) if more is None else more
     assert summarise(scores, estimate, grades=fitted.manifest.grades)["verify_more"] == expected
+
+
+def test_few_labels_need_a_smaller_sample(fitted: CrossFit) -> None:
+    """Of 500 labels, as many verified ones as the plan says determine the rate as well as it promises."""
+    estimate = replace(_estimate(fitted.manifest), samples=500)
+    more = summarise(score(fitted, estimate, images=[""] * 6), estimate, grades=fitted.manifest.grades)[
+        "verify_more"
+    ]
+    low, high = exact_interval(0.2, more / (1 - more / 500))
+    assert high - low <= 2 * 0.05 + 1e-9
+    low, high = exact_interval(0.2, (more - 1) / (1 - (more - 1) / 500))
+    assert high - low > 2 * 0.05
 
 
 def test_the_order_of_the_rows_does_not_matter(fitted: CrossFit, scores: pd.DataFrame) -> None:

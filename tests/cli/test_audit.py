@@ -86,7 +86,7 @@ def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, 
     scores = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype=str, keep_default_na=False).set_index("id")
     known = scores.loc[sample]
     errors = int((known["grade"] != known["true_grade"]).sum())
-    assert f"Of 40 verified labels {errors} are wrong" in said
+    assert f"Wrong among 40 verified labels: {errors}, " in said
     assert known["quality"].astype(float).tolist() == (known["grade"] == known["true_grade"]).tolist()
     assert "more labels, drawn at random" in said
 

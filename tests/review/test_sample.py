@@ -243,7 +243,7 @@ def test_a_sample_is_verified_in_the_browser(
     said = served.interrupt()
     grades = [0, 1, 2, 3, 2, 1]
     wrong = sum(int(audit.labels[line]) != grade for line, grade in zip(lines, grades, strict=True))
-    assert f"Of 6 verified labels {wrong} are wrong" in said
+    assert f"Wrong among 6 verified labels: {wrong}, " in said
     assert "run the same srjt audit command again" in said
     assert read_verified_grades(folder) == {
         audit.ids[line]: audit.grades[grade] for line, grade in zip(lines, grades, strict=True)

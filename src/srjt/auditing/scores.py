@@ -145,7 +145,7 @@ def verified_alone(verified: Mapping[str, Any]) -> str:
     """The rate of the verified labels alone, in one sentence; ``verified``: that part of the summary."""
     low, high = verified["interval"]
     return (
-        f"Of {verified['labels']:,} verified labels {verified['wrong']:,} are wrong: {verified['rate']:.0%} "
+        f"Wrong among {verified['labels']:,} verified labels: {verified['wrong']:,}, {verified['rate']:.0%} "
         f"(exact 95 % interval: {low:.0%} to {high:.0%}, without the model)."
     )
 
@@ -172,10 +172,11 @@ def _verify_more(estimate: NoiseEstimate) -> int:
         return 0
     # Undetermined: the rate that needs the largest sample of those in the interval.
     rate = estimate.rate if estimate.identifiable else min(max(0.5, low), high)
-    more = labels_to_verify(
-        rate, within=WITHIN, verified=estimate.verified, worth=estimate.verified_worth or None
-    )
-    return min(more, estimate.samples - estimate.verified)
+    verified, labels = estimate.verified, estimate.samples
+    needed = labels_to_verify(rate, within=WITHIN)  # of infinitely many, without the model
+    # n verified labels are worth gain · n / (1 − n / N) of these: what is verified is no longer uncertain.
+    gain = estimate.verified_worth * (1.0 - verified / labels) / verified if verified else 1.0
+    return max(0, math.ceil(needed / (gain + needed / labels)) - verified)
 
 
 def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
