@@ -99,7 +99,7 @@ def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_p
     assert (
         "The method 'gce' is registered by my_methods, which is not imported: add --import my_methods" in err
     )
-    code, out, err = srjt("predict", "run", labels.parent, *given, folder=tmp_path)
+    code, out, err = srjt("predict", "run", labels, *given, folder=tmp_path)
     assert (code, err) == (0, "")
     assert "60 images" in out
 

@@ -1,6 +1,28 @@
-"""``python -m srjt`` is ``srjt``: needed by torchrun."""
+"""The command ``srjt``, also as ``python -m srjt``, which torchrun needs."""
 
-from srjt.cli import main
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C ends it with status 130 and without a traceback, also while modules are imported."""
+    signal.signal(signal.SIGINT, _interrupt)
+    from srjt.cli import main as run
+
+    run()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """As Python's own handler, except during an import: there a KeyboardInterrupt can surface as any other error."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os._exit(128 + number)  # nothing has been written yet
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
 
 if __name__ == "__main__":  # worker processes import this module again under another name
     main()

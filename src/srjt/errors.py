@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["Interrupted", "SrjtError", "UnknownNameError", "missing_extra", "suggest"]
+__all__ = ["Interrupted", "SrjtError", "UnknownNameError", "missing_extra", "printable", "suggest"]
 
 
 class SrjtError(ValueError):
@@ -28,6 +28,11 @@ class Interrupted(BaseException):
     def __init__(self, number: int, message: str) -> None:
         super().__init__(message)
         self.status = 128 + number
+
+
+def printable(text: object) -> str:
+    """Text for a terminal, on one line: cells and file names in it may contain line breaks and control characters."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:

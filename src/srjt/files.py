@@ -6,8 +6,11 @@ Everything that srjt writes goes through ``write_atomically``: a file is either 
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import json
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,15 +25,23 @@ __all__ = [
     "LOCK",
     "UNFINISHED",
     "cache_folder",
+    "check_regular_file",
+    "check_regular_files",
+    "describe_os_error",
     "exists_already",
     "is_foreign",
+    "is_inside",
     "is_locked",
+    "is_stream",
     "lock_folder",
     "remove_unfinished",
     "sync_folder",
+    "text_output",
     "wait_for_lock",
+    "why_not_a_file",
     "write_atomically",
     "write_json",
+    "write_output",
 ]
 
 UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves one behind
@@ -39,15 +50,18 @@ _GRACE = 0.3  # seconds to wait for a lock, because is_locked takes it for an in
 _POLL = 0.1  # seconds between two attempts to take a lock
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -> None:
     """Write ``content`` to ``path``: after a power cut or on a full disk the file is as before or complete.
 
-    A symbolic link stays one: the file that it points to is replaced.
+    A symbolic link stays one: the file that it points to is replaced. That is right for a path that the user chose.
+    Files with names of ours inside a folder need ``follow_links=False``, which replaces the link itself: the folder
+    may come from somebody else, and a link in it may point to any file of the user.
     """
-    path = path.resolve()
+    path = path.resolve() if follow_links else path.absolute()
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(draft, "wb") as file:
+        draft.unlink(missing_ok=True)  # of a killed process with the same number, or a link
+        with open(draft, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -59,9 +73,37 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write ``content`` as indented JSON, atomically."""
-    write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
+    """Write ``content`` as indented JSON, atomically. Most JSON files are inside a folder: links are replaced."""
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(path, text.encode(), follow_links=follow_links)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether ``path`` is in ``folder``, also after following ".." and symbolic links."""
+    return path.resolve().is_relative_to(folder.resolve())
+
+
+def is_stream(path: Path) -> bool:
+    """A pipe or a device, such as /dev/stdout (even if that is redirected to a file): written to, never replaced."""
+    return path.is_relative_to("/dev") or (path.exists() and not path.is_file())
+
+
+def write_output(path: Path, content: bytes) -> None:
+    """Write to a path that the user chose: atomically to a file, directly to a pipe or a device."""
+    if is_stream(path):
+        with open(path, "ab") as stream:
+            stream.write(content)
+    else:
+        write_atomically(path, content)
+
+
+@contextlib.contextmanager
+def text_output(path: Path) -> Iterator[io.StringIO]:
+    """Text for a path that the user chose; it is written as UTF-8 when the block ends without an error."""
+    text = io.StringIO(newline="")
+    yield text
+    write_output(path, text.getvalue().encode("utf-8", "surrogateescape"))  # file names may be any bytes
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -103,6 +145,8 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
             raise SrjtError(
                 f"Another process is working on {folder}: wait for it, or choose another --out."
             ) from None
+        except OSError as problem:
+            raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
     try:
         remove_unfinished(folder)
         yield
@@ -148,6 +192,49 @@ def cache_folder() -> Path:
     if given := os.environ.get("SRJT_CACHE"):
         return Path(given)
     return Path(platformdirs.user_cache_dir("srjt", appauthor=False))
+
+
+def check_regular_file(path: Path) -> None:
+    """Raise an error unless ``path`` is an ordinary file: reading a pipe or a device may never end."""
+    if (reason := why_not_a_file(path)) is not None:
+        raise SrjtError(f"{path} cannot be read: {reason}.")
+
+
+def check_regular_files(folder: Path) -> None:
+    """Raise an error if there is a pipe or a device anywhere in a folder, which may come from somebody else."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            file = os.path.join(parent, name)
+            if os.path.exists(file) and not os.path.isfile(file):
+                check_regular_file(Path(file))
+
+
+def why_not_a_file(path: Path) -> str | None:
+    """Why ``path`` is not an ordinary file, in a few words; None if it is one."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as problem:
+        return describe_os_error(problem)
+    if stat.S_ISDIR(mode):
+        return "it is a folder"
+    if not stat.S_ISREG(mode):
+        return "it is a pipe, a socket or a device, not a regular file"
+    return None
+
+
+def describe_os_error(problem: OSError | ValueError) -> str:
+    """Why a file cannot be opened, in a few words."""
+    if isinstance(problem, FileNotFoundError):
+        return "there is no such file"
+    if isinstance(problem, IsADirectoryError):
+        return "it is a folder"
+    if isinstance(problem, PermissionError):
+        return "there is no permission to read it"
+    if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
+        return "its name is too long for this file system"
+    if isinstance(problem, ValueError) and "null" in str(problem):
+        return "its name contains a NUL character"
+    return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
 
 
 def exists_already(path: Path) -> SrjtError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from srjt.auditing.folder import read_audit
+from srjt.auditing.folder import image_names, prepare_folder, read_audit, write_audit
+from srjt.data import synthetic
 from srjt.errors import SrjtError
 
 
@@ -55,6 +58,39 @@ def edit_facts(folder: Path, **facts: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
 
 
+HUGE = "{'descr': '<i4', 'fortran_order': False, 'shape': (1152921504606846976, 4, 4), }"
+
+
+def archive(content: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr("rows.npy", content)
+    return buffer.getvalue()
+
+
+def npy_header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+@pytest.mark.parametrize("name", ["audit.json", "audit.csv", "neighbours.npz"])
+def test_damaged_bytes_are_read_or_refused_in_one_sentence(audit_folder: Path, name: str) -> None:
+    path, random = audit_folder / name, np.random.default_rng(0)
+    if name == "neighbours.npz":  # compressed, as srjt audit writes it
+        np.savez_compressed(path, rows=np.load(path)["rows"])
+    whole = path.read_bytes()
+    refused = 0
+    for trial in range(80):
+        content = bytearray(whole)
+        for place in random.integers(len(whole), size=int(random.choice([1, 3, 20]))):
+            content[place] = random.integers(256)
+        path.write_bytes(content[: random.integers(len(whole))] if trial % 4 == 0 else content)
+        try:
+            read_audit(audit_folder)
+        except SrjtError:
+            refused += 1
+    assert refused > 20
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
@@ -71,6 +107,26 @@ def edit_facts(folder: Path, **facts: object) -> None:
         (lambda f: np.savez(f / "neighbours.npz", rows=np.zeros((3, 4, 4), np.int32)), "does not belong"),
         (lambda f: np.savez(f / "neighbours.npz", rows=np.full((16, 4, 4), 16)), "lines that audit.csv does not"),
         (lambda f: (f / "neighbours.npz").write_bytes(b"PK\x03\x04"), "is damaged"),
+        (lambda f: (f / "audit.json").write_text("[" * 20_000), "cannot be read"),
+        (lambda f: (f / "audit.json").write_text('{"samples": %s}' % ("9" * 5000)), "cannot be read"),
+        (lambda f: edit_facts(f, samples="x"), "samples is 'x'"),
+        (lambda f: edit_facts(f, samples=[16]), "samples is"),
+        (lambda f: edit_facts(f, samples=16.0), "samples is"),
+        (lambda f: edit_facts(f, table=-1), "table is '-1'"),
+        (lambda f: edit_facts(f, table={}), "table is"),
+        (lambda f: edit_facts(f, read_with="--grades"), "read_with is"),
+        (lambda f: edit_facts(f, grades=["Mayo 0", None]), "does not list the grades"),
+        (lambda f: edit_facts(f, grades=["Mayo 0", "Mayo 0"]), "does not list the grades"),
+        (lambda f: (f / "audit.csv").write_text(""), "cannot be read"),
+        (lambda f: edit_table(f, lambda t: t.iloc[:0]), "has no lines"),
+        (lambda f: edit_table(f, lambda t: t.assign(p_1="inf")), "p_0 … p_3 of .* must be between 0 and 1"),
+        (lambda f: edit_table(f, lambda t: t.assign(p_1="nan")), "must be between 0 and 1"),
+        (lambda f: edit_table(f, lambda t: t.assign(selected="inf")), "selected of .* must be between 0 and 1"),
+        (lambda f: (f / "neighbours.npz").write_bytes(archive(b"")), "is damaged|does not belong"),
+        (lambda f: (f / "neighbours.npz").write_bytes(archive(npy_header("(" * 9000))), "is damaged"),
+        (lambda f: (f / "neighbours.npz").write_bytes(archive(npy_header(HUGE))), "is damaged"),
+        (lambda f: (f / "neighbours.npz").write_bytes(archive(b"\x80\x04K\x01.")), "is damaged|does not belong"),
+        (lambda f: np.savez(f / "neighbours.npz", rows=np.zeros((16, 4, 4))), "does not belong"),
     ],
 )  # fmt: skip
 def test_a_damaged_folder_is_refused_in_one_sentence(
@@ -79,3 +135,42 @@ def test_a_damaged_folder_is_refused_in_one_sentence(
     spoil(audit_folder)
     with pytest.raises(SrjtError, match=says):
         read_audit(audit_folder)
+
+
+def write_small_audit(folder: Path) -> None:
+    prepare_folder(folder)
+    samples = synthetic.generate(images=6, patients=3, size=32)
+    scores = pd.DataFrame({"id": samples.ids, "image": image_names(samples, folder)})
+    write_audit(
+        folder,
+        facts={"grades": list(samples.grades)},
+        scores=scores,
+        summary={},
+        neighbours=np.full((6, 4, 4), -1, np.int32),
+        samples=samples,
+    )
+
+
+def test_an_audit_is_not_written_through_links(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "audit", tmp_path / "secret"
+    write_small_audit(folder)
+    secret.write_text("mine")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) == 11
+    for path in files:
+        path.unlink()
+        path.symlink_to(secret)
+    (folder / "fits").mkdir()  # an audit that is resumed
+    write_small_audit(folder)
+    assert secret.read_text() == "mine"
+    assert not any(path.is_symlink() for path in files)
+
+
+def test_images_are_not_written_to_a_linked_folder(tmp_path: Path) -> None:
+    folder, private = tmp_path / "audit", tmp_path / "private"
+    for path in (private, folder / "fits"):
+        path.mkdir(parents=True)
+    (folder / "images").symlink_to(private)
+    with pytest.raises(SrjtError, match="images is a link to another folder"):
+        write_small_audit(folder)
+    assert not list(private.iterdir())

@@ -17,7 +17,7 @@ from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
 
 
-def plain_bayes(labels, probabilities, *, transition, prior, verified):
+def plain_bayes(labels, probabilities, *, transition, prior, verified=None, same_image=None):
     """Without the calibration, which six samples do not determine."""
     joint = probabilities * transition.T[labels]
     if verified is not None:
@@ -199,3 +199,23 @@ def test_equal_rates_are_ordered_by_name() -> None:
 def test_the_interval_is_wilsons(errors: int, samples: int) -> None:
     expected = binomtest(errors, samples).proportion_ci(method="wilson")
     np.testing.assert_allclose(wilson(errors, samples, z=1.959964), (expected.low, expected.high), atol=1e-6)
+
+
+def test_contradictory_twins_head_the_list_each_beside_its_twin(fitted: CrossFit) -> None:
+    hashes = np.array([[1, 1], [2, 2], [3, 3], [2, 2], [4, 4], [1, 1]], dtype=np.uint64)
+    # b (medium) and f (bad) are one image, c (mild) and d (medium) another; features of an image have many columns
+    manifest = replace(fitted.manifest, arrays=np.zeros((6, 64), np.float32), hashes=hashes)
+    scores = score(replace(fitted, manifest=manifest), _estimate(manifest), images=[""] * 6)
+    assert scores["twins"].tolist() == ["1", "1", "2", "2", "", ""]
+    assert {frozenset(scores["id"][:2]), frozenset(scores["id"][2:4])} == {frozenset("bf"), frozenset("cd")}
+    assert scores["id"].tolist()[4:] == ["e", "a"]
+    assert summarise(scores, _estimate(manifest), grades=manifest.grades)["twins"] == {
+        "images": 2,
+        "labels": 4,
+    }
+
+
+def test_identical_images_with_the_same_label_are_no_contradiction(fitted: CrossFit) -> None:
+    hashes = np.array([[1, 1], [2, 2], [1, 1], [3, 3], [4, 4], [5, 5]], dtype=np.uint64)
+    manifest = replace(fitted.manifest, arrays=np.zeros((6, 64), np.float32), hashes=hashes)
+    assert "twins" not in score(replace(fitted, manifest=manifest), _estimate(manifest), images=[""] * 6)

@@ -290,3 +290,41 @@ def test_every_command_has_help_that_fits(srjt: Run) -> None:
         code, out, _ = srjt(command, "--help")
         assert code == 0
         assert max(map(len, out.splitlines())) <= 80
+
+
+def test_grades_are_no_markup(srjt: Run, labels: Path) -> None:
+    text = labels.read_text().splitlines()
+    marked = [text[0], *(",".join((i, f"[/] {g}", p)) for i, g, p in (row.split(",") for row in text[1:]))]
+    labels.write_text("\n".join(marked))
+    for arguments in (
+        ["inspect", labels],
+        ["split", labels],
+        ["corrupt", labels, "--noise", "quasi", "--rho", 0.1],
+    ):
+        code, out, err = srjt(*arguments)
+        assert (code, err) == (0, ""), arguments
+        assert "[/] 3" in out or "split" in arguments
+
+
+def test_files_of_an_earlier_inspection_are_not_replaced_in_silence(srjt: Run, labels: Path) -> None:
+    assert "replaced" not in srjt("inspect", labels)[1]
+    assert "contact_sheet.png (the previous file was replaced)" in srjt("inspect", labels)[1]
+
+
+def test_sizes_of_a_sample_say_so(srjt: Run, labels: Path) -> None:
+    rows = labels.read_text().splitlines()
+    many = [f"{row // 40}/{line}" for row, line in enumerate(rows[1:] * 15)]
+    for folder in range(15):
+        (labels.parent / str(folder)).symlink_to(labels.parent)
+    labels.write_text("\n".join([rows[0], *many]))
+    out = srjt("inspect", labels, "--no-decode")[1]
+    assert "Image sizes (width×height): 8×8 (300); from a sample of 300 images" in out
+
+
+def test_missing_patients_are_reported_when_they_matter(srjt: Run, labels: Path) -> None:
+    rows = labels.read_text().splitlines()
+    half = [row.rsplit(",", 1)[0] + "," if number % 2 else row for number, row in enumerate(rows)]
+    labels.write_text("\n".join([rows[0], *half[1:]]))
+    code, _, err = srjt("split", labels)
+    assert code == 0
+    assert "Warning: 20 of 40 samples have no patient and are treated as separate patients" in err

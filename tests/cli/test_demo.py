@@ -24,6 +24,7 @@ def test_a_table_curves_and_what_to_do_next(command: Srjt) -> None:
         assert len(numbers) == 4
         assert all(0 <= number <= 3 for number in numbers)
         assert (Path("shown") / method / "summary.json").exists()
+    assert re.search(r"^│ naive +│ +0\.\d+ │ +\d\.\d+ │ +│ +│$", out, flags=re.MULTILINE)
     with Image.open("shown/curves.png") as picture:
         assert picture.width > 800
     assert out.splitlines()[-1].endswith("srjt train labels.csv --method srjt --fold 0 --out runs/mine")

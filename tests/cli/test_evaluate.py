@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,14 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
     assert sum(map(sum, found["confusion"])) == 120
     assert [sum(row) for row in found["confusion"]] == true.value_counts().sort_index().tolist()
     assert found["by_patient"] is True
+    table = pd.read_csv(labelled)
+    training = table.loc[table["split"] == "train", "grade"]
+    naive = {"accuracy": (true == training.mode()[0]).mean(), "mae": (true - training.median()).abs().mean()}
+    for name, value in naive.items():
+        assert re.search(rf"│ {name} +│ [\d.]+ │ [\d. –]+│ {value:.3f} │", out), out
+    scores = {name: found["intervals"][name]["value"] for name in naive}
+    worse = scores["accuracy"] <= naive["accuracy"] or scores["mae"] >= naive["mae"]
+    assert ("does not beat a naive prediction on these samples" in " ".join(out.split())) == worse
 
 
 def test_views(command: Srjt, finished: Path, labelled: Path) -> None:
@@ -84,6 +93,16 @@ def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list
     code, _, err = command("evaluate", finished, labelled, *arguments)
     assert (code, len(err.splitlines())) == (2, 1)
     assert said in err
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict", "export", "report"])
+def test_a_file_where_a_run_is_expected(command: Srjt, labelled: Path, verb: str) -> None:
+    Path("old.csv").write_text("image,grade\n")
+    code, _, err = command(verb, "old.csv", *([labelled] if verb in ("evaluate", "predict") else []))
+    assert (code, len(err.splitlines())) == (2, 1)
+    if verb != "report":  # which takes studies and audits too
+        assert "old.csv is a file: give the folder of a run, which srjt train --out wrote." in err
+    assert "NotADirectoryError" not in err
 
 
 def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> None:

@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from srjt.errors import SrjtError
+
 Srjt = Callable[..., tuple[int, str, str]]
 SMALL = ["--backbone", "tiny", "--no-pretrained", "--image-size", 32, "--crop", 28, "--device", "cpu"]
 QUICK = ["--epochs", 3, "--batch-size", 16, "--noise-rate", 0.4, "--device", "cpu"]
@@ -139,3 +141,28 @@ def test_what_cannot_be_written_is_known_first(command: Srjt, labelled: Path) ->
     code, _, said = command("features", labelled, *SMALL, "--out", "file/features.npz")
     assert code == 2
     assert "cannot be written" in said
+
+
+def test_a_stopped_command_continues(
+    command: Srjt, labelled: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from srjt.inference import embed
+
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(embed, "SAVE_SECONDS", 0)
+    save, saved = embed.save_chunk, 0
+
+    def stop_after_two(*arguments: Any) -> None:
+        nonlocal saved
+        save(*arguments)
+        saved += 1
+        if saved == 2:
+            raise SrjtError("stopped")
+
+    monkeypatch.setattr(embed, "save_chunk", stop_after_two)
+    arguments = ["features", labelled, *SMALL, "--batch-size", 32]
+    assert command(*arguments)[0] == 2
+    assert not Path("features.npz").exists()
+    code, out, err = command(*arguments)
+    assert (code, err) == (0, "Resumed: 64 of 120 images are done.\n")
+    assert out.startswith("120 images, 1,536 features each")

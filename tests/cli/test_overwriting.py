@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,8 +13,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import srjt
+
 Srjt = Callable[..., tuple[int, str, str]]
 
+SOURCE = Path(srjt.__file__).parent
 MINE = "what I have written myself\n"
 SMALL = ["--backbone", "tiny", "--no-pretrained", "--image-size", 32, "--crop", 28, "--device", "cpu"]
 COMMANDS = {
@@ -94,3 +100,51 @@ def test_standard_output_is_never_spared(finished: Path, labelled: Path, tmp_pat
         done = subprocess.run([*map(str, order), "--out", "/dev/stdout"], stdout=file, check=False)
     assert done.returncode == 0
     assert len(pd.read_csv(made)) == len(pd.read_csv(labelled))  # the table and nothing else
+
+
+# ------------------------------------------------------------------------------------------------ a full disk
+
+REPORT = ["report", "RUN"]
+FULL_DISK = {
+    **{which: (*COMMANDS[which], "--force") for which in COMMANDS},
+    "report": (REPORT, "page.html"),
+    "inspect": (["data", "inspect", "LABELS", "--problems", "problems.csv"], "examples.png"),
+}
+
+
+@pytest.mark.parametrize("which", FULL_DISK)
+def test_on_a_full_disk_the_old_file_stays_whole(
+    command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """Writes to the disk fail when they are flushed to it; a writer that does not ask has replaced the file by then."""
+    words, name, *force = FULL_DISK[which]
+    order = [{"RUN": finished, "LABELS": labelled}.get(str(word), word) for word in words]
+    option = "--sheet" if which == "inspect" else "--out"
+    Path(name).write_text(MINE)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    code, _, err = command(*order, option, name, *force)
+    assert code == 2, err
+    assert "No space left on device" in err
+    assert Path(name).read_text() == MINE
+    assert list(Path().glob(".*.tmp")) == []
+
+
+def test_nothing_is_written_past_the_atomic_writers() -> None:
+    """Files grow line by line, or are parts of a folder that is renamed when complete, in these modules only."""
+    allowed = {
+        "files.py", "download.py", "training/record/metrics_log.py", "data/images/store_build.py",
+        "data/sources/features.py",
+    }  # fmt: skip
+    direct = re.compile(
+        r"\.write_text\(|\.write_bytes\(|\.to_csv\((?!index)|open\([^)\n]*[\"'][wax]b?\+?[\"']"
+    )
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if direct.search(path.read_text(encoding="utf-8"))
+    }
+    assert found - allowed == set()

@@ -20,7 +20,10 @@ def read(path: str = "predictions.csv") -> pd.DataFrame:
 
 def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     code, out, err = command("predict", finished, labelled.parent)
-    assert (code, err) == (0, "")
+    assert (code, err.count("\n")) == (0, 1)
+    assert err.startswith("Warning: Left out: ")
+    assert str(labelled) in err  # the table beside the images
+    assert str(labelled) in pd.read_csv("skipped.csv")["where"].tolist()
     table = read()
     assert len(table) == 120
     assert table.filter(regex="^p_").sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)
@@ -103,7 +106,7 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
         (["--decode", "mode"], "Unknown decoding 'mode'"),
         (["--views", "3"], "views is 1 (the centre crop), 2"),
         (["--out", "/proc/x/y.csv"], "/proc/x/y.csv cannot be written"),
-        (["--on-bad-image", "ignore"], "Unknown choice for bad images"),
+        (["--on-bad-image", "ignore"], "Unknown --on-bad-image 'ignore'"),
     ],
 )
 def test_mistakes(command: Srjt, finished: Path, labelled: Path, arguments: list[str], said: str) -> None:
@@ -151,3 +154,69 @@ def test_features_for_a_run_that_reads_images(command: Srjt, finished: Path) -> 
     code, _, err = command("predict", finished, "features.npz")
     assert (code, len(err.splitlines())) == (2, 1)
     assert "reads images, but features.npz is a file of arrays" in err
+
+
+def test_every_row_that_is_left_out_is_counted_and_named(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    rows = labelled.read_text().splitlines()[:59]
+    source = labelled.parent / "some.csv"
+    source.write_text("\n".join([*rows, rows[1], "short", ",,,,"]))
+    try:
+        code, _, err = command("predict", finished, source)
+        assert code == 2
+        assert "1 unusable samples (1 malformed-row; the first: line 61: 1 cells where the header has" in err
+        code, out, err = command("predict", finished, source, "--on-bad-image", "skip")
+    finally:
+        source.unlink()
+    assert code == 0
+    assert out.startswith("58 images: ")
+    assert "Left out: 1 duplicate-row" in err
+    listed = pd.read_csv("skipped.csv")
+    assert sorted(listed["kind"]) == ["duplicate-row", "malformed-row"]
+    assert "line 2, line 60" in listed["detail"].tolist()
+
+
+def test_an_unclosed_quote_stops(command: Srjt, finished: Path, labelled: Path) -> None:
+    Path("half.csv").write_text(labelled.read_text().replace("\np", '\n"p', 1))
+    code, _, err = command("predict", finished, "half.csv", "--images", labelled.parent)
+    assert code == 2
+    assert "a quote is opened and never closed, in the row that begins in line 2" in err
+    assert not Path("predictions.csv").exists()
+
+
+def test_a_folder_of_files_without_suffix(command: Srjt, finished: Path, labelled: Path) -> None:
+    Path("pacs/sub").mkdir(parents=True)
+    for number, name in enumerate(pd.read_csv(labelled)["image"][:8]):
+        target = f"pacs/{'' if number % 2 else 'sub/'}IM{number:04}{'.png' if number % 2 else ''}"
+        shutil.copy(labelled.parent / name, target)
+    Path("pacs/DICOMDIR").write_bytes(bytes(128) + b"DICM")
+    code, _, err = command("predict", finished, "pacs")
+    assert (code, len(read())) == (0, 8)
+    assert "1 ignored-file (pacs/DICOMDIR)" in err
+
+
+def test_formulas_in_file_names_are_reported(command: Srjt, finished: Path, labelled: Path) -> None:
+    name = '=HYPERLINK("http:,,evil").png'
+    shutil.copy(labelled.parent / pd.read_csv(labelled)["image"][0], name)
+    code, _, err = command("predict", finished, name)
+    assert code == 0
+    assert (
+        "predictions.csv has cells that a spreadsheet may run as formulas (1; the first is '=HYPERLINK" in err
+    )
+    assert read()["image"].tolist() == [name]  # the name of a file must stay its name
+
+
+def test_file_names_of_any_bytes_get_a_sentence(command: Srjt, finished: Path, labelled: Path) -> None:
+    image = labelled.parent / pd.read_csv(labelled)["image"][0]
+    os.makedirs("bytes")
+    for name in ("bytes/a.png", os.fsdecode(b"bytes/caf\xe9.png")):
+        shutil.copy(image, name)
+    code, _, err = command("predict", finished, "bytes")
+    assert code == 2
+    assert "bytes/caf\\udce9.png: its name is not UTF-8 text: rename the file" in err
+    _, out, _ = command("predict", finished, "bytes", "--on-bad-image", "skip")
+    assert out.startswith("1 image: ")
+    assert b"caf\xe9.png" in Path("skipped.csv").read_bytes()
+    code, _, err = command("predict", finished, os.fsdecode(b"bytes/caf\xe9.png"), "--force")
+    assert (code, "is not UTF-8 text: rename it" in err) == (2, True)

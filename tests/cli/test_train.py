@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -27,12 +29,47 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     lines = out.splitlines()
     assert sum(line.startswith("co-teaching+ours: epoch ") for line in lines) == 2
     assert "Mean over the last 2 epochs" in out
+    assert "test.acc" not in out
+    assert_naive(out, "test", pd.read_csv(labelled))
     assert lines[-1] == "The run is in runs/mine. Next: srjt predict runs/mine IMAGES --out predictions.csv"
     assert Path("runs/mine/summary.json").exists()
     code, out, _ = command("train", labelled, "--out", "runs/mine", *TRAIN)
     assert code == 0
     assert "runs/mine is already finished: nothing to do." in out
     assert "epoch 1/2" not in out
+
+
+def assert_naive(out: str, side: str, table: pd.DataFrame) -> None:
+    """Beside the scores of a side stand those of one grade for all, and a run that does not beat them says so."""
+    training = table.loc[table["split"] == "train", "grade"]
+    truth = table.loc[table["split"] == side, "true_grade"]
+    accuracy = (truth == training.mode()[0]).mean()
+    mae = (truth - training.median()).abs().mean()
+    found = re.search(rf"│ {side} +│ +([\d.]+) │ +([\d.]+) .*\n│   naive +│ +([\d.]+) │ +([\d.]+) ", out)
+    assert found is not None, out
+    scores = [float(number) for number in found.groups()]
+    assert scores[2:] == [pytest.approx(accuracy, abs=6e-4), pytest.approx(mae, abs=6e-4)]
+    worse = scores[0] <= scores[2] or scores[1] >= scores[3]
+    assert (f"This run does not beat a naive prediction on the {side} side" in out) == worse
+
+
+def test_test_scores_during_the_training_on_request(command: Srjt, labelled: Path) -> None:
+    code, out, _ = command("train", labelled, "--out", "run", *TRAIN, "--epochs", 1, "--show-test")
+    assert code == 0
+    assert re.search(r"epoch 1/1 .*val\.acc .*test\.acc .*test\.mae ", out)
+
+
+def test_the_next_command_repeats_how_the_data_were_read(command: Srjt, labelled: Path) -> None:
+    pd.read_csv(labelled).rename(columns={"image": "the file"}).to_csv("table.csv", index=False)
+    read = ["--images", labelled.parent, "--image-column", "the file"]
+    code, out, _ = command("train", "table.csv", *read, "--out", "my run", *TRAIN, "--epochs", 1)
+    assert code == 0
+    hint = out.splitlines()[-1].partition("Next: ")[2]
+    assert hint == (
+        f"srjt predict 'my run' TABLE --images {labelled.parent} --image-column 'the file' --out predictions.csv"
+    )
+    code, _, err = command(*shlex.split(hint.replace("TABLE", "table.csv"))[1:])
+    assert (code, err) == (0, "")
 
 
 def test_quiet(command: Srjt, labelled: Path) -> None:

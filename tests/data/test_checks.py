@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -135,3 +137,18 @@ def test_problems_are_counted_with_their_first_examples(tmp_path: Path) -> None:
     assert last[:3] == ("few-patients", "warning", 1)
     write_problems(many, tmp_path / "problems.csv")
     assert len((tmp_path / "problems.csv").read_text().splitlines()) == 11
+
+
+def test_the_size_of_a_file_that_claims_too_many_pixels_is_unknown(tmp_path: Path) -> None:
+    Image.new("L", (4, 4)).save(tmp_path / "a.png")
+    content = bytearray((tmp_path / "a.png").read_bytes())
+    content[16:24] = (20_000).to_bytes(4, "big") * 2
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    (tmp_path / "a.png").write_bytes(content)
+    os.mkfifo(tmp_path / "b.png")
+    table = pd.DataFrame({"id": ["a", "b"], "image": ["a.png", "b.png"], "grade": [0, 1]})
+    manifest = Manifest(table=table, grades=("0", "1"), root=tmp_path)
+    assert image_sizes(manifest) == []
+    kinds = {problem.where: problem.kind for problem in check(manifest, folds=0)}
+    assert kinds["a"] == "unreadable-image"
+    assert kinds["b"] == "missing-image"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 import io
+import os
 import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ from pydicom.uid import (
     generate_uid,
 )
 
-from srjt.data.images.decode import IMAGE_SUFFIXES, BadImageError, read_image
+from srjt.data.images.decode import IMAGE_SUFFIXES, BadImageError, is_image, read_image
 from srjt.data.images.pixel_depth import stretch_to_8bit, to_8bit
 from srjt.errors import SrjtError
 
@@ -496,3 +498,56 @@ def test_dicom_without_pydicom_names_the_extra(tmp_path: Path, monkeypatch: pyte
 def test_suffixes_are_lower_case_with_their_dot() -> None:
     assert all(suffix == suffix.lower() and suffix.startswith(".") for suffix in IMAGE_SUFFIXES)
     assert {".jpg", ".png", ".bmp", ".webp", ".tif", ".dcm", ".npy"} <= IMAGE_SUFFIXES
+
+
+def test_a_dcm_file_without_its_prefix_gets_our_advice(tmp_path: Path) -> None:
+    (tmp_path / "a.dcm").write_bytes(b"\x08\x00\x05\x00" * 100)
+    with pytest.raises(BadImageError, match="not the prefix DICM: export it again"):
+        read_image(tmp_path / "a.dcm")
+
+
+def test_an_image_is_known_by_its_content(tmp_path: Path, colours: np.ndarray) -> None:
+    write_dicom(tmp_path / "IM000001", colours, photometric="RGB")
+    Image.fromarray(colours).save(tmp_path / "scan.0001", format="JPEG")
+    (tmp_path / "huge").write_bytes(png_of_size(20_000, 20_000))
+    np.save(tmp_path / "array.npy", colours)
+    (tmp_path / "array.npy").rename(tmp_path / "array")
+    for name in ("IM000001", "scan.0001", "huge", "array"):
+        assert is_image(tmp_path / name), name
+    write_dicom(tmp_path / "DICOMDIR", colours, photometric="RGB")
+    (tmp_path / "notes").write_text("no image")
+    (tmp_path / "empty").write_bytes(b"")
+    for name in ("DICOMDIR", "notes", "empty", "missing", "x" * 300, "a\0b", ""):
+        assert not is_image(tmp_path / name), name
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.dcm", "a.npy", "a"])
+def test_a_pipe_does_not_hang(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(BadImageError, match="it is a pipe, a socket or a device"):
+        read_image(tmp_path / name)
+
+
+def png_of_size(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(100)))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("x" * 300, "its name is too long"), ("a\0.png", "its name contains a NUL character")],
+)
+def test_impossible_names(tmp_path: Path, name: str, reason: str) -> None:
+    with pytest.raises(BadImageError, match=reason):
+        read_image(tmp_path / name)
+
+
+def test_a_npy_header_that_claims_too_much_allocates_nothing(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((4, 4), np.uint8))
+    content = (tmp_path / "a.npy").read_bytes().replace(b"(4, 4)", b"(400000, 900000)")
+    (tmp_path / "a.npy").write_bytes(content)
+    with pytest.raises(BadImageError):
+        read_image(tmp_path / "a.npy")

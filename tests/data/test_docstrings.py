@@ -10,8 +10,9 @@ import pytest
 from srjt import data
 from srjt.data.images.store import ImageStore, open_store
 
+WITHOUT_EXAMPLE = ("DuplicateImagesWarning", "LeakageWarning", "synthetic")
 PUBLIC = [
-    *(getattr(data, name) for name in data.__all__ if name not in ("LeakageWarning", "synthetic")),
+    *(getattr(data, name) for name in data.__all__ if name not in WITHOUT_EXAMPLE),
     *(data.synthetic.generate, data.synthetic.write, ImageStore, open_store),
 ]
 

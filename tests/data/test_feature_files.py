@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +253,8 @@ BROKEN[3, 1] = np.nan
         (npz(features=np.array([["a"]] * 8), grades=GRADES), {}, "must be numbers; these are <U1"),
         (npz(features=X, grades=np.array(GRADES, dtype=object)), {}, "'grades' of .* contains Python objects"),
         (npz(features=X.astype(object), grades=GRADES), {}, "'features' of .* contains Python objects"),
+        (npz(features=X, grades=GRADES, grade_names=np.array("mild")), {}, "'grade_names' of .* must list the grades"),
+        (npz(features=X, grades=GRADES, ids=np.array([b"\xff%d" % i for i in range(8)])), {}, "'ids' of .* not UTF-8"),
         (npz(other=X), {"kind": "features"}, "has no array named features; it has other"),
         (npz(features=X, grades=GRADES), {"feature_columns": "f*"}, "--feature-columns applies to tables"),
         (npz(features=X, grades=GRADES), {"labels": "nowhere.csv"}, "table of labels nowhere.csv does not exist"),
@@ -326,3 +329,45 @@ def test_a_table_of_images_may_have_a_column_of_lists(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="has lists of numbers in the column 'embedding'"):
         read(tmp_path / "labels.csv")
     assert read(tmp_path / "labels.csv", kind="table").manifest.ids == ["a.png", "b.png"]
+
+
+def test_bytes_are_text(tmp_path: Path) -> None:
+    ids = np.array([name.encode() for name in IDS])
+    np.savez(tmp_path / "a.npz", features=X, grades=np.array(["é"] * 7 + ["f"]).astype("U"), ids=ids)
+    manifest = read(tmp_path / "a.npz", grades=["é", "f"]).manifest
+    assert manifest.ids == IDS
+    assert manifest.grades == ("é", "f")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content.replace(b"(8, 5)", b"(8, 9999999999999)"),  # a huge header
+        lambda content: content.replace(b"(8, 5)", b"(8, 5"),
+        lambda content: content.replace(b"descr", b"desc\xff"),
+        lambda content: content.replace(b"<f4", b"<f9"),
+        lambda content: content[: len(content) // 2],
+    ],
+)
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_damaged_headers_are_one_sentence(tmp_path: Path, damage: Any, suffix: str) -> None:
+    np.save(tmp_path / "a.npy", X)
+    content = damage((tmp_path / "a.npy").read_bytes())
+    (tmp_path / "a.npy").write_bytes(content)
+    if suffix == ".npz":
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("features.npy", content)
+    with pytest.raises(SrjtError, match="cannot be read as a NumPy file"):
+        read(tmp_path / f"a{suffix}")
+
+
+@pytest.mark.parametrize("names", [("features", "grades"), ("train_images", "train_labels")])
+def test_a_damaged_deflate_stream_is_one_sentence(tmp_path: Path, names: tuple[str, str]) -> None:
+    np.savez_compressed(tmp_path / "a.npz", **{names[0]: X, names[1]: np.array(GRADES)})
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        start = archive.infolist()[0].header_offset + 60
+    content[start : start + 40] = b"\xff" * 40
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(SrjtError, match=r"cannot be read as a NumPy file|lacks the array"):
+        read(tmp_path / "a.npz")

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 from PIL import Image
 
-from srjt.data import from_arrays, read
+from srjt.data import check, from_arrays, read
+from srjt.data.images.store import open_store
 from srjt.data.sources import SOURCES, Reading, Source, dr, limuc
 from srjt.data.sources.table import write_table
 from srjt.errors import SrjtError
@@ -194,7 +197,7 @@ def test_a_grade_that_only_the_truth_has_counts(tmp_path: Path) -> None:
         (b"image,grade\n", "no rows below its header"),
         (b"image,grade\n\xff\xfe,0\n", "not UTF-8"),
         (b"image,grade,grade\na,0,0\n", "two columns named 'grade'"),
-        (b"image,grade\na\nb\n", "as many cells as its header"),
+        (b"image,grade\na\nb\n", "No row of .* line 2: 1 cells where the header has 2"),
         (b"image,grade\n,0\n,1\n", "None of the 2 rows can be used"),
     ],
 )
@@ -203,6 +206,117 @@ def test_a_hopeless_table_is_one_sentence(tmp_path: Path, content: bytes, senten
     path.write_bytes(content)
     with pytest.raises(SrjtError, match=sentence):
         read(path)
+
+
+def test_an_unclosed_quote_hides_no_rows(tmp_path: Path) -> None:
+    rows = [f"{n}.png,{n % 2}" for n in range(60)]
+    rows[29] = '29.png,"1'
+    with pytest.raises(SrjtError, match=r"never closed, in the row that begins in line 31\."):
+        read(table(tmp_path, "\n".join(["image,grade", *rows])))
+    rows[40] += '"'  # a second stray quote closes the first
+    reading = read(table(tmp_path, "\n".join(["image,grade", *rows])))
+    assert [(problem.kind, problem.where) for problem in reading.problems] == [("malformed-row", "line 31")]
+    assert "ends in line 42 contains other rows" in reading.problems[0].detail
+
+
+def test_a_report_of_several_lines_is_one_cell(tmp_path: Path) -> None:
+    labels = (
+        'image,grade,report\na.png,0,"no findings,\nerosions: none, ulcers: none, bleeding: none"\nb.png,1,\n'
+    )
+    reading = read(table(tmp_path, labels))
+    assert reading.manifest.ids == ["a.png", "b.png"]
+    assert not reading.problems
+
+
+def test_excel(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.create_sheet("notes")
+    sheet = book.active
+    for row in [("image", "grade", "patient", None), ("a.png", 0, "007"), (None,) * 3, ("b.png", 1.0)]:
+        sheet.append(row)
+    sheet.append(("c.png", 1, 8, None, "astray"))
+    book.save(tmp_path / "labels.xlsx")
+    reading = read(tmp_path / "labels.xlsx")
+    assert reading.manifest.ids == ["a.png", "b.png"]
+    assert reading.manifest.labels.tolist() == [0, 1]
+    assert [(p.kind, p.where) for p in reading.problems] == [
+        ("malformed-row", "row 5"),
+        ("missing-patient", "b.png"),
+    ]
+    assert "sheet 'Sheet'; 1 other sheets are not read" in reading.notes
+
+
+def test_excel_without_its_reader_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(SrjtError, match=r'pip install "srjt\[excel\]"'):
+        read(table(tmp_path, "", "labels.xlsx"))
+
+
+def test_a_damaged_excel_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="cannot be read as an Excel file: File is not a zip file"):
+        read(table(tmp_path, "not excel", "labels.xlsx"))
+
+
+@pytest.mark.parametrize("folder", ["images", "train_images", "img"])
+@pytest.mark.parametrize("suffix", ["", ".png"])
+def test_images_in_a_folder_beside_the_table_are_found(tmp_path: Path, folder: str, suffix: str) -> None:
+    picture(tmp_path / folder / "a.png")
+    picture(tmp_path / folder / "b.png")
+    path = table(tmp_path, f"id_code,diagnosis\na{suffix},0\nb{suffix},1\n")
+    for reading in (read(path), read(path, images=tmp_path)):
+        assert reading.manifest.paths == [tmp_path / folder / "a.png", tmp_path / folder / "b.png"]
+        assert reading.manifest.ids == [f"a{suffix}", f"b{suffix}"]
+
+
+def test_a_file_without_the_suffix_of_its_name_is_found(tmp_path: Path) -> None:
+    picture(tmp_path / "a.png").rename(tmp_path / "a")
+    picture(tmp_path / "b.png")
+    manifest = read(table(tmp_path, "image,grade\na.dcm,0\nb.dcm,1\n")).manifest
+    assert [path.name for path in manifest.paths] == ["a", "b.dcm"]  # b.png is another image
+
+
+def test_sixty_grades_for_sixty_images_are_not_grades(tmp_path: Path) -> None:
+    path = table(tmp_path, "image,grade\n" + "\n".join(f"{n}.png,{n}" for n in range(60)))
+    with pytest.raises(
+        SrjtError, match=r"60 different grades \(0, 1, 2, 3, …\) for 60 samples.*--grade-column"
+    ):
+        read(path)
+    assert read(path, grades=[str(n) for n in range(60)]).manifest.num_classes == 60
+    for patient in range(30):
+        picture(tmp_path / "folders" / f"{patient}/a.png")
+    with pytest.raises(SrjtError, match="30 different grades"):
+        read(tmp_path / "folders")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "y" * 300 + "/a.png", "a\0b", "a\0b/c.png"])
+def test_impossible_file_names_are_missing_images(tmp_path: Path, name: str) -> None:
+    picture(tmp_path / "a.png")
+    manifest = read(table(tmp_path, f"image,grade\na.png,0\n{name},1\n")).manifest
+    (problem,) = (found for found in check(manifest, folds=0) if found.kind == "missing-image")
+    assert "too long" in problem.detail or "NUL" in problem.detail
+    with pytest.raises(SrjtError, match="1 of 2 images cannot be read"):
+        open_store(manifest, size=8, cache=tmp_path / "cache")
+    for impossible in (tmp_path / name, tmp_path / f"{name}.csv"):
+        with pytest.raises(SrjtError, match="does not exist"):
+            read(impossible)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    for name in ("a.csv", "a.npz", "a.npy", "a.parquet", "a.xlsx", "trainLabels.csv"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(SrjtError, match="it is a pipe, a socket or a device, not a regular file"):
+            read(tmp_path / name)
+    with pytest.raises(SrjtError, match="not a regular file"):
+        read("/dev/zero", kind="table")
+
+
+def test_a_list_column_of_parquet_is_text(tmp_path: Path) -> None:
+    path = tmp_path / "labels.parquet"
+    columns = {"image": ["a", "b"], "grade": pd.array([0, 1], dtype="Int64"), "boxes": [[1, 2], None]}
+    pd.DataFrame(columns).to_parquet(path)
+    assert read(path).manifest.table["boxes"].tolist() == ["[1 2]", ""]
+    with pytest.raises(SrjtError, match="not known from their names"):
+        read(path, grade_column="boxes")
 
 
 def test_parquet_keeps_ids_and_missing_values(tmp_path: Path) -> None:
@@ -259,6 +373,21 @@ def test_one_folder_per_grade(tmp_path: Path) -> None:
     assert reading.manifest.class_counts.tolist() == [1] * 6 + [0] + [1] * 3
     assert {problem.where for problem in reading.problems} == {"Grade 8/notes.doc", "README"}
     assert "Grade 9/deep/a.png" in reading.manifest.ids
+
+
+def test_images_without_a_suffix_are_known_by_their_content(tmp_path: Path) -> None:
+    for name in ("0/IM0001", "0/1.2.840.5", "1/IM0003"):
+        picture(tmp_path / f"{name}.png").rename(tmp_path / name)
+    (tmp_path / "1/README").write_text("P5 is not always a portable grey map")
+    (tmp_path / "1/DICOMDIR").write_bytes(bytes(128) + b"DICM")
+    os.mkfifo(tmp_path / "1/pipe.png")
+    reading = read(tmp_path)
+    assert reading.manifest.ids == ["0/1.2.840.5", "0/IM0001", "1/IM0003"]
+    assert {problem.where: problem.detail for problem in reading.problems} == {
+        "1/DICOMDIR": "not an image",
+        "1/README": "not an image",
+        "1/pipe.png": "it is a pipe, a socket or a device, not a regular file",
+    }
 
 
 def test_named_folders_need_an_order(tmp_path: Path) -> None:

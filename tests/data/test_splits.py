@@ -185,3 +185,33 @@ def test_the_published_split_is_used_and_its_leakage_told() -> None:
         official_split(manifest(["a", "b", "a", "c", "d"], [0, 1, 2, 3, 0], split=sides))
     with pytest.raises(SrjtError, match="no split column"):
         official_split(manifest(None, [0, 1]))
+
+
+@pytest.mark.parametrize("name", ["part", "Set", "subset", "fold", "phase"])
+def test_a_column_that_holds_a_split_is_named(name: str) -> None:
+    data = manifest(None, [0, 1, 2, 3], **{name: ["train", "Train", "val", "test"]})
+    with pytest.raises(SrjtError, match=f"There is a column {name}: use --split-column {name}"):
+        official_split(data)
+
+
+@pytest.mark.parametrize("values", [["1", "2", "3", "4"], ["train"] * 4, ["train", "test", "left", "right"]])
+def test_a_column_that_holds_something_else_is_not_named(values: list[object]) -> None:
+    with pytest.raises(SrjtError, match=r"there is no split column\.$"):
+        official_split(manifest(None, [0, 1, 2, 3], fold=values))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("id,fold,split\né,0,train\n".encode("latin-1"), "is not UTF-8 text"),
+        ("id,fold,split\na,0,train\n".encode("utf-16"), "is not UTF-8 text"),
+        (b'id,fold,split\n"a,0,train\n', "is damaged: unexpected end of data"),
+        (b"id,fold,split\na," + b"1" * 5000 + b",train\n", "must be a whole number"),
+    ],
+)
+def test_a_damaged_file_is_one_sentence(
+    tmp_path: Path, twenty: Manifest, content: bytes, sentence: str
+) -> None:
+    (tmp_path / "splits.csv").write_bytes(content)
+    with pytest.raises(SrjtError, match=sentence):
+        read_splits(tmp_path / "splits.csv", twenty)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,3 +101,60 @@ def test_features_of_features(data: Any) -> None:
     made, _ = embed(data.manifest.select(range(4)), **SMALL)
     with pytest.raises(SrjtError, match="already features"):
         embed(made, **SMALL)
+
+
+KILLED = """
+import os, signal, sys
+from srjt.data import read
+from srjt.inference import embed
+embed.SAVE_SECONDS = 0
+def progress(done, total):
+    if done >= 0.64 * total:
+        os.kill(os.getpid(), signal.SIGKILL)
+embed.embed(read(sys.argv[1]).manifest, cache=sys.argv[2], embedded=progress, backbone="tiny", pretrained=False,
+            image_size=32, crop=24, batch_size=16, device="cpu")
+"""
+
+
+def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None:
+    settings = {**SMALL, "batch_size": 16}
+    killed = subprocess.run([sys.executable, "-c", KILLED, labels, tmp_path / "cache"], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (folder,) = (tmp_path / "cache/features").iterdir()
+    (folder / ".96.npy.1.tmp").write_bytes(b"cut")  # of a process that was killed while writing
+
+    manifest = read(labels).manifest
+    seen: list[int] = []
+    resumed, _ = embed(
+        manifest, cache=tmp_path / "cache", embedded=lambda done, _: seen.append(done), **settings
+    )
+    assert 0.5 * 130 < seen[0] < 130
+    assert seen[-1] == 130
+    whole, _ = embed(manifest, cache=tmp_path / "other", **settings)
+    assert np.array_equal(resumed.arrays, whole.arrays)
+    assert list(folder.glob(".*.tmp")) == []
+
+    seen.clear()
+    again, _ = embed(
+        manifest, cache=tmp_path / "cache", embedded=lambda done, _: seen.append(done), **settings
+    )
+    assert seen == [130]
+    assert np.array_equal(again.arrays, whole.arrays)
+
+
+@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])
+def test_a_damaged_chunk_is_computed_again(labels: Path, tmp_path: Path, content: bytes) -> None:
+    manifest = read(labels).manifest
+    whole, _ = embed(manifest, cache=tmp_path, **SMALL)
+    (file,) = tmp_path.glob("features/*/0.npy")
+    file.write_bytes(content)
+    assert np.array_equal(embed(manifest, cache=tmp_path, **SMALL)[0].arrays, whole.arrays)
+
+
+def test_other_settings_are_not_continued(labels: Path, tmp_path: Path) -> None:
+    manifest = read(labels).manifest
+    plain, _ = embed(manifest, cache=tmp_path, **SMALL)
+    flipped, _ = embed(manifest, cache=tmp_path, flip=True, **SMALL)
+    assert not np.allclose(plain.arrays, flipped.arrays)
+    fewer, _ = embed(manifest.select(range(9)), cache=tmp_path, **SMALL)
+    assert len(fewer) == 9

@@ -219,3 +219,10 @@ def test_a_resnet_of_the_papers_size(tmp_path: Path) -> None:
     written = srjt.export(run, tmp_path / "model.onnx", samples=images.arrays)
     assert written.input == "images uint8 (N, 256, 256, 3)"
     assert answers(tmp_path / "model.onnx", images.arrays[:3])[0].sum(axis=1) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("size", [24, 300])
+def test_sizes_that_synthetic_images_do_not_have(run: Trained, size: int) -> None:
+    other = dataclasses.replace(run, config=dataclasses.replace(run.config, image_size=size, crop=20))
+    samples = exporting._synthetic_samples(other)
+    assert (samples.shape, samples.dtype) == ((8, size, size, 3), np.uint8)

@@ -128,3 +128,29 @@ def test_the_quality_of_a_verified_label_is_known() -> None:
     assert known[[0, 5, 6]].tolist() == [1.0, 1.0, 0.0]
     others = verified < 0
     np.testing.assert_array_equal(known[others], plain[others])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_two_labels_of_one_image_at_most_one_is_probably_right(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(0, 4, 400)
+    probabilities = np.exp(-1.5 * np.abs(np.arange(4) - truth[:, None]) + rng.normal(size=(400, 4)))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    labels = np.clip(truth + (rng.random(400) < 0.3) * rng.choice([-1, 1], 400), 0, 3)
+    image = np.arange(400)
+    image[200:300] = image[:100]  # the same images with labels of their own
+    probabilities[200:300] = probabilities[:100]
+    matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.15)
+    posterior = true_grade_posterior(labels, probabilities, transition=matrix, same_image=image)
+    quality = posterior[np.arange(400), labels]
+    differ = labels[:100] != labels[200:300]
+    assert differ.sum() > 20
+    assert (quality[:100] + quality[200:300])[differ].max() <= 1 + 1e-9
+    np.testing.assert_allclose(posterior[:100][differ], posterior[200:300][differ])
+    # each sample on its own: impossible pairs
+    alone = label_quality(labels, probabilities, transition=matrix)
+    assert (alone[:100] + alone[200:300])[differ].max() > 1
+    # equal labels may be copies and count once; other samples are not affected
+    same = np.flatnonzero(~differ)
+    np.testing.assert_allclose(quality[same], alone[same])
+    np.testing.assert_allclose(quality[300:], alone[300:])

@@ -294,7 +294,10 @@ def write_run(
 def test_a_run_shows_its_scores_curves_confusion_and_noise(tmp_path: Path) -> None:
     page = run_page(write_run(tmp_path / "mine"))
     assert page.title == "mine"
-    assert page.notes == []
+    assert [note.text for note in page.notes] == [
+        "This run does not beat a naive prediction on the test side: accuracy 0.200, and 0.500 by always predicting "
+        "the most frequent training label; MAE 0.500, and 0.500 by always predicting the median training label."
+    ]
     assert {d.name for d in page_figures(page)} == {
         "accuracy",
         "mae",
@@ -306,6 +309,7 @@ def test_a_run_shows_its_scores_curves_confusion_and_noise(tmp_path: Path) -> No
     words = "".join(tree.text)
     assert "0.200 ± 0.050" in words  # accuracy, mean and std of 0.15 and 0.25
     assert "25.0% of the training side" in words
+    assert "… of the most frequent training label" in words
     assert "2\n2" not in words
     assert tree.all("img") == []
 

@@ -88,7 +88,8 @@ def test_a_cell_is_the_mean_and_the_populations_std_over_folds_and_seeds() -> No
 def test_one_run_has_no_spread() -> None:
     [table] = comparison_tables(scores(("cdr", "quasi:0.2", [0.5])), metrics=["accuracy"])
     assert column(table, "quasi:0.2 accuracy")["CDR"] == TableCell(text="0.500", value=0.5, runs=1)
-    assert "over 1 fold." in table.caption
+    assert "one fold and one seed." in table.caption
+    assert "±" not in table.caption
 
 
 def test_methods_stand_in_the_papers_order_and_kinds_of_noise_apart() -> None:

@@ -214,3 +214,40 @@ def test_two_reviewers(make_audit_folder: Callable[..., Path], tmp_path: Path, s
     listed = read(tmp_path / "conflicts.csv")
     assert sorted(set(listed["id"])) == sorted([audit.ids[2], audit.ids[4]])
     assert len(listed) == 4
+
+
+def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+    """As after an audit with other grades: the decision stays in the log, and everything else is exported."""
+    anna, ben = Reviewer(audit_folder, "anna"), Reviewer(audit_folder, "ben")
+    sample, label = anna.audit.ids[0], anna.audit.grades[anna.audit.labels[0]]
+    anna.store.decide(sample, reviewer="anna", action="set", grade="Mayo 9", label=label, seen=0)
+    for line in range(3):
+        ben(line, "set", 1)
+    anna(1, "set", 1)
+    code, said = srjt("review", "export", audit_folder, "--out", "clean.csv", "--conflicts", "conflicts.csv")
+    assert code == 0, said
+    assert "anna and ben both graded 1: they agree on 100.0 %" in said
+    assert f"grades that this audit does not have: 1, such as 'Mayo 9' by anna for {sample}." in said
+    assert read(tmp_path / "clean.csv").set_index("image").loc[sample, "grade"] == "Mayo 1"
+    assert read(tmp_path / "conflicts.csv")["grade"].tolist() == ["Mayo 9", "Mayo 1"]
+    assert len(ben.store.log()) == 5
+    last = ben.store.current.last_revision[sample]
+    ben.store.decide(sample, reviewer="ben", action="set", grade="Mayo 9", label=label, seen=last)
+    code, said = srjt("review", "export", audit_folder, "--out", "clean.csv", "--force")
+    assert code == 2  # its grade would be lost
+    assert "'Mayo 9', which is not a grade of this audit: decide it again in srjt review." in said
+    assert len(ben.store.log()) == 6
+
+
+def test_formulas_do_not_run_in_a_spreadsheet(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16)
+    Reviewer(folder, '=HYPERLINK("http://evil")')(0, "keep")
+    table = read_audit(folder).table
+    assert table is not None
+    table.write_text(table.read_text().replace(",A,", ",@SUM(A1),", 1))
+    code, out = srjt("review", "export", folder, "--out", "corrected.csv")
+    assert code == 0
+    assert '\'=HYPERLINK("http://evil")' in read(tmp_path / "corrected.csv")["reviewed_by"].tolist()
+    assert "corrected.csv has cells that a spreadsheet may run as formulas (1; the first is '@SUM(A1)'" in out

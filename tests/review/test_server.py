@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
 from PIL import Image
 
 from srjt.auditing.folder import AuditFolder, read_audit
 from srjt.errors import SrjtError
-from srjt.review.app import ReviewSession, create_app, grade_keys
+from srjt.review.app import ReviewSession, grade_keys
 from srjt.review.decisions import Decisions
 from srjt.review.security import AccessRules
-from srjt.review.server import Server, listen
+from srjt.review.server import Server, create_web_server, listen
 
 
 @dataclass
@@ -83,14 +82,7 @@ def running(audit: AuditFolder, path: Path, reviewer: str = "anna") -> Iterator[
     session = ReviewSession(
         audit=audit, decisions=Decisions(path), reviewer=reviewer, queue=audit.expected_wrong
     )
-    config = uvicorn.Config(
-        create_app(session, server.access),
-        log_level="error",
-        lifespan="off",
-        server_header=False,
-        timeout_graceful_shutdown=1,
-    )
-    running_server = uvicorn.Server(config)
+    running_server = create_web_server(session, server)
     thread = threading.Thread(target=running_server.run, kwargs={"sockets": [server.socket]}, daemon=True)
     thread.start()
     try:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
-from srjt.data import folds, write_splits
+from srjt.data import folds, read, write_splits
 from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.files import cache_folder
 from srjt.studies.config import StudyConfig
+from srjt.studies.folder import study_format, write_plan
 from srjt.studies.open_data import open_data
 
 Small = Callable[..., StudyConfig]
@@ -90,3 +94,62 @@ def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:
         open_data(small(folds=2))
     with pytest.raises(SrjtError, match=r"split file .* does not exist"):
         open_data(small(splits=str(tmp_path / "none.csv")))
+
+
+def invert(path: Path) -> None:
+    Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    return write(generate(images=40, patients=10, size=32), tmp_path / "set")
+
+
+def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
+    small: Small, images: Path, tmp_path: Path
+) -> None:
+    config = small(source=str(images), reading={})
+    before = open_data(config)
+    write_plan(tmp_path / "study", before, command="srjt study")
+    write_plan(tmp_path / "study", open_data(config), command="srjt study")
+    path = before.manifest.paths[5]
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"\0")  # other bytes, the same pixels
+    same = [planned.key for planned in open_data(config).planned_runs()]
+    assert same == [planned.key for planned in before.planned_runs()]
+    invert(path)
+    path.write_bytes(path.read_bytes().ljust(size, b"\0"))
+    after = open_data(config)
+    assert not {p.key for p in after.planned_runs()} & {p.key for p in before.planned_runs()}
+    with pytest.raises(
+        SrjtError, match=f"The image {before.manifest.ids[5]} has changed since this study began"
+    ):
+        write_plan(tmp_path / "study", after, command="srjt study")
+
+
+def test_a_study_of_format_1_goes_on_as_it_began(small: Small, images: Path, tmp_path: Path) -> None:
+    paths = read(images).manifest.paths
+    shutil.copy(paths[0], paths[39])
+    config = small(source=str(images), reading={})
+    old, new = open_data(config, format=1), open_data(config)
+    expected = folds(replace(old.manifest, duplicates=np.arange(40)), folds=3)
+    for split, other in zip(old.splits, expected, strict=True):
+        np.testing.assert_array_equal(split.test, other.test)
+    assert new.manifest.groups != new.manifest.patients
+    assert not {p.key for p in old.planned_runs()} & {p.key for p in new.planned_runs()}
+    write_plan(tmp_path / "study", old, command="srjt study")
+    assert study_format(tmp_path / "study") == 1
+    assert not (tmp_path / "study" / "image_hashes.npz").exists()
+    assert study_format(tmp_path / "another") == 2
+
+
+def test_near_duplicates_are_grouped_on_request(small: Small, images: Path) -> None:
+    paths = read(images).manifest.paths
+    Image.open(paths[0]).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(paths[39])
+    groups = open_data(small(source=str(images), reading={}, group_near_duplicates=True)).manifest.groups
+    assert groups is not None
+    assert groups[0] == groups[39]
+    alone = open_data(small(source=str(images), reading={})).manifest.groups
+    assert alone is not None
+    assert alone[0] != alone[39]

@@ -16,20 +16,20 @@ from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.neighbours import nearest
-from srjt.training.record.reporters import SilentReporter
+from srjt.training.record.reporters import PlainReporter, SilentReporter
 
 
 class Counting(SilentReporter):
     def __init__(self) -> None:
         super().__init__()
-        self.epochs: list[int] = []
+        self.finished: list[int] = []
         self.steps: list[float] = []
 
     def stepped(self, epoch: int, step: int, steps: int) -> None:
         self.steps.append(epoch - 1 + step / steps)
 
     def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
-        self.epochs.append(epoch)
+        self.finished.append(epoch)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_a_second_call_only_reads_and_returns_the_same(
     np.testing.assert_array_equal(again.by_network, found.by_network)
     np.testing.assert_array_equal(again.neighbours, found.neighbours)
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*") if path.is_file()} == written
-    assert watching.epochs == []
+    assert watching.finished == []
     assert watching.steps == [3.0, 6.0, 9.0]  # the bar still comes to its end
     (out / "fold1" / "held_out.npz").write_bytes(b"half a file")  # what is damaged is made again
     mended = cross_fit(noisy, config=config, folds=3, out=out, device="cpu", neighbours=2)
@@ -97,9 +97,19 @@ def test_memory_alone_gives_the_same_and_folds_are_one_row_of_epochs(
     watching = Counting()
     found = cross_fit(noisy, config=fits, folds=3, device="cpu", reporter=watching)
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
-    assert watching.epochs == list(range(1, 10))
+    assert watching.finished == list(range(1, 10))
     assert watching.steps == sorted(watching.steps)
     assert found.neighbours is None
+
+
+def test_progress_is_counted_by_folds(
+    noisy: Manifest, fits: TrainConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cross_fit(
+        noisy, config=fits.replace(epochs=2), folds=2, device="cpu", reporter=PlainReporter(), title="fit"
+    )
+    lines = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines() if "  loss " in line]
+    assert lines == [f"fit: fold {fold} of 2, epoch {epoch} of 2" for fold in (1, 2) for epoch in (1, 2)]
 
 
 def test_true_grades_are_not_used(noisy: Manifest, fits: TrainConfig, fitted: tuple[CrossFit, Path]) -> None:
@@ -123,8 +133,8 @@ def test_an_interrupted_fold_is_resumed(
         cross_fit(noisy, config=config, folds=3, out=tmp_path / "fits", device="cpu", reporter=Stop())
     rest = Counting()
     found = cross_fit(noisy, config=config, folds=3, out=tmp_path / "fits", device="cpu", reporter=rest)
-    assert 1 not in rest.epochs  # fold 1 was done
-    assert rest.epochs[-1] == 9
+    assert 1 not in rest.finished  # fold 1 was done
+    assert rest.finished[-1] == 9
     np.testing.assert_array_equal(found.by_network, fitted[0].by_network)
 
 

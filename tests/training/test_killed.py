@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -150,3 +151,31 @@ def test_a_full_disk_leaves_a_run_that_can_be_resumed(
     assert launcher.wait(pid) == 0
     assert "Resuming at epoch 4" in (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)
+
+
+def test_the_refused_one_of_two_processes_changes_nothing(
+    launcher: Any, labels: Path, tmp_path: Path
+) -> None:
+    """The first one holds the lock from before run.json is written, also while it searches for its CPU setting."""
+    out = tmp_path / "run"
+
+    def choosing(setting: str, seconds: float) -> list[str]:
+        return [
+            "import time\n"
+            "from srjt.training.engine import cpu_tuning\n"
+            "def choose(*network, **more):\n"
+            f"    time.sleep({seconds})\n"
+            f"    return cpu_tuning.CpuSetting({setting})\n"
+            "cpu_tuning.fastest_setting = choose\n"
+        ]
+
+    tuned = command(labels, out, "--set", "tune_cpu=true")
+    first = launcher.start(*tuned, says=tmp_path / "first", setup=choosing("onednn=False", 5.0))
+    assert launcher.wait_until(first, (out / "run.json").exists) is None, (tmp_path / "first").read_text()
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    second = launcher.start(*tuned, says=tmp_path / "second", setup=choosing("channels_last=True", 0.0))
+    assert launcher.wait(second) == 2
+    assert "Another process is working on" in (tmp_path / "second").read_text()
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    assert launcher.wait(first) == 0, (tmp_path / "first").read_text()
+    assert json.loads((out / "run.json").read_text())["cpu"] == {"channels_last": False, "onednn": False}

@@ -117,5 +117,8 @@ def test_bf16_on_a_cpu_when_asked_for(data: Any, settings: dict[str, Any]) -> No
 
 
 def test_unknown_devices(data: Any, settings: dict[str, Any]) -> None:
+    for name in ("meta", "mkldnn", "cpu:x", "", "cuda:99999999999999999999"):
+        with pytest.raises(SrjtError, match=r"Unknown device|no GPU"):
+            srjt.train(data.manifest, **{**settings, "device": name})
     with pytest.raises(SrjtError, match="Unknown device 'gpu'"):
         srjt.train(data.manifest, **{**settings, "device": "gpu"})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import threading
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ import torch
 from torch import Tensor, nn
 
 import srjt
+from fixtures.small_images import SETTINGS
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
 from srjt.networks.small import tiny
 from srjt.training.record import checkpoint
+from srjt.training.record.metrics_log import read_metrics
 from srjt.training.record.reporters import SilentReporter
 from srjt.training.trained import Trained
 
@@ -351,3 +355,131 @@ def test_no_room_for_a_line_of_metrics(data: Any, settings: dict[str, Any], tmp_
     log = MetricsLog(Path("/dev/full"))
     with pytest.raises(SrjtError, match=r"No space left on device.*run the same command again"):
         log.add([MetricRow(1, "train", "", "loss", 1.0)])
+
+
+# --------------------------------------------------------------------------------- files that were lost or changed
+
+
+def cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("lose", [Path.unlink, empty, cut_in_half], ids=["deleted", "emptied", "cut"])
+def test_lost_metrics_are_restored_from_the_checkpoint(
+    data: Any, settings: dict[str, Any], tmp_path: Path, lose: Any
+) -> None:
+    whole = srjt.train(data.manifest, out=tmp_path / "whole", **settings)
+    with pytest.raises(Interrupted):
+        srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(3, 2), **settings)
+    lose(tmp_path / "run" / "metrics.csv")
+    run = srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    assert_same(run, whole)
+    summaries = [(tmp_path / name / "summary.json").read_bytes() for name in ("whole", "run")]
+    assert summaries[0] == summaries[1]
+    assert sorted(set(read_metrics(tmp_path / "run" / "metrics.csv")["epoch"])) == [1, 2, 3]
+
+
+def test_lost_metrics_beside_a_checkpoint_without_them_are_an_error(
+    data: Any, settings: dict[str, Any], stopped: Path
+) -> None:
+    """Checkpoints of earlier versions do not contain the metrics."""
+    for path in (stopped / "checkpoints").iterdir():
+        tensors, meta = checkpoint.read(path)
+        del tensors["metrics"]
+        checkpoint.write(path, tensors, meta)
+    content = (stopped / "metrics.csv").read_bytes()
+    (stopped / "metrics.csv").unlink()
+    with pytest.raises(SrjtError, match=r"metrics\.csv lacks the metrics of epoch 1, .* restore the file"):
+        srjt.train(data.manifest, out=stopped, **settings)
+    (stopped / "metrics.csv").write_bytes(content)
+    assert_same(srjt.train(data.manifest, out=stopped, **settings), srjt.train(data.manifest, **settings))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"epoch": None}, {"epoch": "2"}, {"epoch": -1}, {"epoch": 99}, {"epoch": 2.5}, {"step": 5}, {"step": True},
+        {"starved": None}, {"starved": {"epochs": [0, 0], "spoken": False}}, {"starved": {"epochs": "many"}},
+        {"epoch": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_checkpoint_with_odd_facts_is_passed_over(
+    data: Any, settings: dict[str, Any], stopped: Path, odd: dict[str, Any]
+) -> None:
+    """Its checksum is right. {"epoch": 3} contradicts the metrics, which end after epoch 1."""
+    _, newest = sorted((stopped / "checkpoints").iterdir())
+    tensors, meta = checkpoint.read(newest)
+    checkpoint.write(newest, tensors, {**meta, **odd})
+    with pytest.warns(
+        UserWarning, match=f"{newest.name} is damaged .* Falling back to the previous checkpoint"
+    ):
+        run = srjt.train(data.manifest, out=stopped, **{**settings, "epochs": 3})
+    assert sorted(set(run.metrics["epoch"])) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["random.method", "random.cpu", "metrics"])
+def test_a_checkpoint_with_odd_tensors_is_passed_over(
+    data: Any, settings: dict[str, Any], stopped: Path, name: str
+) -> None:
+    _, newest = sorted((stopped / "checkpoints").iterdir())
+    tensors, meta = checkpoint.read(newest)
+    checkpoint.write(newest, {**tensors, name: torch.ones(3, dtype=torch.uint8)}, meta)
+    with pytest.warns(UserWarning, match="Falling back to the previous checkpoint"):
+        srjt.train(data.manifest, out=stopped, **settings)
+
+
+@pytest.fixture(scope="module")
+def ended(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("ended") / "run"
+    srjt.train(data.manifest, out=out, **{**SETTINGS, "split": data.split})
+    return out
+
+
+@pytest.mark.parametrize(
+    ("name", "lose", "said"),
+    [
+        ("history.csv", Path.unlink, r"history\.csv is missing"),
+        ("history.csv", empty, r"history\.csv is damaged"),
+        ("metrics.csv", Path.unlink, r"There are no metrics at .*metrics\.csv"),
+        ("metrics.csv", empty, r"metrics\.csv does not contain all epochs"),
+        ("metrics.csv", cut_in_half, r"metrics\.csv does not contain all epochs"),
+        ("metrics.csv", cut_short, r"metrics\.csv does not contain all epochs"),
+    ],
+)
+def test_a_finished_run_that_lost_a_file(
+    data: Any, settings: dict[str, Any], ended: Path, tmp_path: Path, name: str, lose: Any, said: str
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(ended, out)
+    lose(out / name)
+    with pytest.raises(SrjtError, match=said + r".* restore the file, or delete summary\.json"):
+        srjt.train(data.manifest, out=out, **settings)
+    (out / "summary.json").unlink()
+    srjt.train(data.manifest, out=out, **settings)
+    assert (out / name).read_bytes() == (ended / name).read_bytes()
+
+
+def test_a_finished_run_with_a_damaged_summary_writes_its_results_again(
+    data: Any, settings: dict[str, Any], ended: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(ended, out)
+    cut_in_half(out / "summary.json")
+    srjt.train(data.manifest, out=out, **settings)
+    assert (out / "summary.json").read_bytes() == (ended / "summary.json").read_bytes()
+
+
+def test_the_history_is_read_back_exactly(data: Any, settings: dict[str, Any], ended: Path) -> None:
+    """Also ids that pandas would take for missing values."""
+    run = srjt.train(data.manifest, out=ended, **settings)
+    written = pd.DataFrame(
+        {"id": ["NA", "null", "07"], "loss_1": [0.1 + 0.2, 1e-310, float("nan")], "seen": [1, 2, 3]}
+    )
+    (ended / "history.csv").write_bytes(written.to_csv(index=False).encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = srjt.train(data.manifest, out=ended, **settings).history
+    assert again["id"].tolist() == ["NA", "null", "07"]
+    pd.testing.assert_frame_equal(again[["loss_1", "seen"]], written[["loss_1", "seen"]], check_exact=True)
+    assert run.history["loss_1"].dtype == again["loss_1"].dtype

@@ -157,7 +157,6 @@ def audit(
             reporter=reporter,
             **common,
         )
-        reporter.begin("", epochs=config.epochs, folds=folds)
         fitted = cross_fit(
             manifest,
             config=config,
@@ -173,7 +172,7 @@ def audit(
         estimate = estimate_noise(
             samples.labels,
             fitted.probabilities,
-            groups=samples.patients,
+            groups=samples.groups,
             verified=samples.verified_labels,
             seed=config.seed,
         )

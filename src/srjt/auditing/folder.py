@@ -20,19 +20,20 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
-from srjt.files import write_atomically, write_json
+from srjt.files import check_regular_file, is_inside, write_atomically, write_json
 
 __all__ = [
     "FORMAT",
     "AuditFolder",
+    "image_file",
     "image_names",
     "prepare_folder",
     "read_audit",
@@ -95,8 +96,8 @@ def write_audit(
         if samples.arrays is not None and not samples.are_features:
             _write_images(folder / "images", samples.arrays)
         table = scores.to_csv(index=False)
-        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"))
-        write_atomically(folder / "neighbours.npz", buffer.getvalue())
+        write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"), follow_links=False)
+        write_atomically(folder / "neighbours.npz", buffer.getvalue(), follow_links=False)
         write_json(folder / "summary.json", summary)
         write_json(folder / "audit.json", {"format": FORMAT, **facts})
     except OSError as problem:
@@ -110,6 +111,8 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
     """Write (N, H, W, 3) uint8 as PNG files, once: the file ``written`` holds the digest of the arrays."""
     from PIL import Image
 
+    if not is_inside(folder, folder.parent):
+        raise SrjtError(f"{folder} is a link to another folder: remove the link, or choose another --out.")
     digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(arrays).data)
     written = folder / "written"
@@ -119,11 +122,13 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
 
     def save(row: int) -> None:
         image = Image.fromarray(np.asarray(arrays[row], dtype=np.uint8))
-        image.save(folder / f"{row:06d}.png", compress_level=1)
+        path = folder / f"{row:06d}.png"
+        path.unlink(missing_ok=True)  # Pillow would write through a link
+        image.save(path, compress_level=1)
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(save, range(len(arrays))))
-    write_atomically(written, digest.hexdigest().encode())
+    write_atomically(written, digest.hexdigest().encode(), follow_links=False)
 
 
 # --- Reading ----------------------------------------------------------------------------------------------------
@@ -151,6 +156,7 @@ class AuditFolder:
     source: str = ""  # what was audited
     read_options: tuple[str, ...] = ()  # the command-line options with which the source was read
     features: bool = False  # features were audited, not images
+    twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -161,8 +167,12 @@ class AuditFolder:
 
     @property
     def expected_wrong(self) -> int:
-        """How many labels are expected to be wrong: Σ (1 − quality), at least one."""
-        return min(len(self), max(1, round(float((1 - self.quality).sum()))))
+        """How many labels are expected to be wrong: Σ (1 − quality), at least one.
+
+        At least as many as contradict a twin, which come first: a pair is not cut in half.
+        """
+        twins = 0 if self.twins is None else int(np.count_nonzero(self.twins))
+        return min(len(self), max(1, twins, round(float((1 - self.quality).sum()))))
 
 
 def read_audit(folder: Path) -> AuditFolder:
@@ -170,13 +180,15 @@ def read_audit(folder: Path) -> AuditFolder:
     path = folder / "audit.csv"
     facts = read_facts(folder)
     scores = read_scores(folder)
-    expected = facts.get("samples")
-    if not len(scores) or (expected is not None and len(scores) != expected):
+    if not len(scores):
+        raise SrjtError(f"{path} has no lines: the file is incomplete; run srjt audit again.")
+    expected = len(scores) if facts.get("samples") is None else facts["samples"]
+    if len(scores) != expected:
         raise SrjtError(
-            f"{path} has {len(scores):,} lines, but the audit has {expected or 'some':,} samples: the file is "
+            f"{path} has {len(scores):,} lines, but the audit has {expected:,} samples: the file is "
             "incomplete; run srjt audit again."
         )
-    grades = tuple(str(name) for name in facts["grades"])
+    grades = tuple(facts["grades"])
     probabilities = [f"p_{grade}" for grade in range(len(grades))]
     for column in ("id", "image", "grade", "suggested", "quality", *probabilities):
         if column not in scores:
@@ -194,9 +206,14 @@ def read_audit(folder: Path) -> AuditFolder:
         except ValueError as problem:
             raise SrjtError(f"{path} contains a value that is not a number: {problem}.") from None
 
-    quality = numbers("quality")
-    if not ((quality >= 0) & (quality <= 1)).all():
-        raise SrjtError(f"The column quality of {path} must be between 0 and 1.")
+    def shares(columns: str | list[str], *, optional: bool = False) -> Floats:
+        values = numbers(columns)
+        valid = (values >= 0) & (values <= 1 + 1e-9)  # sums of probabilities are rounded
+        if not (valid | np.isnan(values) if optional else valid).all():
+            name = columns if isinstance(columns, str) else f"{columns[0]} … {columns[-1]}"
+            raise SrjtError(f"The column {name} of {path} must be between 0 and 1.")
+        return values
+
     table = facts.get("table")
     return AuditFolder(
         folder=folder,
@@ -205,10 +222,12 @@ def read_audit(folder: Path) -> AuditFolder:
         images=scores["image"].tolist(),
         labels=codes("grade"),
         suggested=codes("suggested"),
-        quality=quality,
-        probabilities=numbers(probabilities),
+        quality=shares("quality"),
+        probabilities=shares(probabilities),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
-        selected=numbers("selected") if "selected" in scores else np.full(len(scores), np.nan),
+        selected=(
+            shares("selected", optional=True) if "selected" in scores else np.full(len(scores), np.nan)
+        ),
         patients=scores["patient"].tolist() if "patient" in scores else None,
         readers=scores["reader"].tolist() if "reader" in scores else None,
         neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
@@ -216,16 +235,42 @@ def read_audit(folder: Path) -> AuditFolder:
         label_column=str(facts.get("label_column") or "grade"),
         source=str(facts.get("source") or ""),
         features=bool(facts.get("features")),
+        twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
         read_options=tuple(str(option) for option in facts.get("read_with") or ()),
     )
+
+
+def image_file(folder: Path, name: str) -> Path:
+    """The image file of a sample. Raises ``BadImageError`` if there is none that may be shown.
+
+    name: the sample's cell in the column ``image``. An absolute path was given by the person who ran the audit. A
+    relative one belongs to the audit folder, and a folder from somebody else must not reach files outside, neither by
+    ".." nor through a link.
+    """
+    path = folder / name
+    try:
+        outside = not Path(name).is_absolute() and not is_inside(path, folder)
+        regular = path.is_file() or not path.exists()  # reading a pipe or a device would never end
+    except (OSError, ValueError, RuntimeError) as problem:  # too long, a NUL character, links in a circle
+        raise BadImageError(path, f"its name is not usable ({problem})") from None
+    if not name:
+        raise BadImageError(path, "there is no image of this sample")
+    if outside:
+        raise BadImageError(path, "it is outside the audit folder")
+    if not regular:
+        raise BadImageError(path, "it is not a regular file")
+    return path
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
     """The contents of ``audit.json``."""
     path = folder / "audit.json"
     facts = _read_json(path, folder)
-    if not isinstance(facts.get("grades"), list) or len(facts["grades"]) < 2:
+    if not _are_grades(facts.get("grades")):
         raise SrjtError(f"{path} does not list the grades of an audit: run srjt audit again.")
+    for name, kind in (("samples", int), ("table", str), ("read_with", list)):
+        if facts.get(name) is not None and type(facts[name]) is not kind:
+            raise SrjtError(f"{path} is damaged: {name} is {str(facts[name])[:60]!r}. Run srjt audit again.")
     if facts.get("format") != FORMAT:
         raise SrjtError(
             f"{path} has format {facts.get('format')!r}, but this version of srjt reads format {FORMAT}: run "
@@ -242,6 +287,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 def read_scores(folder: Path, *, encoding_errors: str = "strict") -> pd.DataFrame:
     """The rows of ``audit.csv``, all cells as text: a grade may be named "NA"."""
     path = folder / "audit.csv"
+    _refuse_pipe(path)
     try:
         return pd.read_csv(
             path, dtype=str, keep_default_na=False, encoding="utf-8", encoding_errors=encoding_errors
@@ -250,7 +296,14 @@ def read_scores(folder: Path, *, encoding_errors: str = "strict") -> pd.DataFram
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
 
 
+def _refuse_pipe(path: Path) -> None:
+    """An error for a pipe or a device. Images are checked one by one, see ``image_file``: there may be many."""
+    if path.exists() and not path.is_dir():
+        check_regular_file(path)
+
+
 def _read_json(path: Path, folder: Path) -> dict[str, Any]:
+    _refuse_pipe(path)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -258,11 +311,21 @@ def _read_json(path: Path, folder: Path) -> dict[str, Any]:
             f"{folder} is not the folder of an audit (it contains no {path.name}): create one with "
             "srjt audit labels.csv --out audit."
         ) from None
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
     if not isinstance(content, dict):
         raise SrjtError(f"{path} does not belong to an audit: run srjt audit again.")
     return content
+
+
+def _are_grades(found: object) -> bool:
+    """Whether these are the names of grades: two or more, all different."""
+    return (
+        isinstance(found, list)
+        and len(found) >= 2
+        and all(isinstance(name, str) for name in found)
+        and len(set(found)) == len(found)
+    )
 
 
 def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str) -> Ints:
@@ -277,10 +340,11 @@ def _read_neighbours(path: Path, shape: tuple[int, int]) -> npt.NDArray[np.int32
     """None if there is no file: the review then only lacks the similar images. A wrong file is an error."""
     if not path.exists():
         return None
+    _refuse_pipe(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             lines = np.asarray(file["rows"])
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+    except Exception:  # a damaged archive makes the readers raise almost any exception
         raise SrjtError(
             f"{path} is damaged: run srjt audit again, or delete the file to review without similar images."
         ) from None

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.groups import contradictory_twins
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.label_quality import true_grade_posterior
 from srjt.noise.verified import exact_interval, labels_to_verify
@@ -36,17 +37,23 @@ def score(
 ) -> pd.DataFrame:
     """One row per sample, the most doubtful label first (ties by id), with the columns of ``audit.csv``.
 
+    Contradictory twins (the same pixels with different labels) come before all others, each beside its twin: one of
+    their labels is wrong for certain. Their column ``twins`` numbers the pairs.
+
     images: (N,) the file of each sample's image, "" if there is none. reader: the column that names the reader of
     each label. The index is the sample's row in ``fitted.manifest``.
     """
     manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
     labels = manifest.labels
+    twins = contradictory_twins(manifest)
+    together = {"same_image": np.where(twins > 0, twins, -np.arange(len(twins)))} if twins.any() else {}
     posterior = true_grade_posterior(
         labels,
         fitted.probabilities,
         transition=estimate.transition,
         prior=estimate.prior,
         verified=manifest.verified_labels,
+        **together,
     )
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
@@ -69,9 +76,26 @@ def score(
         columns["true_grade"] = names[manifest.true_labels]
     if (verified := manifest.verified_labels) is not None:
         columns["verified_grade"] = np.where(verified >= 0, names[verified], "")
-    ranked = pd.DataFrame(columns).sort_values(["quality", "id"], kind="stable")
+    table = pd.DataFrame(columns)
+    if twins.any():
+        table["twins"] = twins
+        lowest = table.groupby(twins)["quality"].transform("min").where(twins > 0, np.inf)
+        table["pair"] = pd.Series(twins).where(twins > 0, twins.max() + 1)
+        order = (
+            table.assign(lowest=lowest).sort_values(["lowest", "pair", "quality", "id"], kind="stable").index
+        )
+        ranked = table.drop(columns="pair").loc[order]
+        ranked["twins"] = _numbered(ranked["twins"])
+    else:
+        ranked = table.sort_values(["quality", "id"], kind="stable")
     ranked.insert(0, "rank", np.arange(1, len(ranked) + 1))
     return ranked
+
+
+def _numbered(twins: pd.Series[int]) -> list[str]:
+    """1, 2, … in the order of the rows; "" for samples without a twin."""
+    number: dict[int, int] = {0: 0}
+    return [str(number.setdefault(pair, len(number)) or "") for pair in twins.tolist()]
 
 
 def error_rates(scores: pd.DataFrame, column: str) -> list[dict[str, Any]]:
@@ -128,6 +152,11 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
         wrong = int((sample["grade"] != sample["verified_grade"]).sum())
         summary["verified"] = verified_summary(labels=len(sample), wrong=wrong)
     summary["verify_more"] = _verify_more(estimate)
+    if "twins" in scores:
+        summary["twins"] = {
+            "images": int(scores["twins"].replace("", None).nunique()),
+            "labels": int((scores["twins"] != "").sum()),
+        }
     if "true_grade" in scores:
         summary["known"] = _against_truth(scores)
     return summary

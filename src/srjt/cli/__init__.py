@@ -10,7 +10,8 @@ import typer
 from srjt._version import __version__
 from srjt.cli.groups import LazyVerbs
 from srjt.cli.messages import warnings_as_sentences
-from srjt.errors import Interrupted, SrjtError
+from srjt.cli.streams import discard_output, exit_status, prepare_streams
+from srjt.errors import Interrupted, SrjtError, printable
 
 app = typer.Typer(
     name="srjt",
@@ -40,17 +41,35 @@ def _options(
 
 def main() -> None:
     """Run ``srjt``; a problem with the input is one sentence on stderr and exit status 2."""
+    prepare_streams()
     try:
-        with warnings_as_sentences():
-            app()
+        status = _run()
+        sys.stdout.flush()
     except SrjtError as problem:
         if os.environ.get("SRJT_TRACEBACK"):
             raise
-        typer.secho(f"srjt: {problem}", fg=typer.colors.RED, err=True)
-        sys.exit(2)
+        typer.secho(f"srjt: {printable(problem)}", fg=typer.colors.RED, err=True)
+        status = 2
     except Interrupted as stopped:
         typer.secho(f"srjt: {stopped} Run the same command again to resume.", err=True)
-        sys.exit(stopped.status)
+        status = stopped.status
+    except KeyboardInterrupt:
+        status = 130
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        discard_output()
+        status = 141
+    try:
+        sys.stdout.flush()
+    except (SrjtError, OSError):
+        discard_output()
+    sys.exit(status)
+
+
+def _run() -> int:
+    """Run the command and return its exit status."""
+    try:
+        with warnings_as_sentences():
+            app()
+    except SystemExit as left:
+        return exit_status(left)
+    return 0

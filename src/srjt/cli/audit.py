@@ -46,6 +46,7 @@ def audit(
     ] = None,
     settings: dict[str, Any],
     import_: options.Import = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
@@ -65,7 +66,7 @@ def audit(
     """
     from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.auditing.audit import audit as run_audit
-    from srjt.cli.samples import list_unreadable, usable
+    from srjt.cli.samples import grouped, list_unreadable, usable
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.data import read
     from srjt.reports.report import report as write_report
@@ -81,6 +82,8 @@ def audit(
         reader_column = "reader"
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     manifest = with_verified_grades(manifest, read_verified_grades(out))
+    if group_near_duplicates:  # identical images are grouped when the image store is opened
+        manifest = grouped(manifest, near=True)
     columns = {name.removesuffix("_column"): column for name, column in how.items() if name in ROLES}
     table, label_column = _table(reading, how["labels"] or source, columns)
     root = manifest.root.absolute() if reading.kind == "table" else None
@@ -116,7 +119,7 @@ def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tu
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.columns import choose_columns
     from srjt.data.sources.dr import find_labels
-    from srjt.data.sources.table import TABLE_SUFFIXES, load
+    from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 
     if reading.kind == "dr" and (labels := find_labels(source)) is not None:
         return labels, "level"
@@ -134,7 +137,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
 
     from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
 
-    console, estimate, summary = Console(), done.estimate, done.summary
+    console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names = done.fitted.manifest.grades
 
     def echo(text: str, style: str = "") -> None:
@@ -164,6 +167,12 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
         size = estimate.verified + summary["verify_more"]
         typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
     echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
+    if "twins" in summary:
+        twins = summary["twins"]
+        echo(
+            f"Identical images with different labels: {twins['images']:,} images, {twins['labels']:,} labels. They "
+            "head the list; at most one label of each image is right."
+        )
     matrix = Table(
         "true ╲ label",
         *names,

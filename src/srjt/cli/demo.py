@@ -34,11 +34,12 @@ def demo(
     from srjt.data.corrupt import corrupt_sides
     from srjt.data.synthetic import generate
     from srjt.reports.figures.curves import plot_curves
+    from srjt.training.record.baselines import NAIVE, run_baselines
     from srjt.training.record.metrics_log import LAST, last_epochs
     from srjt.training.record.reporters import reporter_for
     from srjt.training.train import train
 
-    console = Console()
+    console = Console(markup=False)
     with console.status("Drawing images…"):
         clean = generate(images=images, patients=max(images // 10, 20), size=64, seed=seed)
     split = folds(clean, folds=5, seed=seed)[0]
@@ -79,6 +80,9 @@ def demo(
         precision = recent.loc[recent["metric"] == "label_precision", "value"].mean()
         numbers = [scores["test", name] for name in ("accuracy", "mae", "macro_f1")]
         table.add_row(method, *(f"{value:.3f}" for value in (*numbers, precision)))
+    naive = run_baselines(out / METHODS[0])["test"]  # the same side for all methods
+    table.add_row("naive", f"{naive.accuracy:.3f}", f"{naive.mae:.3f}", style="dim")
+    table.caption = NAIVE
     console.print(table)
     chance = (0.25 / len(split.test)) ** 0.5 * 2
     console.print(

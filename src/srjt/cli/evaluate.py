@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
+
+if TYPE_CHECKING:
+    from srjt.data import Manifest
 
 
 @options.reads_a_source(without=("grades",))
@@ -30,6 +33,7 @@ def evaluate(
     folds: options.Folds = 5,
     split_seed: options.SplitSeed = 0,
     splits: options.Splits = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
     ] = None,
@@ -45,8 +49,8 @@ def evaluate(
 
     The run is judged by the true grades if the data have them, else by the grades
     as given. Intervals resample patients. All samples of the source are used. Give
-    --fold or --splits as you gave it to srjt train to use the test side of that
-    fold, or --side test alone to use the split column.
+    --fold, --splits and --group-near-duplicates as you gave them to srjt train to
+    use the test side of that fold, or --side test alone to use the split column.
     """
     from rich.console import Console
     from rich.table import Table
@@ -60,6 +64,9 @@ def evaluate(
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices
+    from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
+    from srjt.training.record.baselines import NAIVE, compare_with_naive
+    from srjt.training.record.run_folder import read_facts
     from srjt.training.trained import load_run
 
     check_choices(network, decode)
@@ -75,6 +82,8 @@ def evaluate(
             skipping=on_bad_image == "skip",
         )  # fmt: skip
         assert split is not None
+        if fold is not None and splits is None:
+            manifest = _grouped_as_trained(run, manifest, near=group_near_duplicates)
         sides = split(manifest).sides()
         if (side := side or "test") not in sides:
             raise suggest("side", side, sides)
@@ -89,9 +98,9 @@ def evaluate(
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
-            write_json(out, found.to_dict())
+            write_json(out, found.to_dict(), follow_links=True)
 
-    console = Console()
+    console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
     seen = f", {found.views} views of each" if found.views > 1 else ""
     console.print(f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}.")
@@ -105,9 +114,12 @@ def evaluate(
             "the numbers below look too good.",
             style="yellow",
         )
-    metrics = Table("metric", "value", "95 % interval")
+    counts = read_facts(run).data.get("class_counts")
+    naive = naive_baseline(counts, [sum(row) for row in found.confusion])._asdict() if counts else {}
+    metrics = Table("metric", "value", "95 % interval", "naive", caption=NAIVE if naive else None)
     for name, (value, low, high) in found.intervals.items():
-        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}")
+        trivial = f"{naive[name]:.3f}" if name in naive else ""
+        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", trivial)
     metrics.add_section()
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
@@ -117,8 +129,21 @@ def evaluate(
         recall = f"{row[trained.grades.index(name)] / sum(row):.3f}" if sum(row) else "–"
         confusion.add_row(name, *(f"{count:,}" for count in row), recall)
     console.print(confusion)
+    if naive:
+        scores = {name: found.intervals[name].value for name in naive}
+        if worse := compare_with_naive("these samples", **scores, naive=NaiveBaseline(**naive)):
+            console.print(worse, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)
+
+
+def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:
+    """The samples with the groups that the folds of this run were made from."""
+    from srjt.cli.samples import grouped
+    from srjt.training.record.image_identity import grouped_as_begun
+
+    begun = grouped_as_begun(run, manifest)
+    return grouped(manifest, near=near) if begun.duplicates is None else begun
 
 
 def _trained_on(run: Path, ids: list[str]) -> int:

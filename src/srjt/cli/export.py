@@ -65,14 +65,17 @@ def export(
 def _samples(trained: Trained, sources: list[Path]) -> Samples:
     """Images as prediction reads them, resized; or the rows of a file of features."""
     from srjt.cli.messages import decoding_bar
-    from srjt.data import read
+    from srjt.data import drop_unusable, read
     from srjt.data.images.store import open_store
     from srjt.data.sources.unlabelled import read_images
 
     features = len(trained.in_shape) == 1
-    manifest = read(sources[0]).manifest if features else read_images(sources, grades=trained.grades)
+    reading = read(sources[0]) if features else read_images(sources, grades=trained.grades)
     with decoding_bar() as decoded:
         store = open_store(
-            manifest, size=trained.config.image_size, resize=trained.config.resize, progress=decoded
+            drop_unusable(reading.manifest, reading.problems),
+            size=trained.config.image_size,
+            resize=trained.config.resize,
+            progress=decoded,
         )
     return store.pixels

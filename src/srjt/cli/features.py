@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,7 +47,7 @@ def features(
 
     The file also holds grades, patients, split and every other column of the
     source. srjt train, study, audit, evaluate and predict accept it in place of
-    images.
+    images. A command that was stopped continues when it is repeated.
     """
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.cli.samples import list_unreadable, usable
@@ -86,7 +87,7 @@ def features(
     assert made.arrays is not None
     typer.echo(
         f"{len(made):,} images, {made.arrays.shape[1]:,} features each by {backbone}: {out}. "
-        f"Next: srjt train {out} --noise-rate auto --fold 0 --out run"
+        f"Next: srjt train {shlex.quote(str(out))} --noise-rate auto --fold 0 --out run"
     )
 
 
@@ -101,7 +102,16 @@ def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], N
         def decoded(done: int, total: int) -> None:
             bar.update(tasks[0], completed=done, total=total, visible=True)
 
+        started = False
+
         def embedded(done: int, total: int) -> None:
-            bar.update(tasks[1], completed=done, total=total, visible=True)
+            nonlocal started
+            if started:
+                bar.update(tasks[1], completed=done, total=total)
+                return
+            started = True
+            bar.reset(tasks[1], completed=done, total=total, visible=True)  # finished images have no speed
+            if 0 < done < total:
+                typer.secho(f"Resumed: {done:,} of {total:,} images are done.", err=True)
 
         yield decoded, embedded

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from srjt.errors import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -23,7 +25,7 @@ def warnings_as_sentences() -> Iterator[None]:
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
         if str(message) not in shown:
             shown.add(str(message))
-            typer.secho(f"Warning: {message}", fg=typer.colors.YELLOW, err=True)
+            typer.secho(f"Warning: {printable(message)}", fg=typer.colors.YELLOW, err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

@@ -21,6 +21,7 @@ __all__ = [
     "Fold",
     "Folds",
     "Force",
+    "GroupNearDuplicates",
     "Import",
     "Network",
     "OnBadImage",
@@ -44,7 +45,7 @@ SourceArgument = Annotated[
     Path,
     typer.Argument(
         metavar="SOURCE",
-        help="A CSV, TSV or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST .npz file; "
+        help="A CSV, TSV, Excel or Parquet file; a folder (one per grade, LIMUC, Kaggle DR); a MedMNIST .npz file; "
         "features (.npz, .npy).",
     ),
 ]
@@ -108,6 +109,14 @@ Splits = Annotated[
         rich_help_panel=EVALUATION,
     ),
 ]
+GroupNearDuplicates = Annotated[
+    bool,
+    typer.Option(
+        "--group-near-duplicates",
+        help="Keep nearly identical images on one side of a split, as identical ones always are.",
+        rich_help_panel=EVALUATION,
+    ),
+]
 
 
 def _import(modules: list[str] | None) -> list[str] | None:
@@ -137,7 +146,7 @@ def _reading(kind: type, metavar: str, help: str) -> Any:
 
 # options of srjt.data.read, by its names
 READING: dict[str, Any] = {
-    "images": _reading(Path, "DIR", "Folder of the images. [dim]default: the table's folder[/]"),
+    "images": _reading(Path, "DIR", "Folder of the images. [dim]default: the table's, or images/ in it[/]"),
     "image_column": _reading(str, "NAME", "Column of image files. [dim]default: found by its name[/]"),
     "grade_column": _reading(str, "NAME", "Column of grades. [dim]default: found by its name[/]"),
     "patient_column": _reading(str, "NAME", "Column of patient ids. [dim]default: found by its name[/]"),

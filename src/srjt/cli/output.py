@@ -8,20 +8,15 @@ from pathlib import Path
 
 from srjt.errors import SrjtError
 
-__all__ = ["is_stream", "refuse_overwrite", "writing"]
+__all__ = ["refuse_overwrite", "writing"]
 
 
 def refuse_overwrite(out: Path | None, *, force: bool) -> None:
     """An error if the file exists; to be called first, before an hour is spent. A pipe is not such a file."""
-    from srjt.files import exists_already
+    from srjt.files import exists_already, is_stream
 
     if out is not None and out.is_file() and not force and not is_stream(out):
         raise exists_already(out)
-
-
-def is_stream(out: Path) -> bool:
-    """A pipe or a device, such as /dev/stdout (even if that is redirected to a file): written to, never replaced."""
-    return out.is_relative_to("/dev") or (out.exists() and not out.is_file())
 
 
 @contextmanager

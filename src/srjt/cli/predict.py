@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
 from srjt.errors import SrjtError
+
+if TYPE_CHECKING:
+    from srjt.data import Problem
 
 
 @options.reads_a_source(only=("images", "image_column", "feature_columns"))
@@ -32,11 +35,12 @@ def predict(
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.cli.messages import decoding_bar
-    from srjt.cli.output import is_stream, refuse_overwrite, writing
-    from srjt.cli.samples import list_unreadable
+    from srjt.cli.output import refuse_overwrite, writing
+    from srjt.cli.samples import list_unreadable, usable
+    from srjt.data.formulas import neutralise_formula, warn_about_formulas
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.unlabelled import read_images
-    from srjt.files import write_atomically
+    from srjt.files import is_stream, write_output
     from srjt.inference.predict import check_choices
     from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
@@ -45,6 +49,7 @@ def predict(
     refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
     trained.views(views)  # an error if the run has no such views
+    problems: tuple[Problem, ...] = ()
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
             raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
@@ -56,9 +61,11 @@ def predict(
             f"{run} reads images, but {sources[0]} is a file of arrays: give image files, folders or a CSV."
         )
     else:
-        manifest = read_images(
+        reading = read_images(
             sources, images=how["images"], image_column=how["image_column"], grades=trained.grades
         )
+        manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+        problems = reading.problems
     with decoding_bar() as decoded:
         table = predict_run(
             trained,
@@ -69,22 +76,20 @@ def predict(
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             progress=decoded,
         )
+    warn_about_formulas(table[["image"]], out)
+    table["grade"] = table["grade"].map(neutralise_formula)
     with writing(out):
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         streamed = is_stream(out)
-        if streamed:
-            with out.open("ab") as stream:
-                stream.write(content)
-        else:
-            write_atomically(out, content)
+        write_output(out, content)
     counts = table["grade"].value_counts()
-    shares = ", ".join(f"{counts.get(name, 0):,} × {name}" for name in trained.grades)
+    shares = ", ".join(f"{counts.get(neutralise_formula(name), 0):,} × {name}" for name in trained.grades)
     what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
     if left_out := table.attrs["skipped"]:
-        list_unreadable(left_out, skipped)
+        list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
         typer.secho(f"{_images(len(left_out))} could not be read: {named}. Listed in {skipped}.", err=True)
 

@@ -225,13 +225,26 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
 
 
 def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
-    from srjt.review.export import agreements, disagreement_table, disagreements, write_table
+    from srjt.review.export import (
+        agreements,
+        disagreement_table,
+        disagreements,
+        unknown_grades,
+        write_table,
+    )
 
     for pair in agreements(audit, log):
         one, other = pair.reviewers
         typer.echo(
             f"{one} and {other} both graded {pair.both:,}: they agree on {100 * pair.share:.1f} %, "
             f"quadratically weighted κ {pair.kappa:.2f}."
+        )
+    if unknown := unknown_grades(audit, log):
+        first = unknown[0]
+        typer.echo(
+            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first.to_grade!r} by "
+            f"{first.reviewer} for {first.id}. They stay in the log, but do not count here.",
+            err=True,
         )
     differing = disagreements(audit, log)
     if differing:

@@ -13,7 +13,16 @@ if TYPE_CHECKING:
 
     from srjt.data import Manifest, Problem, Reading
 
-__all__ = ["grade_table", "list_unreadable", "print_problems", "usable"]
+__all__ = ["grade_table", "grouped", "list_unreadable", "print_problems", "usable"]
+
+
+def grouped(manifest: Manifest, *, near: bool) -> Manifest:
+    """The samples with groups of identical or, if wanted, nearly identical images; a warning counts them."""
+    from srjt.cli.messages import decoding_bar
+    from srjt.data import group_duplicates
+
+    with decoding_bar() as progress:
+        return group_duplicates(manifest, near=near, progress=progress)
 
 
 def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
@@ -69,7 +78,7 @@ def print_problems(problems: list[Problem]) -> None:
 
     from srjt.data.problems import KINDS, examples
 
-    console = Console()
+    console = Console(markup=False)
     for kind, severity, count, first in examples(problems):
         colour = "red" if severity == "error" else "yellow"
         console.print(Text.assemble((f"{severity}: {count:,} {kind}", colour), f": {KINDS[kind][1]}"))

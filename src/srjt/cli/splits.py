@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,9 +52,17 @@ def _own_split(manifest: Manifest) -> Split:
     """The data's own split, if they have one: test samples are not trained on unless the user asks for it."""
     import numpy as np
 
-    from srjt.data import Split, official_split
+    from srjt.data import LeakageWarning, Split, official_split
+    from srjt.data.splits import unused_split_column
 
     if "split" in manifest.table:
         return official_split(manifest)
+    if (column := unused_split_column(manifest)) is not None:
+        warnings.warn(
+            f"All samples are used for training, but there is a column {column}: use --split-column {column}, or "
+            "--no-official-split to train on all of them.",
+            LeakageWarning,
+            stacklevel=2,
+        )
     empty = np.empty(0, dtype=np.int64)
     return Split(train=np.arange(len(manifest)), validation=empty, test=empty)

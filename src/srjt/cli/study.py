@@ -89,6 +89,7 @@ def run(
     splits: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
     ] = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
     preset: Annotated[
         str | None, typer.Option(metavar="limuc|dr|demo", help="Use the settings of the paper, or of a demo.")
     ] = None,
@@ -171,6 +172,7 @@ def run(
             "only_folds": fold,
             "seeds": seed,
             "splits": None if splits is None else str(splits),
+            "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
         },
         train={**train, **parse_overrides(set_ or [])},
@@ -211,10 +213,11 @@ def export(
     import_: options.Import = None,
 ) -> None:
     """Write all runs as one tidy table: key, method, variant, noise, fold, seed, epoch, split, …, value."""
-    from srjt.cli.output import is_stream, writing
+    from srjt.cli.output import writing
     from srjt.errors import missing_extra
-    from srjt.files import write_atomically
+    from srjt.files import write_output
     from srjt.studies.results import collect_results
+    from srjt.studies.status import problem_lines
 
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
@@ -226,12 +229,11 @@ def export(
     else:
         content = table.to_csv(index=False).encode()
     with writing(out):
-        if is_stream(out):
-            out.write_bytes(content)
-        else:
-            write_atomically(out, content)
+        write_output(out, content)
     done = int((results.runs["status"] == "done").sum())
     typer.echo(f"{len(table):,} rows of {done} finished runs (of {len(results.runs)}): {out}")
+    for line in problem_lines(results):
+        typer.secho(line, fg=typer.colors.YELLOW, err=True)
 
 
 def _names(text: str) -> list[str]:
@@ -240,11 +242,13 @@ def _names(text: str) -> list[str]:
 
 
 def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) -> None:
-    from srjt.studies.folder import error_file, run_status
+    from srjt.cli.messages import decoding_bar
+    from srjt.studies.folder import error_file, run_status, study_format
     from srjt.studies.open_data import open_data
     from srjt.studies.study import run_study
 
-    data = open_data(config)
+    with decoding_bar() as progress:
+        data = open_data(config, format=study_format(out), progress=progress)
     _print_notes(config, data)
     if dry_run:
         planned_runs = list(data.planned_runs())
@@ -259,7 +263,7 @@ def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) ->
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         typer.secho(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
-    typer.echo(f"Next: srjt report {out}")
+    typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
@@ -269,11 +273,15 @@ def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) ->
 
 def _print_notes(config: StudyConfig, data: StudyData) -> None:
     """What the user should know before the runs begin."""
+    from srjt.data.groups import describe_duplicates
+
     if data.manifest.patients is None:
         typer.secho(
             "Warning: no patient ids; images of one patient may be in training and test data.",
             fg=typer.colors.YELLOW,
         )
+    if sentence := describe_duplicates(data.manifest, near=config.group_near_duplicates):
+        typer.echo(sentence)
     if config.noise_rate == "auto":
         typer.echo(
             "Methods that need the noise rate use an estimate from the training labels, made once for each noise, fold "
@@ -308,7 +316,7 @@ class _Watcher:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.folder, self.data = folder, data
-        self.console = Console()
+        self.console = Console(markup=False)
         self.live = self.console.is_terminal
         self.progress = Progress(
             TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn(),

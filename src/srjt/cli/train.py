@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,6 +67,7 @@ def train(
             show_default=False,
         ),
     ] = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
@@ -74,6 +76,14 @@ def train(
     ] = False,
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run's folder too.")
+    ] = False,
+    show_test: Annotated[
+        bool,
+        typer.Option(
+            "--show-test",
+            help="Show test scores during the training too, not only at its end.",
+            rich_help_panel=options.EVALUATION,
+        ),
     ] = False,
     quiet: options.Quiet = False,
     on_bad_image: options.OnBadImage = "error",
@@ -90,7 +100,7 @@ def train(
     (co-teaching, jocor, codis). NAME+ours is the paper's method on top of it:
     NAME is called its host.
     """
-    from srjt.cli.samples import list_unreadable, usable
+    from srjt.cli.samples import grouped, list_unreadable, usable
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.cli.splits import chosen_split
     from srjt.data import read
@@ -106,6 +116,8 @@ def train(
     check_settings(run_config, fold=fold, folds=None if splits else folds)
     reading = read(source, **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    if group_near_duplicates:  # identical images are grouped when the image store is opened
+        manifest = grouped(manifest, near=True)
     split = chosen_split(
         fold=fold,
         folds=folds,
@@ -118,7 +130,7 @@ def train(
     quiet = quiet or not leads
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to resume: leave out --resume to start one.")
-    with reporter_for(quiet=quiet) as terminal:
+    with reporter_for(quiet=quiet, show_test=show_test) as terminal:
         reporter: Reporter = terminal
         if tensorboard and leads:
             from srjt.training.record.tensorboard import TensorBoardReporter
@@ -135,27 +147,46 @@ def train(
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
     if not quiet:
-        _print_results(run.metrics, pooled=run_config.convention == "published-code")
-        new = "FEATURES" if manifest.are_features else "IMAGES"
-        typer.echo(f"The run is in {out}. Next: srjt predict {out} {new} --out predictions.csv")
+        _print_results(run.metrics, out, pooled=run_config.convention == "published-code")
+        typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
 
 
-def _print_results(metrics: Any, *, pooled: bool) -> None:
-    """The averages that the paper's tables show."""
+def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
+    """How to predict, with the options by which this command has read its data."""
+    names = ("feature_columns",) if features else ("images", "image_column")
+    given = [(name, how[name]) for name in names if how.get(name) is not None]
+    new = "FEATURES" if features else "TABLE" if given else "IMAGES"
+    words = [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
+
+
+def _print_results(metrics: Any, out: Path, *, pooled: bool) -> None:
+    """The averages that the paper's tables show, beside naive baselines."""
     from rich.console import Console
     from rich.table import Table
 
+    from srjt.training.record.baselines import NAIVE, compare_with_naive, run_baselines
     from srjt.training.record.metrics_log import LAST, last_epochs
 
     averages = last_epochs(metrics, pooled=pooled)
     if not len(averages):
         return
-    table = Table(title=f"Mean over the last {min(LAST, metrics['epoch'].max())} epochs and the networks")
+    title = f"Mean over the last {min(LAST, metrics['epoch'].max())} epochs and the networks"
+    table = Table(title=title, caption=NAIVE)
     table.add_column("")
     shown = ("accuracy", "mae", "macro_f1", "qwk")
     for name in shown:
         table.add_column(name, justify="right")
+    baselines, worse = run_baselines(out), []
     for side, rows in averages.groupby("split", sort=False):
         values = dict(zip(rows["metric"], rows["value"], strict=True))
         table.add_row(str(side), *(f"{values[name]:.3f}" for name in shown))
-    Console().print(table)
+        if (naive := baselines.get(str(side))) is not None:
+            table.add_row("  naive", f"{naive.accuracy:.3f}", f"{naive.mae:.3f}", style="dim")
+            compared = f"the {side} side"
+            worse.append(
+                compare_with_naive(compared, accuracy=values["accuracy"], mae=values["mae"], naive=naive)
+            )
+    Console(markup=False).print(table)
+    for sentence in filter(None, worse):
+        typer.secho(sentence, fg=typer.colors.YELLOW)

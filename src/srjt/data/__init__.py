@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from srjt.data import synthetic
 from srjt.data.checks import check
+from srjt.data.groups import DuplicateImagesWarning, LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem, drop_unusable, write_problems
 from srjt.data.sources import Reading, from_arrays, read
-from srjt.data.splits import LeakageWarning, Split, folds, official_split, read_splits, write_splits
+from srjt.data.splits import Split, folds, official_split, read_splits, write_splits
 
 __all__ = [
+    "DuplicateImagesWarning",
     "LeakageWarning",
     "Manifest",
     "Problem",
@@ -19,6 +21,7 @@ __all__ = [
     "drop_unusable",
     "folds",
     "from_arrays",
+    "group_duplicates",
     "official_split",
     "read",
     "read_splits",

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from srjt.data.duplicates import THUMBNAILS, UNKNOWN, Ints, identical, near_pairs, pixel_hash, thumbnails
 from srjt.data.images.decode import BadImageError, read_image
+from srjt.data.images.hashes import HASHED_SIZE
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError
+from srjt.files import why_not_a_file
 
-__all__ = ["check", "image_sizes"]
-
-# Images are compared at the size that training uses, so large JPEG files are not decoded in full.
-COMPARED_SIZE = 256
+__all__ = ["Examination", "check", "examine", "image_sizes"]
 
 Progress = Callable[[int, int], None]
 
@@ -33,7 +33,7 @@ def check(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Problem]:
-    """Find missing, unreadable and identical images, unknown patients and grades with few patients.
+    """Find missing, unreadable, identical and nearly identical images, unknown patients and grades with few patients.
 
     Parameters
     ----------
@@ -60,26 +60,49 @@ def check(
     >>> srjt.data.check(data)
     []
     """
+    return examine(manifest, folds=folds, images=images, workers=workers, progress=progress).problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """What ``examine`` finds: all problems, and (M, 2) pairs of rows with identical or nearly identical images."""
+
+    problems: list[Problem]
+    pairs: Ints
+
+
+def examine(
+    manifest: Manifest,
+    *,
+    folds: int = 5,
+    images: bool = True,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Examination:
+    """``check``, which also returns the pairs of images, contradictory ones first."""
     problems: list[Problem] = []
+    pairs: Ints = np.empty((0, 2), dtype=np.int64)
     if images:
-        fingerprints: list[bytes | None] = []
-        for found in _fingerprints(manifest, workers=workers):
+        hashes = np.empty((len(manifest), 2), dtype=np.uint64)
+        thumbs = np.zeros((len(manifest), *THUMBNAILS), dtype=np.uint8)
+        for row, found in enumerate(_hashes(manifest, workers=workers)):
             if isinstance(found, Problem):
                 problems.append(found)
-            fingerprints.append(None if isinstance(found, Problem) else found)
+                hashes[row] = UNKNOWN
+            else:
+                hashes[row], thumbs[row] = found
             if progress is not None:
-                progress(len(fingerprints), len(manifest))
-        if (
-            len(manifest)
-            and all(problem.kind == "missing-image" for problem in problems)
-            and not any(fingerprints)
-        ):
+                progress(row + 1, len(manifest))
+        if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
             raise SrjtError(
                 f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: "
                 "give their folder with --images."
             )
-        problems += _identical(manifest, fingerprints)
-    return problems + _few_patients(manifest, folds)
+        code = identical(hashes)
+        near = _near_pairs(code, thumbs)
+        pairs = np.concatenate([_identical_pairs(manifest, code), near])
+        problems += [*_identical(manifest, code), *_nearly_identical(manifest, near)]
+    return Examination(problems=problems + _few_patients(manifest, folds), pairs=pairs)
 
 
 def image_sizes(manifest: Manifest, *, sample: int = 500) -> list[tuple[int, int]]:
@@ -92,54 +115,90 @@ def image_sizes(manifest: Manifest, *, sample: int = 500) -> list[tuple[int, int
     return [size for path in paths if (size := _size(path)) is not None]
 
 
-def _fingerprints(manifest: Manifest, *, workers: int | None) -> Iterator[bytes | Problem]:
-    """(N,) in order: a hash of the pixels, or the problem of the file."""
+Hashed = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]
+
+
+def _hashes(manifest: Manifest, *, workers: int | None) -> Iterator[Hashed | Problem]:
+    """(N,) in order: the hash of the pixels and the thumbnails, or the problem of the file."""
     if manifest.arrays is not None:
-        yield from (_digest(pixels) for pixels in manifest.arrays)
+        no_thumbnails = np.zeros(THUMBNAILS, dtype=np.uint8)
+        for values in manifest.arrays:
+            yield pixel_hash(values), no_thumbnails if manifest.are_features else thumbnails(values)
         return
     with ThreadPoolExecutor(workers or min(32, os.cpu_count() or 1)) as pool:
         try:
-            yield from pool.map(_fingerprint, manifest.ids, manifest.paths)
+            yield from pool.map(_hash_file, manifest.ids, manifest.paths)
         finally:  # on an interruption, do not wait for thousands of images
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fingerprint(sample: str, path: Path) -> bytes | Problem:
-    if not path.is_file():
-        return Problem("missing-image", sample, f"{path} does not exist")
+def _hash_file(sample: str, path: Path) -> Hashed | Problem:
+    if (reason := why_not_a_file(path)) is not None:
+        return Problem("missing-image", sample, f"{path}: {reason}")
     if path.stat().st_size == 0:
         return Problem("empty-image", sample, f"{path} has 0 bytes")
     try:
-        return _digest(read_image(path, size=COMPARED_SIZE))
+        pixels = read_image(path, size=HASHED_SIZE)
     except BadImageError as problem:
         return Problem("unreadable-image", sample, problem.reason)
+    return pixel_hash(pixels), thumbnails(pixels)
 
 
-def _digest(pixels: npt.NDArray[np.generic]) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(pixels).tobytes(), digest_size=16).digest()
-
-
-def _identical(manifest: Manifest, fingerprints: Iterable[bytes | None]) -> list[Problem]:
-    groups: dict[bytes, list[int]] = {}
-    for row, fingerprint in enumerate(fingerprints):
-        if fingerprint is not None:
-            groups.setdefault(fingerprint, []).append(row)
-    ids, labels, patients = manifest.ids, manifest.labels, manifest.patients
+def _identical(manifest: Manifest, code: Ints) -> list[Problem]:
+    what = "features" if manifest.are_features else "pixels"
     problems = []
-    for rows in groups.values():
-        if len(rows) == 1:
-            continue
-        given = sorted({int(labels[row]) for row in rows})
-        detail = f"same {'features' if manifest.are_features else 'pixels'} as " + ", ".join(
-            ids[row] for row in rows[1:]
-        )
-        if len(given) > 1:
-            detail += "; grades " + " and ".join(manifest.grades[grade] for grade in given)
-        if patients is not None and len({patients[row] for row in rows}) > 1:
-            detail += "; patients " + " and ".join(sorted({patients[row] for row in rows}))
-        kind = "identical-images-other-grade" if len(given) > 1 else "identical-images"
-        problems.append(Problem(kind, ids[rows[0]], detail))
+    for rows in _identical_rows(code):
+        kind = "identical-images-other-grade" if _contradict(manifest, rows) else "identical-images"
+        problems.append(Problem(kind, manifest.ids[rows[0]], _compared(manifest, rows, f"same {what} as")))
     return problems
+
+
+def _nearly_identical(manifest: Manifest, pairs: Ints) -> list[Problem]:
+    return [
+        Problem(
+            "near-duplicates", manifest.ids[rows[0]], _compared(manifest, rows, "nearly the same image as")
+        )
+        for rows in pairs.tolist()
+    ]
+
+
+def _compared(manifest: Manifest, rows: list[int], relation: str) -> str:
+    """In words: what the first row has in common with the others, and where they contradict each other."""
+    ids, labels, patients = manifest.ids, manifest.labels, manifest.patients
+    detail = f"{relation} " + ", ".join(ids[row] for row in rows[1:])
+    if _contradict(manifest, rows):
+        detail += "; grades " + " and ".join(
+            manifest.grades[g] for g in sorted({int(labels[r]) for r in rows})
+        )
+    if patients is not None and len({patients[row] for row in rows}) > 1:
+        detail += "; patients " + " and ".join(sorted({patients[row] for row in rows}))
+    return detail
+
+
+def _contradict(manifest: Manifest, rows: list[int]) -> bool:
+    return len(set(manifest.labels[rows].tolist())) > 1
+
+
+def _identical_rows(code: Ints) -> list[list[int]]:
+    """The rows of each image that occurs more than once, in the order of their first rows."""
+    groups: dict[int, list[int]] = {}
+    for row, image in enumerate(code.tolist()):
+        groups.setdefault(image, []).append(row)
+    return [rows for rows in groups.values() if len(rows) > 1]
+
+
+def _identical_pairs(manifest: Manifest, code: Ints) -> Ints:
+    """(M, 2) the first and each other row of identical images, those with different grades first."""
+    groups = sorted(_identical_rows(code), key=lambda rows: not _contradict(manifest, rows))
+    pairs = [(rows[0], other) for rows in groups for other in rows[1:]]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _near_pairs(code: Ints, thumbs: npt.NDArray[np.uint8]) -> Ints:
+    """(M, 2) nearly identical images that are not identical; of identical ones only the first is compared."""
+    _, first = np.unique(code, return_index=True)
+    first = np.sort(first)
+    return np.asarray(first[near_pairs(thumbs[first])], dtype=np.int64)
 
 
 def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
@@ -157,10 +216,12 @@ def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
 
 
 def _size(path: Path) -> tuple[int, int] | None:
+    if why_not_a_file(path) is not None:
+        return None
     try:
         with Image.open(path) as image:  # reads only the header
             return image.size
-    except (OSError, ValueError):
+    except Exception:  # not a format of Pillow, damaged, or larger than it allows
         pass
     try:
         height, width, _ = read_image(path).shape

@@ -1,19 +1,21 @@
-"""The contact sheet: some images of each grade, mildest on top."""
+"""Contact sheets: some images of each grade, mildest on top; and pairs of images that are the same."""
 
 from __future__ import annotations
 
 import hashlib
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from srjt.data.images.decode import BadImageError, read_image, resized
 from srjt.data.manifest import Manifest
 
-__all__ = ["contact_sheet"]
+__all__ = ["contact_sheet", "pair_sheet"]
 
 MARGIN, GAP, LABEL_WIDTH = 12, 4, 120
-PAPER, INK, FAINT = (255, 255, 255), (20, 20, 20), (120, 120, 120)
+CAPTION = 15  # height of a line
+PAPER, INK, FAINT, WARNING = (255, 255, 255), (20, 20, 20), (120, 120, 120), (190, 30, 30)
 
 
 def contact_sheet(manifest: Manifest, *, per_grade: int = 8, tile: int = 112, seed: int = 0) -> Image.Image:
@@ -34,6 +36,31 @@ def contact_sheet(manifest: Manifest, *, per_grade: int = 8, tile: int = 112, se
         draw.text((MARGIN, top + tile / 2 + 2), count, FAINT, font=count_font)
         for column, example in enumerate(_examples(manifest, grade, per_grade, tile, seed)):
             sheet.paste(example, (MARGIN + LABEL_WIDTH + column * (tile + GAP), top))
+    return sheet
+
+
+def pair_sheet(
+    manifest: Manifest, pairs: npt.NDArray[np.int64], *, columns: int = 3, count: int = 60, tile: int = 112
+) -> Image.Image:
+    """The first ``count`` pairs, each side by side with its grades and ids. pairs: (M, 2) rows."""
+    shown = pairs[:count].tolist()
+    width, height = 2 * tile + GAP, tile + 2 * CAPTION
+    rows = -(-len(shown) // columns)
+    sheet = Image.new("RGB", (MARGIN + columns * (width + MARGIN), MARGIN + rows * (height + MARGIN)), PAPER)
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(11)
+    ids, labels = manifest.ids, manifest.labels
+    for place, pair in enumerate(shown):
+        left = MARGIN + place % columns * (width + MARGIN)
+        top = MARGIN + place // columns * (height + MARGIN)
+        contradict = labels[pair[0]] != labels[pair[1]]
+        for column, row in enumerate(pair):
+            at = left + column * (tile + GAP)
+            sheet.paste(_thumbnail(manifest, row, tile), (at, top))
+            # The end of a path tells more than its beginning.
+            name = _shortened(ids[row][::-1], font, tile - GAP)[::-1]
+            draw.text((at, top + tile), name, FAINT, font=font)
+            grade = _shortened(manifest.grades[labels[row]], font, tile - GAP)
+            draw.text((at, top + tile + CAPTION), grade, WARNING if contradict else INK, font=font)
     return sheet
 
 

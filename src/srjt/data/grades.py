@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from srjt.errors import SrjtError
 
-__all__ = ["MISSING", "Grading", "as_text", "grade_values", "order_names"]
+__all__ = ["MISSING", "Grading", "as_text", "grade_values", "order_names", "refuse_too_many"]
 
 # Not "none": it is the name of the mildest grade in many scales.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?", "-"})
 
-_ENDS_IN_NUMBER = re.compile(r"^(?P<stem>.*?)(?P<number>\d+)$", re.DOTALL)
+_LONGEST_NUMBER = 9  # digits at the end of a grade's name; longer ones are ids
+_MANY_GRADES = 10  # more of them need at least
+_SAMPLES_PER_GRADE = 5  # samples each, unless they are listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,9 @@ class Grading:
 
 def as_text(value: object) -> str:
     """A cell as text: a missing value becomes "", 2.0 becomes "2", "007" stays "007"."""
-    if value is None or value != value:  # NaN and NaT differ from themselves
+    if isinstance(value, (list, tuple, dict, np.ndarray)):  # a nested column of Parquet
+        return str(value)
+    if value is None or value is pd.NA or value != value:  # NaN and NaT differ from themselves
         return ""
     if isinstance(value, (float, np.floating)) and float(value).is_integer():
         return str(int(value))
@@ -63,7 +67,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
         if value.casefold() in MISSING:
             invalid[row] = ("missing-grade", f"no grade ({value!r})" if value else "no grade")
         else:
-            invalid[row] = ("invalid-grade", f"{value!r} is not one of {', '.join(names)}")
+            invalid[row] = ("invalid-grade", f"'{_listed([value])}' is not one of {', '.join(names)}")
     return Grading(names=tuple(names), codes=codes, invalid=invalid, note=note)
 
 
@@ -72,20 +76,30 @@ def order_names(names: Iterable[str]) -> tuple[str, ...]:
     spelling: dict[str, str] = {}
     for name in sorted(set(names)):
         spelling.setdefault(" ".join(name.casefold().split()), name)
-    parsed = {key: _ENDS_IN_NUMBER.match(key) for key in spelling}
-    stems = {match["stem"].strip(" _-") for match in parsed.values() if match}
-    if len(stems) != 1 or not all(parsed.values()):
+    parsed = {key: _split_number(key) for key in spelling}
+    stems = {stem.strip(" _-") for stem, _ in parsed.values()}
+    if len(stems) != 1 or not all(number for _, number in parsed.values()):
         listed = sorted(spelling.values())
-        shown = ", ".join(listed[:8]) + (", …" if len(listed) > 8 else "")
+        shown = _listed(listed[:8]) + (", …" if len(listed) > 8 else "")
         raise SrjtError(
             f"The order of the grades {shown} is not known from their names: list them from mild to severe "
             f'with --grades "none,mild,…" (grades=[…] in Python).'
         )
-    numbers = {int(match["number"]): spelling[key] for key, match in parsed.items() if match}
+    numbers = {int(number): spelling[key] for key, (_, number) in parsed.items()}
     if len(numbers) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
     _refuse_gaps(numbers)
     return tuple(numbers[number] for number in sorted(numbers))
+
+
+def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
+    """Raise an error for grades that nobody listed and that hardly repeat: they are ids or measurements."""
+    if len(names) > _MANY_GRADES and samples < _SAMPLES_PER_GRADE * len(names):
+        raise SrjtError(
+            f"There are {len(names):,} different grades ({_listed(names[:4])}, …) for {samples:,} samples, which "
+            "looks like ids or measurements: choose the column with --grade-column, or confirm the grades by listing "
+            "them from mild to severe with --grades (grades=[…] in Python)."
+        )
 
 
 def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], dict[str, int], str]:
@@ -97,7 +111,9 @@ def _infer(values: Sequence[str], present: set[str]) -> tuple[tuple[str, ...], d
         found = {value: _whole(value) for value in numeric}
         numbers = {number for number in found.values() if number is not None and number >= 0}
         if not numbers:
-            raise SrjtError(f"No grade is a whole number of at least 0; the first is {sorted(present)[0]!r}.")
+            raise SrjtError(
+                f"No grade is a whole number of at least 0; the first is {_listed(sorted(present)[:1])!r}."
+            )
         _refuse_gaps(numbers)
         first = min(numbers)
         code_of = {value: number - first for value, number in found.items() if number in numbers}
@@ -131,7 +147,7 @@ def _match(present: set[str], names: tuple[str, ...]) -> tuple[dict[str, int], s
         note = f"{', '.join(names)} (as listed, for the numbers {first} … {first + len(names) - 1})"
     if present and not code_of:
         raise SrjtError(
-            f"None of the grades found ({', '.join(sorted(present)[:8])}) is among those listed: {', '.join(names)}."
+            f"None of the grades found ({_listed(sorted(present)[:8])}) is among those listed: {', '.join(names)}."
         )
     return code_of, note
 
@@ -159,6 +175,17 @@ def _refuse_gaps(numbers: Iterable[int]) -> None:
         )
     if len(found) < 2:
         raise SrjtError(f"Only one grade occurs ({found[0]}): at least two are needed.")
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(text if len(text) <= 40 else f"{text[:39]}…" for text in texts)
+
+
+def _split_number(name: str) -> tuple[str, str]:
+    """("mayo ", "2") of "mayo 2"; the second is empty if the name does not end in a number."""
+    stem = name.rstrip("0123456789")
+    number = name[len(stem) :]
+    return (stem, number) if len(number) <= _LONGEST_NUMBER else (name, "")
 
 
 def _number(text: str) -> float | None:

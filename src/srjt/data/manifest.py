@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.duplicates import connected
 from srjt.errors import SrjtError
 
 __all__ = ["Manifest"]
@@ -44,6 +45,10 @@ class Manifest:
         Images or features in memory.
     made : str
         How the features were computed, as JSON, if known.
+    hashes : (N, 2) uint64, optional
+        A hash of the pixels of each image. None: not computed.
+    duplicates : (N,) int64, optional
+        Samples with the same number show the same image; see ``srjt.data.group_duplicates``. None: not known.
 
     Examples
     --------
@@ -59,6 +64,8 @@ class Manifest:
     root: Path = field(default_factory=Path)
     arrays: npt.NDArray[np.generic] | None = None
     made: str = ""
+    hashes: npt.NDArray[np.uint64] | None = None
+    duplicates: Ints | None = None
 
     def __post_init__(self) -> None:
         missing = {"id", "image", "grade"} - set(self.table.columns)
@@ -125,6 +132,22 @@ class Manifest:
         return [str(p) for p in self.table["patient"]] if "patient" in self.table else None
 
     @property
+    def groups(self) -> list[str] | None:
+        """(N,) the group of each sample, which is never split: its patient, or patients who share an image.
+
+        None if there are neither patients nor samples that share an image.
+        """
+        if self.duplicates is None or len(set(self.duplicates.tolist())) == len(self):
+            return self.patients
+        owners = np.array(self.patients or self.ids, dtype=object)
+        group = connected(np.unique(owners, return_inverse=True)[1].astype(np.int64), self.duplicates)
+        # Named after one of its patients, so that a group of one patient has the patient's name.
+        name: dict[int, str] = {}
+        for code, owner in zip(group.tolist(), owners.tolist(), strict=True):
+            name[code] = min(owner, name.get(code, owner))
+        return [name[code] for code in group.tolist()]
+
+    @property
     def paths(self) -> list[Path]:
         """(N,) the image file of each sample."""
         return [self.root / str(image) for image in self.table["image"]]
@@ -142,6 +165,8 @@ class Manifest:
             self,
             table=self.table.iloc[positions].reset_index(drop=True),
             arrays=None if self.arrays is None else self.arrays[positions],
+            hashes=None if self.hashes is None else self.hashes[positions],
+            duplicates=None if self.duplicates is None else self.duplicates[positions],
         )
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:

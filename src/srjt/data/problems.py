@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from srjt.data.formulas import neutralise_formula
+from srjt.data.groups import LeakageWarning
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
+from srjt.files import text_output
 
-__all__ = ["KINDS", "Problem", "Severity", "drop_unusable", "errors_in", "examples", "write_problems"]
+__all__ = [
+    "KINDS",
+    "Problem",
+    "Severity",
+    "count_kinds",
+    "drop_unusable",
+    "errors_in",
+    "examples",
+    "write_problems",
+]
 
 Severity = Literal["error", "warning"]
 
 # An error is a sample that cannot be used, or whose label contradicts itself: a command stops, or leaves the
-# sample out with --on-bad-image skip. A warning removes no sample.
+# sample out with --on-bad-image skip. A warning removes no sample; a repeated row and a file that is not an image
+# are left out with a warning.
 KINDS: dict[str, tuple[Severity, str]] = {
-    "malformed-row": ("error", "more or fewer cells than the header"),
+    "malformed-row": ("error", "more or fewer cells than the header, or a cell with other rows"),
     "missing-image": ("error", "the image file does not exist"),
     "empty-image": ("error", "the file has zero bytes"),
     "unreadable-image": ("error", "damaged, truncated or not an image"),
@@ -32,8 +46,16 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "missing-patient": ("warning", "no patient: leakage between the sides of a split cannot be excluded"),
     "identical-images": ("warning", "the same pixels under different names"),
     "identical-images-other-grade": ("warning", "the same pixels with different grades: one must be wrong"),
+    "near-duplicates": (
+        "warning",
+        "nearly the same image (rescaled, recompressed, mirrored or slightly cropped): --group-near-duplicates keeps "
+        "such images on one side of a split",
+    ),
     "few-patients": ("warning", "a grade with fewer patients than folds"),
 }
+
+
+LEFT_OUT = ("duplicate-row", "ignored-file")  # warnings about rows and files that are not used
 
 
 @dataclass(frozen=True)
@@ -100,10 +122,11 @@ def write_problems(problems: Iterable[Problem], path: Path) -> None:
     >>> reading = srjt.data.from_arrays([[0.1], [0.2], [0.3]], [0, 1, None])
     >>> srjt.data.write_problems(reading.problems, Path("problems.csv"))
     """
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with text_output(Path(path)) as file:
         rows = csv.writer(file)
         rows.writerow(["severity", "kind", "where", "detail"])
-        rows.writerows([p.severity, p.kind, p.where, p.detail] for p in problems)
+        for p in problems:
+            rows.writerow([p.severity, p.kind, neutralise_formula(p.where), neutralise_formula(p.detail)])
 
 
 def drop_unusable(
@@ -120,11 +143,12 @@ def drop_unusable(
     manifest : Manifest
         The samples.
     problems : sequence of Problem
-        Their problems, from ``Reading.problems`` and ``check``. Warnings are ignored.
+        Their problems, from ``Reading.problems`` and ``check``. Repeated rows and files that are not images are
+        counted in a warning, and so are samples without a patient (a ``LeakageWarning``).
     on_bad_image : {"error", "skip"}
         Raise an error if there are unusable samples, or leave them out.
     listed_in : Path, optional
-        A CSV file for the list of unusable samples. It is written only if there are some.
+        A CSV file for the list of everything that is left out. It is written only if there is something.
 
     Returns
     -------
@@ -142,10 +166,13 @@ def drop_unusable(
     if on_bad_image not in ("error", "skip"):
         raise suggest("--on-bad-image", on_bad_image, ["error", "skip"])
     bad = errors_in(problems)
+    left_out = [problem for problem in problems if problem.kind in LEFT_OUT]
+    if listed_in is not None and (bad or left_out):
+        write_problems([*bad, *left_out], listed_in)
+    _warn_about_left_out(left_out, listed_in)
+    _warn_about_patients(problems, len(manifest))
     if not bad:
         return manifest
-    if listed_in is not None:
-        write_problems(bad, listed_in)
     if on_bad_image == "error":
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
         full_list = f" The full list is in {listed_in}." if listed_in else ""
@@ -158,3 +185,28 @@ def drop_unusable(
     if not len(usable):
         raise SrjtError("No sample can be used: all of them have problems.")
     return usable
+
+
+def count_kinds(problems: Sequence[Problem]) -> str:
+    """The number of problems of each kind and the first of them, as text."""
+    return "; ".join(
+        f"{count:,} {kind} ({', '.join(p.where for p in first)}{', …' if count > len(first) else ''})"
+        for kind, _, count, first in examples(problems)
+    )
+
+
+def _warn_about_left_out(left_out: Sequence[Problem], listed_in: Path | None) -> None:
+    if left_out:
+        full_list = f" The full list is in {listed_in}." if listed_in else ""
+        warnings.warn(f"Left out: {count_kinds(left_out)}.{full_list}", stacklevel=3)
+
+
+def _warn_about_patients(problems: Sequence[Problem], samples: int) -> None:
+    unknown = sum(problem.kind == "missing-patient" for problem in problems)
+    if unknown:
+        warnings.warn(
+            f"{unknown:,} of {samples:,} samples have no patient and are treated as separate patients: images of one "
+            "patient may be on both sides of a split, which makes results look better than they are.",
+            LeakageWarning,
+            stacklevel=3,
+        )

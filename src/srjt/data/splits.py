@@ -1,9 +1,11 @@
-"""Patient-disjoint folds with train, validation and test sides, and the CSV files that store them."""
+"""Folds with train, validation and test sides that share no patient and no image, and the CSV files that store them."""
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import os
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +14,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from srjt.data.groups import LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest
+from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, suggest
+from srjt.files import text_output
 
 __all__ = [
     "BY",
@@ -23,16 +28,14 @@ __all__ = [
     "folds",
     "official_split",
     "read_splits",
+    "unused_split_column",
     "write_splits",
 ]
 
 Ints = npt.NDArray[np.int64]
 BY = ("stratified", "random")
 SIDES = ("train", "validation", "test")
-
-
-class LeakageWarning(UserWarning):
-    """Images of one patient may be on two sides of a split."""
+SPLIT_COLUMNS = ("split", "part", "set", "subset", "fold", "phase", "partition", "usage", "dataset", "side")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +66,13 @@ class Split:
 
 
 def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "stratified") -> list[Split]:
-    """Split the samples into patient-disjoint folds.
+    """Split the samples into folds whose sides share no patient and no image.
 
     The patients are divided into ``folds`` parts. In fold k, part k is for test, part k+1 for validation and the
     rest for training. The same patients and seed give the same folds on every machine, in any order of the rows.
+
+    Patients who share an identical image are kept together. To find these, every image is decoded once and its hash
+    is kept in the cache folder; ``srjt.data.group_duplicates`` finds nearly identical images too.
 
     Parameters
     ----------
@@ -103,20 +109,21 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "strat
 
 
 def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str = "stratified") -> Ints:
-    """(N,) the part, 0 … folds − 1, of each sample; all samples of a patient are in the same part.
+    """(N,) the part, 0 … folds − 1, of each sample; all samples of a group are in the same part.
 
-    The result depends only on the seed and the patients, not on the order of the rows, the platform or the
+    The result depends only on the seed and the groups, not on the order of the rows, the platform or the
     version of a random generator.
     """
-    owners = manifest.patients
-    if owners is None:
+    if manifest.duplicates is None:
+        manifest = group_duplicates(manifest)
+    owners = manifest.groups or manifest.ids
+    if manifest.patients is None:
         warnings.warn(
             "There are no patient ids: samples are split one by one, and leakage (images of one patient on two "
             "sides) cannot be excluded.",
             LeakageWarning,
             stacklevel=3,
         )
-        owners = manifest.ids
     grades = manifest.labels if manifest.true_labels is None else manifest.true_labels
     part_of = _assign_patients(owners, grades, parts=folds, seed=seed, stratified=by == "stratified")
     return np.array([part_of[owner] for owner in owners], dtype=np.int64)
@@ -133,7 +140,7 @@ def official_split(manifest: Manifest) -> Split:
     Returns
     -------
     Split
-        The published split. A ``LeakageWarning`` is issued if a patient is on two sides.
+        The published split. A ``LeakageWarning`` is issued if a patient or an identical image is on two sides.
 
     Examples
     --------
@@ -143,7 +150,9 @@ def official_split(manifest: Manifest) -> Split:
     array([2])
     """
     if "split" not in manifest.table:
-        raise SrjtError("The data have no published split: there is no split column.")
+        unused = unused_split_column(manifest)
+        hint = "" if unused is None else f" There is a column {unused}: use --split-column {unused}."
+        raise SrjtError(f"The data have no published split: there is no split column.{hint}")
     column = manifest.table["split"].to_numpy(dtype=object)
     split = Split(**{side: np.flatnonzero(column == side).astype(np.int64) for side in SIDES})
     if not len(split.train):
@@ -155,7 +164,19 @@ def official_split(manifest: Manifest) -> Split:
             LeakageWarning,
             stacklevel=2,
         )
+    _warn_of_shared_images(manifest, {"The published split": split})
     return split
+
+
+def unused_split_column(manifest: Manifest) -> str | None:
+    """A column that holds train, validation and test by any of their names but is not read as the split."""
+    for name in map(str, manifest.table.columns):
+        if name.casefold() in SPLIT_COLUMNS:
+            values = {str(value).strip().casefold() for value in manifest.table[name]} - {""}
+            sides = {SPLIT_NAMES.get(value, "") for value in values}
+            if "" not in sides and "train" in sides and len(sides) > 1:
+                return name
+    return None
 
 
 def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> None:
@@ -178,7 +199,7 @@ def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> Non
     >>> srjt.data.write_splits(Path("folds.csv"), data, srjt.data.folds(data))
     """
     ids = manifest.ids
-    with Path(path).open("w", newline="", encoding="utf-8") as file:
+    with text_output(Path(path)) as file:
         rows = csv.writer(file)
         rows.writerow(["id", "fold", "split"])
         for fold, split in enumerate(splits):
@@ -193,7 +214,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     ----------
     path : Path
         A CSV file with the columns id, fold and split. Every sample must be in every fold; a patient on two sides
-        of a fold is an error.
+        of a fold is an error, an identical image on two sides a ``LeakageWarning``.
     manifest : Manifest
         The samples, in any order.
     allow_missing : bool
@@ -240,6 +261,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         if shared is not None:
             raise SrjtError(f"{path} puts the patient {shared!r} on two sides of fold {fold}.")
         splits.append(split)
+    _warn_of_shared_images(manifest, {f"Fold {fold} of {path}": split for fold, split in enumerate(splits)})
     return splits
 
 
@@ -297,27 +319,54 @@ def _shared_patient(manifest: Manifest, split: Split) -> str | None:
     return None
 
 
+def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None:
+    """Warn of identical images on two sides; only of the first split that has some."""
+    if manifest.duplicates is None:
+        manifest = group_duplicates(manifest)
+    assert manifest.duplicates is not None
+    ids, code = manifest.ids, manifest.duplicates.tolist()
+    for name, split in splits.items():
+        first_of: dict[int, tuple[str, int]] = {}
+        shared: dict[int, tuple[int, int]] = {}
+        for side, rows in split.sides().items():
+            for row in rows.tolist():
+                known_side, known_row = first_of.setdefault(code[row], (side, row))
+                if known_side != side:
+                    shared.setdefault(code[row], (known_row, row))
+        if shared:
+            one, other = next(iter(shared.values()))
+            warnings.warn(
+                f"{name} has identical images on two sides ({len(shared):,} groups, for example {ids[one]} and "
+                f"{ids[other]}): its results will be too optimistic.",
+                LeakageWarning,
+                stacklevel=3,
+            )
+            return
+
+
 def _read_sides(path: Path) -> list[dict[str, str]]:
     """For each fold, the side of each id."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise SrjtError(f"The split file {path} does not exist.")
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = csv.DictReader(file)
-        if not {"id", "fold", "split"} <= set(rows.fieldnames or ()):
-            raise SrjtError(f"{path} is not a split file: it needs the columns id, fold and split.")
-        found: dict[int, dict[str, str]] = {}
-        for row in rows:
-            where = f"{path}, line {rows.line_num}"
-            if row["split"] not in SIDES:
-                raise SrjtError(
-                    f"{where}: the split must be train, validation or test, not {row['split']!r}."
-                )
-            if not (row["fold"] or "").isdecimal():
-                raise SrjtError(
-                    f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}."
-                )
-            if found.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
-                raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)  # a quote that is never closed would hide rows
+            if not {"id", "fold", "split"} <= set(reader.fieldnames or ()):
+                raise SrjtError(f"{path} is not a split file: it needs the columns id, fold and split.")
+            rows = [(reader.line_num, row) for row in reader]
+    except UnicodeDecodeError:
+        raise SrjtError(f"The split file {path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
+    except csv.Error as problem:
+        raise SrjtError(f"The split file {path} is damaged: {problem}.") from None
+    found: dict[int, dict[str, str]] = {}
+    for line, row in rows:
+        where = f"{path}, line {line}"
+        if row["split"] not in SIDES:
+            raise SrjtError(f"{where}: the split must be train, validation or test, not {row['split']!r}.")
+        if not re.fullmatch("[0-9]{1,6}", row["fold"] or ""):
+            raise SrjtError(f"{where}: the fold must be a whole number (0, 1, 2, …), not {row['fold']!r}.")
+        if found.setdefault(int(row["fold"]), {}).setdefault(row["id"], row["split"]) != row["split"]:
+            raise SrjtError(f"{where}: {row['id']!r} is on two sides of fold {row['fold']}.")
     if sorted(found) != list(range(len(found))) or not found:
         raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(found) or 'none'}.")
     return [found[fold] for fold in sorted(found)]

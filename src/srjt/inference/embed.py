@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,8 @@ from srjt.data.images.feed import open_feed
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
+from srjt.files import cache_folder, remove_unfinished, wait_for_lock
+from srjt.inference.feature_chunks import load_chunks, save_chunk
 from srjt.networks.backbones import takes_rows
 from srjt.training.engine import cpu_tuning
 from srjt.training.engine.batches import Preprocess, centre_batches
@@ -30,6 +34,7 @@ __all__ = ["Progress", "embed"]
 
 Progress = Callable[[int, int], None]
 TUNING_BATCH = 8  # images of one step in the trial of CPU settings
+SAVE_SECONDS = 10  # between two saves; a command that is killed repeats at most so much
 TUNING_PAYS = 500  # images from which the trial pays
 
 
@@ -52,6 +57,9 @@ def embed(
 ) -> tuple[Manifest, list[tuple[str, str]]]:
     """Compute features of the centre crop of every image with a frozen backbone.
 
+    Features of image files are saved in the cache while they are computed: if the process is killed, the next call with
+    the same settings continues.
+
     Parameters
     ----------
     data : Manifest
@@ -73,11 +81,12 @@ def embed(
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
     cache : path, optional
-        Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+        Folder for decoded images and unfinished features. Default: ``$SRJT_CACHE``, or the user's cache folder.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out.
     decoded, embedded : callable, optional
-        Called with (images done, images in total).
+        Called with (images done, images in total). The first call of ``embedded`` has the number of images that were
+        already done.
 
     Returns
     -------
@@ -130,17 +139,56 @@ def embed(
         setting = cpu_tuning.fastest_setting(network, torch.zeros(TUNING_BATCH, 3, crop, crop))
     preprocess = Preprocess(crop=crop, channels_last=target.type == "cuda" or setting.channels_last)
     feed = open_feed(store.pixels, device=target)
-    features: list[Features] = []
-    with use_cpu_setting(setting, network), torch.inference_mode():
-        for images, part in centre_batches(
-            feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size
-        ):
-            computed = _forward(network, images, flip=flip)[: part.stop - part.start]
-            features.append(computed.float().cpu().numpy())
-            if embedded is not None:
-                embedded(part.stop, len(store))
-    manifest = replace(store.manifest, arrays=np.concatenate(features), made=json.dumps(settings))
+
+    def batches(done: int) -> Iterator[Features]:
+        with use_cpu_setting(setting, network), torch.inference_mode():
+            for images, part in centre_batches(
+                feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
+            ):
+                computed = _forward(network, images, flip=flip)[: part.stop - part.start]
+                yield computed.float().cpu().numpy()
+
+    folder = None
+    if store.path is not None:
+        # everything that changes a bit of the features
+        facts = [store.path.name, store.skipped, settings, batch_size, target.type, repr(setting)]
+        key = hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "features" / key
+    features = _compute(batches, total=len(store), folder=folder, progress=embedded)
+    manifest = replace(store.manifest, arrays=features, made=json.dumps(settings))
     return manifest, store.skipped
+
+
+def _compute(
+    batches: Callable[[int], Iterator[Features]],
+    *,
+    total: int,
+    folder: Path | None,
+    progress: Progress | None,
+) -> Features:
+    """All batches, (N, F). With ``folder`` they are saved there now and then, and a second call continues."""
+    with ExitStack() as stack:
+        saved: list[Features] = []
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(wait_for_lock(folder, waiting=lambda: None))
+            remove_unfinished(folder)
+            saved = load_chunks(folder)
+        done = first = sum(map(len, saved))
+        pending: list[Features] = []
+        last_save = time.monotonic()
+        if progress is not None:
+            progress(done, total)
+        for batch in batches(done) if done < total else ():
+            pending.append(batch)
+            done += len(batch)
+            if folder is not None and (done == total or time.monotonic() - last_save >= SAVE_SECONDS):
+                save_chunk(folder, first, pending)
+                saved, pending, first = [*saved, *pending], [], done
+                last_save = time.monotonic()
+            if progress is not None:
+                progress(done, total)
+        return np.concatenate([*saved, *pending])
 
 
 def _forward(network: nn.Module, images: Tensor, *, flip: bool) -> Tensor:

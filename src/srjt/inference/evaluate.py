@@ -102,7 +102,8 @@ def evaluate(
     on_bad_image : {"error", "skip"}
         Stop at an unusable sample, or leave it out.
     resamples : int
-        Bootstrap resamples for the 95 % intervals: of patients where they are known, else of samples.
+        Bootstrap resamples for the 95 % intervals: of patients where they are known, else of samples; identical
+        images are resampled together.
     progress : callable, optional
         Called with (images decoded, images in total).
 
@@ -133,6 +134,7 @@ def evaluate(
         resize=run.config.resize,
         on_bad_image=on_bad_image,
         progress=progress,
+        find_duplicates=True,
     )
     manifest = store.manifest
     probabilities, grades = run.probabilities(store.pixels, views=views)
@@ -149,7 +151,7 @@ def evaluate(
         by_patient=manifest.patients is not None,
         views=len(crops),
         intervals=bootstrap_metrics(
-            labels, predicted, num_classes=classes, groups=manifest.patients, resamples=resamples
+            labels, predicted, num_classes=classes, groups=manifest.groups, resamples=resamples
         ),
         confusion=confusion_matrix(
             torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes

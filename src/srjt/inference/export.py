@@ -17,9 +17,11 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from srjt._version import __version__
+from srjt.data.images.decode import resized
 from srjt.data.images.feed import Samples
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, suggest
@@ -187,9 +189,13 @@ def _synthetic_samples(run: Trained) -> Samples:
         drawn = np.random.default_rng(0).standard_normal((64, *run.in_shape)).astype(np.float32)
         scaled = next((m for m in run.networks.modules() if isinstance(m, Standardise)), None)
         return drawn if scaled is None else drawn * scaled.scale.numpy() + scaled.mean.numpy()
-    images = generate(images=8, patients=4, size=run.config.image_size).arrays
+    size = run.config.image_size
+    images = generate(
+        images=8, patients=4, size=min(max(size, 32), 256)
+    ).arrays  # the sizes that can be drawn
     assert images is not None
-    return images.astype(np.uint8, copy=False)
+    pictures = [Image.fromarray(image.astype(np.uint8, copy=False)) for image in images]
+    return np.stack([np.asarray(resized(picture, size=size, resize="squash")) for picture in pictures])
 
 
 def _checked_samples(run: Trained, samples: Samples) -> Samples:

@@ -14,6 +14,8 @@ import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
+from srjt.data.problems import drop_unusable
+from srjt.data.sources import Reading
 from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError, suggest
@@ -72,7 +74,8 @@ def predict(
         Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
         with the four corners too, each plain and mirrored.
     on_bad_image : {"error", "skip"}
-        Stop at an unreadable image, or leave it out and list it in ``attrs["skipped"]`` of the result.
+        Stop at an unreadable image or a malformed row, or leave it out. Everything that is left out is listed in
+        ``attrs["skipped"]`` of the result, also repeated rows and files of a folder that are not images.
     progress : callable, optional
         Called with (images decoded, images in total).
 
@@ -95,7 +98,12 @@ def predict(
     check_choices(network, decoding)
     run = open_run(run)
     crops = run.views(views)  # an error before any image is read
-    manifest = data if isinstance(data, Manifest) else _read_samples(run, data)
+    if isinstance(data, Manifest):
+        manifest, left_out = data, []
+    else:
+        reading = _read_samples(run, data)
+        manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+        left_out = [(problem.where, problem.detail) for problem in reading.problems]
     run.check_feature_settings(manifest.made)
     store = open_store(
         manifest,
@@ -108,16 +116,17 @@ def predict(
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     table.attrs["views"] = len(crops)
-    table.attrs["skipped"] = store.skipped  # (image, reason)
+    table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
     return table
 
 
-def _read_samples(run: Trained, source: str | os.PathLike[str]) -> Manifest:
+def _read_samples(run: Trained, source: str | os.PathLike[str]) -> Reading:
     """Samples without grades from a path, of the kind that the run was trained on."""
     if not isinstance(source, (str, os.PathLike)):
         raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
     if len(run.in_shape) == 1:
-        return read_ungraded_features(Path(source), grades=run.grades)
+        features = read_ungraded_features(Path(source), grades=run.grades)
+        return Reading(manifest=features, problems=(), kind="features", notes=())
     if Path(source).suffix == ".npz":
         raise SrjtError(
             f"This run reads images, but {source} is a file of arrays: pass an image, folder or table."

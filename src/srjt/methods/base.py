@@ -31,7 +31,7 @@ Self = TypeVar("Self", bound="Method")
 class Loss(NamedTuple):
     """The result of ``Method.loss``.
 
-    Parameters
+    Attributes
     ----------
     total : Tensor, shape ()
         The scalar on which ``backward`` is called.

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from srjt.networks.backbones import names
-from srjt.networks.building import build
+from srjt.networks.building import build, fetch_weights
 
-__all__ = ["build", "names"]
+__all__ = ["build", "fetch_weights", "names"]

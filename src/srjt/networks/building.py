@@ -14,7 +14,7 @@ from srjt.errors import SrjtError
 from srjt.networks import backbones, weights
 from srjt.networks import imagenet_weights as imagenet
 
-__all__ = ["build"]
+__all__ = ["build", "fetch_weights"]
 
 
 def build(
@@ -72,6 +72,21 @@ def build(
         if given is not None:
             weights.load(backbone, given, source=str(file))
         return nn.Sequential(OrderedDict(backbone=backbone, head=head(features)))
+
+
+def fetch_weights(
+    network: str | Callable[[], nn.Module],
+    pretrained: bool | str | os.PathLike[str] | None,
+    *,
+    in_shape: tuple[int, ...],
+) -> None:
+    """Raise the error for weights that ``build`` will not find, and download those that it will need."""
+    if isinstance(network, str):
+        make = backbones.maker(network, in_shape=in_shape, timm_weights=pretrained is True)
+        if network.startswith("timm:") and pretrained is True:
+            make()  # timm downloads them when it builds a network
+    if (file := _weights_file(network, pretrained)) is not None and not file.is_file():
+        raise SrjtError(f"There is no weights file at {file}.")
 
 
 def _maker(

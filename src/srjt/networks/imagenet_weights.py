@@ -24,7 +24,10 @@ OFFICIAL = {
     "resnet50": "https://download.pytorch.org/models/resnet50-0676ba61.pth",
 }
 
-_ALTERNATIVES = "pass a local file with --weights FILE, or start from random weights with --no-pretrained"
+_ALTERNATIVES = (
+    "pass a local file with --weights FILE, or start from random weights with --no-pretrained, or choose the small "
+    "--network tiny, or train on features that srjt features has computed on another machine"
+)
 
 
 def fetch(url: str, *, timeout: float = 30.0) -> Path:

@@ -59,6 +59,7 @@ def true_grade_posterior(
     transition: npt.ArrayLike | None = None,
     prior: npt.ArrayLike | None = None,
     verified: npt.ArrayLike | None = None,
+    same_image: npt.ArrayLike | None = None,
 ) -> Floats:
     """p(true grade | image, label) ∝ p(x)^β P[:, label]; the suggested grade is the largest entry of a row.
 
@@ -77,6 +78,9 @@ def true_grade_posterior(
         Shares of the true grades that the answer is fitted to. None: as the labels have it.
     verified : (N,) array, optional
         True grades where they are known, −1 or nan elsewhere. A known grade has the probability 1.
+    same_image : (N,) array of int, optional
+        Equal numbers for samples that show the same image. Where their labels differ, all of them are evidence of one
+        true grade, so that at most one of the labels is probably right. Equal labels may be copies: they count once.
 
     Returns
     -------
@@ -101,10 +105,35 @@ def true_grade_posterior(
     if prior is not None:
         posterior = _with_shares(posterior, _shares(prior, classes))
     posterior = np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)
+    for rows in _contradictory(y, same_image):
+        posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
     known = read_verified(verified, samples=len(y), classes=classes)
     if known is not None:
         posterior[known.rows] = np.eye(classes)[known.true]
     return posterior
+
+
+def _contradictory(
+    labels: npt.NDArray[np.generic], same_image: npt.ArrayLike | None
+) -> list[npt.NDArray[np.int64]]:
+    """The rows of each image that has two labels."""
+    if same_image is None:
+        return []
+    image = np.asarray(same_image)
+    order = np.argsort(image, kind="stable")
+    ends = np.flatnonzero(np.diff(image[order])) + 1
+    return [rows for rows in np.split(order, ends) if len(rows) > 1 and len(set(labels[rows].tolist())) > 1]
+
+
+def _joint(posterior: Floats, likelihood: Floats) -> Floats:
+    """(C,) p(true grade | image, all labels of it).
+
+    posterior: (M, C), each from one of the labels; likelihood: (M, C) P[:, label] of each.
+    """
+    others = np.stack([np.delete(likelihood, row, axis=0).prod(axis=0) for row in range(len(likelihood))])
+    joint = (posterior * others).mean(axis=0)
+    # Labels that no grade can have together: the image decides.
+    return np.asarray(joint / joint.sum() if joint.sum() > 1e-300 else posterior.mean(axis=0))
 
 
 def _shares(prior: npt.ArrayLike, classes: int) -> Floats:

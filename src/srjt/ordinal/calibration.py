@@ -15,7 +15,7 @@ Floats = npt.NDArray[np.float64]
 class CalibrationBin(NamedTuple):
     """Samples whose predicted grade has a similar probability.
 
-    Parameters
+    Attributes
     ----------
     confidence : float
         Mean probability of the predicted grade.

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 class Interval(NamedTuple):
     """A metric and its confidence interval.
 
-    Parameters
+    Attributes
     ----------
     value, low, high : float
     """

@@ -11,7 +11,7 @@ from srjt.files import write_atomically
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import save_figure
 from srjt.reports.pages.audit_page import audit_page
-from srjt.reports.pages.html import page_figures, write_page
+from srjt.reports.pages.html import Page, page_figures, write_page
 from srjt.reports.pages.run_page import run_page
 from srjt.reports.pages.study_page import read_size_ratio, study_page
 from srjt.reports.tables.results import PAPER_METRICS
@@ -60,28 +60,40 @@ def report(
     for name in metrics:
         if name not in METRICS:
             raise suggest("metric", name, METRICS)
-    results = collect_results(folder) if (folder / "study.json").exists() else None
-    if results is not None:
-        page = study_page(results, metrics=tuple(metrics))
-    elif (folder / "run.json").exists():
-        page = run_page(folder)
-    elif (folder / "audit.json").exists():
-        page = audit_page(folder)
-    else:
-        raise SrjtError(
-            f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
-            "audit.json."
-        )
+    page, results = _read_page(folder, tuple(metrics))
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is a single run or an audit, not a study.")
     path = Path(out) if out is not None else folder / "report.html"
-    write_page(page, path)
+    # The folder may come from somebody else, with a report.html that links to a file of the user.
+    write_page(page, path, follow_links=path.parent.resolve() != folder.resolve())
     files = [path]
     if figures is not None:
         files += [file for figure in page_figures(page) for file in save_figure(figure, Path(figures))]
     if tables is not None and results is not None:
         files += _write_tables(results, tuple(metrics), Path(tables))
     return files
+
+
+def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResults | None]:
+    """The page of a folder, and the results if it is the folder of a study."""
+    try:
+        if (folder / "study.json").exists():
+            results = collect_results(folder)
+            return study_page(results, metrics=metrics), results
+        if (folder / "run.json").exists():
+            return run_page(folder), None
+        if (folder / "audit.json").exists():
+            return audit_page(folder), None
+    except SrjtError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
+        raise SrjtError(
+            f"The files in {folder} are damaged or not from srjt ({type(problem).__name__}: {problem})."
+        ) from problem
+    raise SrjtError(
+        f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
+        "audit.json."
+    )
 
 
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
@@ -95,7 +107,7 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
             texts = {".md": table.markdown(), ".csv": table.csv(), ".tex": table.latex()}
             for suffix, text in texts.items():
                 path = folder / f"{number}-{name}{suffix}"
-                write_atomically(path, text.encode())
+                write_atomically(path, text.encode(), follow_links=False)
                 written.append(path)
     except OSError as problem:
         raise SrjtError(f"The tables cannot be written to {folder}: {problem.strerror}.") from None

@@ -24,7 +24,7 @@ from srjt.errors import SrjtError
 from srjt.review.decisions import ConflictError, Decisions, LogEntry
 from srjt.review.images import EncodedImage, full_image, image_problem, thumbnail
 from srjt.review.progress import review_progress
-from srjt.review.security import AccessRules, SecurityMiddleware
+from srjt.review.security import AccessRules, SecurityMiddleware, parse_number
 
 __all__ = ["ReviewSession", "create_app", "grade_keys"]
 
@@ -71,6 +71,7 @@ class ReviewSession:
                 "patients": _name_codes(audit.patients),
                 "readers": _name_codes(audit.readers),
                 "has_neighbours": audit.neighbours is not None,
+                "twins": None if audit.twins is None else audit.twins.tolist(),
             }
         )
 
@@ -129,12 +130,15 @@ def create_app(session: ReviewSession, access: AccessRules) -> Starlette:
         return Response(session.samples_json, media_type="application/json")
 
     def updates(request: Request) -> Response:
-        since = request.query_params.get("since", "0")
-        if not (since.isascii() and since.isdigit()):
+        since = parse_number(request.query_params.get("since", "0"))
+        if since is None:
             raise HTTPException(400, "since must be a revision.")
-        decisions.refresh()
-        answer = session.updates(int(since))
-        return JSONResponse(answer if since != "0" else {**answer, "undoable": session.undoable()})
+        try:
+            decisions.refresh()
+        except SrjtError as problem:
+            raise HTTPException(503, str(problem)) from None
+        answer = session.updates(since)
+        return JSONResponse(answer if since else {**answer, "undoable": session.undoable()})
 
     def neighbours(request: Request) -> Response:
         line = _requested_line(request, audit)
@@ -212,12 +216,12 @@ def create_app(session: ReviewSession, access: AccessRules) -> Starlette:
         routes=[
             Route("/", page),
             Route("/page/{name}", page),
-            Route("/image/{line:int}", image(full_image)),
-            Route("/thumb/{line:int}", image(thumbnail)),
+            Route("/image/{line}", image(full_image)),
+            Route("/thumb/{line}", image(thumbnail)),
             Route("/api/samples", samples),
             Route("/api/updates", updates),
-            Route("/api/neighbours/{line:int}", neighbours),
-            Route("/api/problem/{line:int}", problem),
+            Route("/api/neighbours/{line}", neighbours),
+            Route("/api/problem/{line}", problem),
             Route("/api/decide", post(decide), methods=["POST"]),
             Route("/api/undo", post(undo), methods=["POST"]),
         ],
@@ -239,8 +243,11 @@ def grade_keys(grades: Sequence[str]) -> list[str]:
 
 
 def _requested_line(request: Request, audit: AuditFolder) -> int:
-    line = int(request.path_params["line"])
-    if line >= len(audit):
+    text = str(request.path_params["line"])
+    line = parse_number(text)
+    if line is None and text.isdigit():
+        raise HTTPException(400, "The number of the line is too long.")
+    if line is None or line >= len(audit):
         raise HTTPException(404, f"The audit has {len(audit)} lines.")
     return line
 

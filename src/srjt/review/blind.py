@@ -25,7 +25,7 @@ from srjt.errors import SrjtError
 from srjt.review.app import grade_keys
 from srjt.review.decisions import Decisions
 from srjt.review.images import pixels_alone
-from srjt.review.security import AccessRules, SecurityMiddleware
+from srjt.review.security import AccessRules, SecurityMiddleware, parse_number
 
 __all__ = ["CANNOT_TELL", "BlindSession", "create_blind_app"]
 
@@ -75,13 +75,15 @@ def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
         return Response(content, media_type=PAGE_FILES[name])
 
     def sample(request: Request) -> Response:
-        return JSONResponse(
-            {"grades": audit.grades, "keys": grade_keys(audit.grades), "answers": session.answers()}
-        )
+        try:
+            answers = session.answers()
+        except SrjtError as problem:
+            raise HTTPException(503, str(problem)) from None
+        return JSONResponse({"grades": audit.grades, "keys": grade_keys(audit.grades), "answers": answers})
 
     def image(request: Request) -> Response:
-        position = int(request.path_params["position"])
-        if position >= len(session.lines):
+        position = parse_number(request.path_params["position"])
+        if position is None or position >= len(session.lines):
             raise HTTPException(404, "There is no such image in the sample.")
         try:
             encoded = pixels_alone(audit, session.lines[position])
@@ -106,7 +108,7 @@ def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
         routes=[
             Route("/", page),
             Route("/page/{name}", page),
-            Route("/image/{position:int}", image),
+            Route("/image/{position}", image),
             Route("/api/sample", sample),
             Route("/api/answer", answer, methods=["POST"]),
         ],

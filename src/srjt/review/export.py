@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.auditing.folder import AuditFolder
+from srjt.data.formulas import neutralise_formula, warn_about_formulas
 from srjt.data.grades import grade_values
 from srjt.errors import SrjtError
 from srjt.files import exists_already, write_atomically
@@ -28,6 +29,7 @@ __all__ = [
     "disagreement_table",
     "disagreements",
     "training_command",
+    "unknown_grades",
     "verified_table",
     "write_table",
 ]
@@ -88,6 +90,7 @@ def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwr
         raise SrjtError(f"{out} is the original table, which is never overwritten: choose another file.")
     if out.exists() and not overwrite:
         raise exists_already(out)
+    warn_about_formulas(table, out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, table.to_csv(index=False).encode("utf-8"))
@@ -119,12 +122,16 @@ def by_reviewer(audit: AuditFolder, log: Sequence[LogEntry]) -> dict[str, dict[s
 
 
 def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
-    """One entry for every two reviewers who have graded some of the same samples."""
+    """One entry for every two reviewers who have graded some of the same samples.
+
+    Decisions for grades that this audit does not have (see ``unknown_grades``) do not count.
+    """
     from srjt.ordinal.metrics import quadratic_weighted_kappa
 
     found = []
     for (one, first), (other, second) in itertools.combinations(by_reviewer(audit, log).items(), 2):
-        both = sorted(first.keys() & second.keys())
+        both = [sample for sample in sorted(first.keys() & second.keys())
+                if {first[sample].to_grade, second[sample].to_grade} <= set(audit.grades)]  # fmt: skip
         if not both:
             continue
         confusion = np.zeros((len(audit.grades), len(audit.grades)))
@@ -142,6 +149,12 @@ def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
     return found
 
 
+def unknown_grades(audit: AuditFolder, log: Sequence[LogEntry]) -> list[LogEntry]:
+    """The reviewers' decisions for grades that this audit does not have, as after a change of the grades."""
+    own = (entry for decided in by_reviewer(audit, log).values() for entry in decided.values())
+    return [entry for entry in own if entry.to_grade not in audit.grades]
+
+
 def disagreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[list[LogEntry]]:
     """For each sample that reviewers have graded differently, their decisions; the one that counts is last."""
     per_sample: dict[str, list[LogEntry]] = {}
@@ -155,7 +168,11 @@ def disagreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[list[LogE
 
 def disagreement_table(differing: Sequence[Sequence[LogEntry]]) -> pd.DataFrame:
     """Disagreements as a table, one row per decision; the last one of a sample counts."""
-    rows = [(e.id, e.reviewer, e.to_grade, e.action, e.at) for entries in differing for e in entries]
+    rows = [
+        tuple(map(neutralise_formula, (e.id, e.reviewer, e.to_grade, e.action, e.at)))
+        for entries in differing
+        for e in entries
+    ]
     return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"])
 
 
@@ -181,7 +198,7 @@ def _own_table(audit: AuditFolder) -> pd.DataFrame:
 
 def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[int | None], list[str]]:
     """The audited table, for each row the line of its sample in the audit (None: not audited), and notes."""
-    from srjt.data.sources.table import load
+    from srjt.data.sources.text_table import load
 
     if not path.exists():
         raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
@@ -253,7 +270,7 @@ def _apply_decisions(
     corrected[column] = grades
     names = [_unused_name(name, list(table.columns)) for name in PROVENANCE]
     for name, values in zip(names, [original, *zip(*provenance, strict=True)], strict=True):
-        corrected[name] = list(values)
+        corrected[name] = [neutralise_formula(value) for value in values]
     actions = Counter(action for _, _, action in provenance)
     return CorrectedTable(
         table=corrected,

@@ -7,8 +7,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from srjt.auditing.folder import AuditFolder
+from srjt.auditing.folder import AuditFolder, image_file
 from srjt.data.images.decode import BadImageError, read_image
+from srjt.data.images.pixel_depth import UInt8Array
 from srjt.errors import SrjtError
 
 __all__ = ["EncodedImage", "full_image", "image_path", "image_problem", "pixels_alone", "thumbnail"]
@@ -22,22 +23,13 @@ class EncodedImage(NamedTuple):
 
 
 def image_path(audit: AuditFolder, line: int) -> Path:
-    """The file of a sample. Raises ``BadImageError`` if there is none that may be shown.
-
-    An absolute path was given by the person who ran the audit. A relative one belongs to the audit folder, and a
-    folder from somebody else must not reach files outside, neither by ".." nor through a link.
-    """
+    """The file of a sample. Raises ``BadImageError`` if there is none that may be shown."""
     name = audit.images[line]
     if not name:
         raise BadImageError(
             Path(audit.ids[line]), "features were audited, and there is no image of this sample"
         )
-    path = audit.folder / name
-    if not Path(name).is_absolute() and not path.resolve().is_relative_to(audit.folder.resolve()):
-        raise BadImageError(path, "it is outside the audit folder")
-    if path.exists() and not path.is_file():  # reading a pipe or a device would never end
-        raise BadImageError(path, "it is not a regular file")
-    return path
+    return image_file(audit.folder, name)
 
 
 def full_image(audit: AuditFolder, line: int) -> EncodedImage:
@@ -71,16 +63,23 @@ def _cached_thumbnail(path: Path) -> EncodedImage:
 def image_problem(audit: AuditFolder, line: int) -> str:
     """Why an image cannot be shown, in one sentence. The browser itself does not know the reason."""
     try:
-        read_image(image_path(audit, line))
+        _read(image_path(audit, line))
     except SrjtError as problem:
         return str(problem)
     return "The browser cannot show this image, although it can be read."
 
 
+def _read(path: Path) -> UInt8Array:
+    try:
+        return read_image(path)
+    except MemoryError:  # the header of an array file may promise any size
+        raise BadImageError(path, "it needs more memory than there is") from None
+
+
 def _encode(path: Path, *, size: int | None = None) -> EncodedImage:
     from PIL import Image
 
-    image = Image.fromarray(read_image(path))
+    image = Image.fromarray(_read(path))
     buffer = io.BytesIO()
     if size is not None:
         image.thumbnail((size, size))

@@ -19,13 +19,16 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["LOOPBACK", "AccessRules", "SecurityMiddleware"]
+__all__ = ["LOOPBACK", "AccessRules", "SecurityMiddleware", "parse_number"]
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_BODY = 16_384  # bytes
+MAX_DIGITS = 20  # of a number in a request; Python refuses to convert 4,300
+TOO_LONG = "The request is too long for a decision."
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -103,8 +106,19 @@ class SecurityMiddleware:
                 MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
+        received = 0
+
+        async def receive_limited() -> Message:
+            """What is received counts, not the Content-Length: chunked requests ignore it."""
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > MAX_BODY:
+                raise HTTPException(413, TOO_LONG, headers={"Connection": "close"})
+            return message
+
         response = self._login_or_refusal(scope)
-        await (self.app if response is None else response)(scope, receive, send_with_headers)
+        await (self.app if response is None else response)(scope, receive_limited, send_with_headers)
 
     def _login_or_refusal(self, scope: Scope) -> Response | None:
         """The response to a request that does not reach the application; None if it does."""
@@ -121,10 +135,11 @@ class SecurityMiddleware:
         if scope["method"] not in ("GET", "HEAD"):
             if headers.get("origin") not in (f"http://{host}", f"https://{host}"):
                 return PlainTextResponse("Only the review page itself may send decisions.", 403)
-            if not headers.get("content-length", "").isdigit():
+            length = headers.get("content-length", "")
+            if not length.isdigit():
                 return PlainTextResponse("The request has no Content-Length.", 411)
-            if int(headers["content-length"]) > MAX_BODY:
-                return PlainTextResponse("The request is too long for a decision.", 413)
+            if (number := parse_number(length)) is None or number > MAX_BODY:
+                return PlainTextResponse(TOO_LONG, 413)
         return None
 
     def _log_in(self, query: Mapping[str, str]) -> Response:
@@ -134,6 +149,13 @@ class SecurityMiddleware:
         )
         page.set_cookie(self.access.cookie, self.access.token, httponly=True, samesite="strict", path="/")
         return page
+
+
+def parse_number(text: str) -> int | None:
+    """A non-negative integer of a request; None if it is none, or too long."""
+    if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
+        return int(text)
+    return None
 
 
 def _forbidden() -> Response:

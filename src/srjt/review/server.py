@@ -12,13 +12,17 @@ import threading
 import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from srjt.errors import SrjtError
 from srjt.review.app import ReviewSession, create_app
 from srjt.review.blind import BlindSession, create_blind_app
 from srjt.review.security import LOOPBACK, AccessRules
 
-__all__ = ["Server", "listen", "open_browser", "serve"]
+if TYPE_CHECKING:
+    import uvicorn
+
+__all__ = ["Server", "create_web_server", "listen", "open_browser", "serve"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,26 +67,37 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     return Server(socket=listening, host=shown_host, port=port, access=access)
 
 
-def serve(session: ReviewSession | BlindSession, server: Server, *, started: Callable[[], object]) -> None:
-    """Run until Ctrl-C or SIGTERM. ``started`` is called when the page can be opened."""
+def create_web_server(session: ReviewSession | BlindSession, server: Server) -> uvicorn.Server:
+    """The web server of a review, which runs with ``run(sockets=[server.socket])``."""
     import uvicorn
 
+    from srjt.review.connections import BACKLOG, BoundedConnection, log_once
+
+    log_once()
     config = uvicorn.Config(
         create_blind_app(session, server.access)
         if isinstance(session, BlindSession)
         else create_app(session, server.access),
+        http=BoundedConnection,
+        backlog=BACKLOG,
         log_level="error",
         access_log=False,
         server_header=False,
         lifespan="off",
         timeout_graceful_shutdown=2,
     )
+    return uvicorn.Server(config)
+
+
+def serve(session: ReviewSession | BlindSession, server: Server, *, started: Callable[[], object]) -> None:
+    """Run until Ctrl-C or SIGTERM. ``started`` is called when the page can be opened."""
+    web_server = create_web_server(session, server)
     # Both signals raise KeyboardInterrupt after the server has stopped, so that the command can print a summary.
     previous_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         started()
         with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[server.socket])
+            web_server.run(sockets=[server.socket])
     finally:
         signal.signal(signal.SIGTERM, previous_handler)
         server.socket.close()

@@ -114,6 +114,8 @@ class StudyConfig:
     split_by: str = setting("stratified", takes="stratified or random")
     split_seed: int = setting(0)
     splits: str | None = setting(None, takes="a path")  # a file of srjt data split; replaces the three above
+    # nearly identical images are not split either; identical ones never are
+    group_near_duplicates: bool = setting(False, takes="true or false")
     seeds: tuple[Seed, ...] = setting((0,), takes="whole numbers from 0 up, at least one", listed=True)
     # settings of TrainConfig that all runs share
     train: Mapping[str, Any] = setting({}, takes="settings of the runs by name")

@@ -2,6 +2,8 @@
 
 study.json                     the settings, the data, the versions and the planned runs
 splits.csv                     id, fold, split
+image_hashes.npz               the hash of every image, to notice one that has changed
+cpu.json                       how the runs use the CPU, chosen once (see studies/cpu_settings.py)
 noise/<noise>_fold<k>_seed<s>.json   the injected noise
 estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 runs/<key>/                    the folder of one run
@@ -12,10 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import platform
 import re
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,41 +30,70 @@ import torch
 from srjt._version import __version__
 from srjt.data import write_splits
 from srjt.errors import SrjtError
-from srjt.files import is_locked, lock_folder, write_json
+from srjt.files import (
+    check_regular_files,
+    is_inside,
+    is_locked,
+    lock_folder,
+    write_atomically,
+    write_json,
+)
 from srjt.studies.config import StudyConfig
-from srjt.studies.grid import PlannedRun, StudyData
+from srjt.studies.grid import FORMAT, PlannedRun, StudyData
+from srjt.studies.noise_spec import parse_noise
+from srjt.training.record.run_folder import has_summary
 
 __all__ = [
     "error_file",
     "estimates_folder",
+    "explain_write_errors",
     "lock_study",
+    "read_error",
     "read_study",
     "run_folder",
     "run_status",
     "study_config",
+    "study_format",
     "write_plan",
 ]
+
+# An entry of "cells" in study.json; a key is a folder name as StudyData makes it: no separators, not hidden, not "..".
+CELL = {"key": str, "method": str, "variant": str, "noise": str, "fold": int, "seed": int}
+KEY = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,250}")
 
 
 @contextlib.contextmanager
 def lock_study(folder: Path) -> Iterator[None]:
     """Allow one study at a time in a folder: a second one would change the plan while the first one runs."""
-    try:
+    with explain_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror}.") from None
     with lock_folder(folder):
         yield
 
 
+@contextlib.contextmanager
+def explain_write_errors(folder: Path) -> Iterator[None]:
+    """A full or read-only disk is one sentence."""
+    try:
+        yield
+    except OSError as problem:
+        raise SrjtError(f"The study cannot be written to {folder}: {problem.strerror or problem}.") from None
+
+
 def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
     """Write the plan and return the planned runs. Runs of an earlier plan stay, and are not repeated."""
+    with explain_write_errors(folder):
+        return _write_plan(folder, data, command=command)
+
+
+def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRun]:
     folder.mkdir(parents=True, exist_ok=True)
     before = folder / "study.json"
     if before.exists():
         read_study(folder)  # an error if it is not a study of srjt
     elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
         raise SrjtError(f"{folder} holds something else already: choose another --out.")
+    _check_images(folder / "image_hashes.npz", data)
     planned_runs = list(data.planned_runs())
     draft = folder / f".splits.csv.{os.getpid()}.tmp"  # lock_study removes it if the process is killed here
     write_splits(draft, data.manifest, data.splits)
@@ -69,7 +102,7 @@ def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRu
     write_json(
         before,
         {
-            "format": 1,
+            "format": data.format,
             "name": folder.name,
             "source": data.config.source,
             "study": data.config.to_dict(),
@@ -97,6 +130,35 @@ def write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedRu
     draft.replace(folder / "splits.csv")
     _write_noises(folder / "noise", data)
     return planned_runs
+
+
+def _check_images(file: Path, data: StudyData) -> None:
+    """Raise an error that names an image that has changed since the study began; remember new images."""
+    if data.format == 1 or data.manifest.hashes is None or data.manifest.are_features:
+        return
+    hashes = dict(zip(data.manifest.ids, data.manifest.hashes.tolist(), strict=True))
+    before: dict[str, list[int]] = {}
+    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as saved:
+        before = dict(zip(saved["ids"].tolist(), saved["hashes"].tolist(), strict=True))
+    changed = [name for name, known in before.items() if hashes.get(name, known) != known]
+    if changed:
+        others = f" (and {len(changed) - 1:,} others)" if len(changed) > 1 else ""
+        raise SrjtError(
+            f"The image {changed[0]}{others} has changed since this study began: restore the images, or choose another "
+            "--out."
+        )
+    everything = {**before, **hashes}
+    if everything != before:
+        buffer = io.BytesIO()
+        values = np.array(list(everything.values()), dtype=np.uint64)
+        np.savez(buffer, ids=np.array(list(everything)), hashes=values)
+        write_atomically(file, buffer.getvalue())
+
+
+def study_format(folder: Path) -> int:
+    """The format of the study in this folder, which it keeps; of a new study, the current one."""
+    return int(read_study(folder).get("format", 1)) if (folder / "study.json").exists() else FORMAT
 
 
 def _write_noises(folder: Path, data: StudyData) -> None:
@@ -130,15 +192,34 @@ def _write_noises(folder: Path, data: StudyData) -> None:
 
 def read_study(folder: Path) -> dict[str, Any]:
     """The contents of ``study.json``."""
+    check_regular_files(folder)
     try:
-        facts = json.loads((folder / "study.json").read_text())
+        facts = json.loads((folder / "study.json").read_text(encoding="utf-8"))
         if not isinstance(facts, dict) or "cells" not in facts:
             raise ValueError("no cells")
+        _check_cells(facts["cells"])
     except FileNotFoundError:
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.") from None
-    except (OSError, ValueError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise SrjtError(f"{folder / 'study.json'} is damaged or not from srjt ({problem}).") from None
     return facts
+
+
+def _check_cells(cells: Any) -> None:
+    """Raise ``ValueError`` unless every cell describes a run.
+
+    A key becomes a part of paths, and a study may come from somebody else: "../secret" must not reach other folders.
+    """
+    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
+        raise ValueError("the cells are not a list of runs")
+    for cell in cells:
+        for name, kind in CELL.items():
+            value = cell.get(name)
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise ValueError(f"a run has no valid {name}: {str(value)[:60]!r}")
+        if not KEY.fullmatch(cell["key"]):
+            raise ValueError(f"{cell['key'][:60]!r} is not the name of a run")
+        parse_noise(cell["noise"])
 
 
 def study_config(facts: dict[str, Any]) -> StudyConfig:
@@ -158,11 +239,22 @@ def error_file(folder: Path, key: str) -> Path:
     return folder / "errors" / f"{key}.txt"
 
 
+def read_error(folder: Path, key: str) -> str:
+    """The traceback of a failed run; "" if there is none, or a link that leads out of the study."""
+    path = error_file(folder, key)
+    if not path.is_file() or not is_inside(path, folder):
+        return ""
+    with contextlib.suppress(FileNotFoundError):  # the run has just been started again
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
 def run_status(folder: Path, key: str) -> str:
     """done, running, failed or left (not started)."""
     run = run_folder(folder, key)
-    if (run / "summary.json").exists():  # written last; the weights may have been deleted to save space
+    if has_summary(run):  # written last; the weights may have been deleted to save space
         return "done"
     if is_locked(run):
         return "running"
-    return "failed" if error_file(folder, key).exists() else "left"
+    damaged = (run / "summary.json").exists()
+    return "failed" if damaged or error_file(folder, key).exists() else "left"

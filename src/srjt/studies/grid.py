@@ -26,7 +26,11 @@ from srjt.training.config import COMPUTE_ONLY, TrainConfig
 from srjt.training.resolve_noise import warm_up
 from srjt.training.single_run import fingerprint
 
-__all__ = ["PlannedRun", "StudyData"]
+__all__ = ["FORMAT", "PlannedRun", "StudyData"]
+
+# 1: runs were identified by the sizes of the image files, and identical images were not grouped. Such a study goes on
+# as it began.
+FORMAT = 2
 
 # Settings added after the first studies. At these values they are left out of the key, so that old runs keep theirs.
 ADDED_LATER = (("soft_labels", "paper"), ("balance", 0.0))
@@ -56,12 +60,18 @@ class PlannedRun:
 
 
 class StudyData:
-    """The samples of a study, their folds and their noises."""
+    """The samples of a study, their folds and their noises.
 
-    def __init__(self, config: StudyConfig, manifest: Manifest, splits: list[Split]) -> None:
+    format: of the study's folder; it decides what identifies the images.
+    """
+
+    def __init__(
+        self, config: StudyConfig, manifest: Manifest, splits: list[Split], *, format: int = FORMAT
+    ) -> None:
         self.config = config
         self.manifest = manifest
         self.splits = splits
+        self.format = format
 
     @property
     def fold_numbers(self) -> tuple[int, ...]:
@@ -192,12 +202,14 @@ class StudyData:
 
     @cached_property
     def _image_hash(self) -> str:
-        """A hash of the pixels in memory, or of the files' sizes. It detects other images under the same names, and
-        is the same for a copy of the data elsewhere."""
+        """A hash of the pixels. It detects other images under the same names, and is the same for a copy of the data
+        elsewhere."""
         digest = hashlib.blake2b(digest_size=8)
         if self.manifest.arrays is not None:
             digest.update(repr(self.manifest.arrays.shape).encode())
             digest.update(np.ascontiguousarray(self.manifest.arrays).data)
+        elif self.format > 1 and self.manifest.hashes is not None:
+            digest.update(self.manifest.hashes.astype("<u8").tobytes())
         else:
             for path in self.manifest.paths:
                 digest.update(b"%d\n" % (path.stat().st_size if path.exists() else -1))

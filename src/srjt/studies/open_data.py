@@ -9,6 +9,8 @@ import io
 import json
 import warnings
 import zipfile
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +18,28 @@ import numpy as np
 import pandas as pd
 
 from srjt._version import __version__
-from srjt.data import LeakageWarning, Manifest, drop_unusable, folds, read, read_splits
+from srjt.data import LeakageWarning, Manifest, drop_unusable, folds, group_duplicates, read, read_splits
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, suggest
 from srjt.files import cache_folder, write_atomically
 from srjt.studies.config import StudyConfig
-from srjt.studies.grid import StudyData
+from srjt.studies.grid import FORMAT, StudyData
 
 __all__ = ["open_data"]
 
 
-def open_data(config: StudyConfig) -> StudyData:
-    """Read the source and make its folds."""
+def open_data(
+    config: StudyConfig,
+    *,
+    format: int = FORMAT,
+    cache: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> StudyData:
+    """Read the source, find identical images, and make the folds.
+
+    format: of the study's folder (``study_format``). cache: folder for the hashes of the images. progress: called with
+    (images hashed, images in all).
+    """
     if not config.source:
         raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
     options = dict(config.reading)
@@ -42,11 +54,17 @@ def open_data(config: StudyConfig) -> StudyData:
         manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
+        if format > 1:
+            manifest = group_duplicates(
+                manifest, near=config.group_near_duplicates, cache=cache, progress=progress
+            )
+        else:
+            manifest = replace(manifest, duplicates=np.arange(len(manifest)))
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
             splits = folds(manifest, folds=config.folds, seed=config.split_seed, by=config.split_by)
-    return StudyData(config, manifest, splits)
+    return StudyData(config, manifest, splits, format=format)
 
 
 def _synthetic(options: dict[str, Any]) -> Manifest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from srjt.errors import SrjtError
+from srjt.files import is_inside
 from srjt.noise.estimate import NoiseEstimate
-from srjt.studies.folder import error_file, read_study, run_folder, run_status
-from srjt.training.record.metrics_log import last_epochs, read_metrics
-from srjt.training.record.run_folder import read_noise_estimate
+from srjt.studies.folder import read_error, read_study, run_folder, run_status
+from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
+from srjt.training.record.run_folder import read_noise_estimate, read_summary
 
 __all__ = ["RUN_COLUMNS", "StudyResults", "collect_results"]
 
@@ -63,6 +64,8 @@ class StudyResults:
         One row per noise, fold and seed: ``rho``, ``given_rate`` (to methods that need a rate), ``estimated_rate``,
         ``nominal_rate``, ``realised_rate``, ``condition_number``, ``matrix`` (``matrix_estimated``: whether it is an
         estimate) and ``realised_matrix``.
+    damaged : tuple of str
+        A sentence for each file about a noise that cannot be read; ``noise`` lacks its row.
     """
 
     folder: Path
@@ -72,33 +75,45 @@ class StudyResults:
     scores: pd.DataFrame
     confusions: dict[str, np.ndarray]
     noise: pd.DataFrame
+    damaged: tuple[str, ...] = ()
 
 
 def collect_results(folder: Path) -> StudyResults:
     """Read the results that exist by now; unfinished runs have metrics, but no scores."""
     facts = read_study(folder)
     pooled = facts["config"].get("convention") == "published-code"
-    runs, metrics, scores, confusions = [], [], [], {}
+    runs, metrics, scores = [], [], []
+    confusions: dict[str, np.ndarray] = {}
+    estimates: dict[tuple[str, int, int], NoiseEstimate] = {}
     for planned in facts["cells"]:
         key, run = planned["key"], run_folder(folder, planned["key"])
-        status = run_status(folder, key)
+        status, error, seconds = run_status(folder, key), "", float("nan")
         columns = {name: planned[name] for name in RUN_COLUMNS}
-        found = read_metrics(run / "metrics.csv") if (run / "metrics.csv").exists() else None
-        seconds = float("nan")
-        if found is not None and len(found):
-            metrics.append(found.assign(**columns))
-            seconds = float(found.loc[found["metric"] == "seconds", "value"].sum())
-        if status == "done" and found is not None:
-            averages = last_epochs(found, pooled=pooled).drop(columns="std")
-            scores.append(averages.assign(**columns))
-            confusion = json.loads((run / "summary.json").read_text()).get("confusion", {}).get("test")
-            if confusion is not None:
-                confusions[key] = np.array(confusion)[:-1].sum(axis=0)  # the last one is the ensemble's
-        error = ""
-        if status == "failed":
-            with contextlib.suppress(FileNotFoundError):  # the run has just been started again
-                error = error_file(folder, key).read_text()
+        try:
+            found = _read_run(run, done=status == "done")
+        except SrjtError as problem:  # one damaged file must not stop the others
+            found = None
+            status = "failed"
+            error = f"{problem} Delete {run} and run the same command again to repeat this run.\n"
+            if not all(
+                is_inside(run / name, folder) for name in ("metrics.csv", "summary.json", "noise.json")
+            ):
+                error = f"{run} leads out of the study, and its files cannot be read.\n"  # the error may quote them
+        if status == "failed" and not error:
+            error = read_error(folder, key)
+        if found is not None:
+            if found.metrics is not None and len(found.metrics):
+                metrics.append(found.metrics.assign(**columns))
+                seconds = float(found.metrics.loc[found.metrics["metric"] == "seconds", "value"].sum())
+            if status == "done" and found.metrics is not None:
+                averages = last_epochs(found.metrics, pooled=pooled).drop(columns="std")
+                scores.append(averages.assign(**columns))
+            if found.confusion is not None:
+                confusions[key] = found.confusion
+            if found.estimate is not None:
+                estimates.setdefault((planned["noise"], planned["fold"], planned["seed"]), found.estimate)
         runs.append({**columns, "status": status, "seconds": seconds, "error": error})
+    noise, damaged = _noise_table(folder, facts, estimates)
     return StudyResults(
         folder=folder,
         facts=facts,
@@ -106,42 +121,76 @@ def collect_results(folder: Path) -> StudyResults:
         metrics=_concat(metrics, [*RUN_COLUMNS, "epoch", "split", "network", "metric", "value"]),
         scores=_concat(scores, [*RUN_COLUMNS, "split", "metric", "value"]),
         confusions=confusions,
-        noise=_noise_table(folder, facts),
+        noise=noise,
+        damaged=damaged,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RunFiles:
+    """What the folder of a run contains by now."""
+
+    metrics: pd.DataFrame | None
+    confusion: np.ndarray | None
+    estimate: NoiseEstimate | None
+
+
+def _read_run(run: Path, *, done: bool) -> _RunFiles:
+    """The files of a run; an error if one of them is damaged, or lost from a finished run."""
+    path = run / "metrics.csv"
+    metrics = read_metrics(path) if done or path.exists() else None
+    confusion = None
+    if (run / "summary.json").exists():
+        summary = read_summary(run)
+        counts = summary.get("confusion", {}).get("test")
+        confusion = (
+            None if counts is None else np.array(counts)[:-1].sum(axis=0)
+        )  # the last is the ensemble's
+        if (
+            done
+            and metrics is not None
+            and not is_complete(metrics, summary, epochs=summary.get("epochs", 0))
+        ):
+            raise SrjtError(f"{path} does not contain all epochs of the run.")
+    return _RunFiles(metrics=metrics, confusion=confusion, estimate=read_noise_estimate(run))
 
 
 def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
 
 
-def _noise_table(folder: Path, facts: dict[str, Any]) -> pd.DataFrame:
-    noises, estimates = facts["noises"], _estimates(folder, facts["cells"])
-    rows = []
-    for path in (folder / "noise").glob("*.json"):
-        row = json.loads(path.read_text())
-        if row["noise"] not in noises:  # of an earlier plan
-            continue
-        estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
-        rate, matrix = (None, None) if estimate is None else (estimate.rate, estimate.transition.tolist())
-        rows.append(
-            {
-                **row,
-                "given_rate": row["told_rate"],
-                "estimated_rate": rate,
-                "matrix": row["told_matrix"] or matrix,
-                "matrix_estimated": row["told_matrix"] is None and matrix is not None,
-            }
-        )
+def _noise_table(
+    folder: Path, facts: dict[str, Any], estimates: dict[tuple[str, int, int], NoiseEstimate]
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The noises, and a sentence for each file that cannot be read.
+
+    estimates: (noise, fold, seed) → the noise estimate that the methods used.
+    """
+    noises = facts["noises"]
+    rows, damaged = [], []
+    for path in sorted((folder / "noise").glob("*.json")):
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+            if row["noise"] not in noises:  # of an earlier plan
+                continue
+            estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
+            rate, matrix = (None, None) if estimate is None else (estimate.rate, estimate.transition.tolist())
+            missing = {"kind", "rho", "nominal_rate", "realised_rate", "condition_number"} - row.keys()
+            if missing:
+                raise ValueError(f"no {min(missing)}")
+            rows.append(
+                {
+                    **row,
+                    "given_rate": row["told_rate"],
+                    "estimated_rate": rate,
+                    "matrix": row["told_matrix"] or matrix,
+                    "matrix_estimated": row["told_matrix"] is None and matrix is not None,
+                }
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            damaged.append(
+                f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem}): run the command of the "
+                "study again to write it anew."
+            )
     rows.sort(key=lambda row: (noises.index(row["noise"]), row["seed"], row["fold"]))
-    return pd.DataFrame(rows, columns=NOISE_COLUMNS)
-
-
-def _estimates(folder: Path, planned_runs: list[dict[str, Any]]) -> dict[tuple[str, int, int], NoiseEstimate]:
-    """(noise, fold, seed) → the noise estimate that the methods used, if there is one."""
-    found: dict[tuple[str, int, int], NoiseEstimate] = {}
-    for planned in planned_runs:
-        place = (planned["noise"], planned["fold"], planned["seed"])
-        estimate = None if place in found else read_noise_estimate(run_folder(folder, planned["key"]))
-        if estimate is not None:
-            found[place] = estimate
-    return found
+    return pd.DataFrame(rows, columns=NOISE_COLUMNS), tuple(damaged)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from srjt.methods import lookup
 from srjt.studies.results import StudyResults
 
-__all__ = ["remaining_seconds", "status_lines"]
+__all__ = ["problem_lines", "remaining_seconds", "status_lines"]
 
 
 def remaining_seconds(results: StudyResults) -> float | None:
@@ -44,9 +44,16 @@ def status_lines(results: StudyResults) -> Iterator[str]:
                 f"About {_duration(seconds)} of training remain ({_duration(seconds / parallel)} with {parallel} runs "
                 "at a time), by the median of the finished runs with as many networks; start-up is not counted."
             )
+    yield from problem_lines(results)
+
+
+def problem_lines(results: StudyResults) -> Iterator[str]:
+    """One line per failed run and per damaged file."""
+    runs = results.runs
     for _, run in runs[runs["status"] == "failed"].iterrows():
         last = [line for line in run["error"].strip().splitlines() if line.strip()][-1:]
         yield f"failed: {run['key']}: {last[0] if last else 'no error message'}"
+    yield from results.damaged
 
 
 def _duration(seconds: float) -> str:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from srjt.data.groups import DuplicateImagesWarning, describe_duplicates
 from srjt.errors import SrjtError, suggest
 from srjt.methods.plugins import import_modules
 from srjt.studies.config import StudyConfig, load_preset
-from srjt.studies.folder import lock_study, run_status, write_plan
+from srjt.studies.folder import lock_study, run_status, study_format, write_plan
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
 from srjt.studies.results import StudyResults, collect_results
@@ -35,6 +36,7 @@ def study(
     only_folds: int | Sequence[int] | None = None,
     seeds: int | Sequence[int] | None = None,
     splits: str | Path | None = None,
+    group_near_duplicates: bool = False,
     reading: Mapping[str, Any] | None = None,
     preset: str | None = None,
     config: str | Path | None = None,
@@ -82,6 +84,8 @@ def study(
         Seeds of the injected noise and of the networks. Default: 0.
     splits : path, optional
         Use the folds of a file that ``srjt data split`` has written.
+    group_near_duplicates : bool
+        Keep nearly identical images on one side of a split, as identical ones always are.
     reading : mapping, optional
         Options of ``srjt.data.read``, or of ``srjt.data.synthetic.generate``.
     preset : {"limuc", "dr", "demo"}, optional
@@ -138,6 +142,7 @@ def study(
         "only_folds": only_folds,
         "seeds": seeds,
         "splits": None if splits is None else str(splits),
+        "group_near_duplicates": group_near_duplicates or None,
         "reading": reading and {k: str(v) if isinstance(v, Path) else v for k, v in reading.items()},
     }
     resolved = resolve_config(
@@ -156,8 +161,11 @@ def study(
     given["noise"] = given.pop("noises")
     call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     folder = Path(out)
+    data = open_data(resolved, format=study_format(folder), cache=None if cache is None else Path(cache))
+    if sentence := describe_duplicates(data.manifest, near=resolved.group_near_duplicates):
+        warnings.warn(sentence, DuplicateImagesWarning, stacklevel=2)
     outcome = run_study(
-        open_data(resolved),
+        data,
         folder,
         command=f"srjt.study({call})",
         execute=execute,

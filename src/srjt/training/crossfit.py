@@ -31,18 +31,21 @@ from srjt.files import is_foreign, write_atomically, write_json
 from srjt.methods import JointTraining
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
-from srjt.training.engine.cpu_tuning import use_cpu_setting
+from srjt.training.engine.cpu_tuning import CpuSetting, use_cpu_setting
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.neighbours import features, nearest
+from srjt.training.record.image_identity import HASHES_FILE, check_images, image_digest
 from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
+from srjt.training.record.run_folder import is_finished
 from srjt.training.single_run import fingerprint, resolve_split, single_run
-from srjt.training.trained import NetworkMaker, Trained
+from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["CrossFit", "cross_fit"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+FORMAT = 2  # 1: identical images were not grouped, and not part of the identity
 NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 
@@ -91,8 +94,10 @@ def cross_fit(
     split: Split | Callable[[Manifest], Split] | None = None,
     device: str | None = None,
     reporter: Reporter | None = None,
+    title: str = "",
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
+    cpu_setting: CpuSetting | None = None,
     neighbours: int = 0,
     network: NetworkMaker | None = None,
     transform: Transform | None = None,
@@ -118,9 +123,11 @@ def cross_fit(
         written.
     split : Split or callable, optional
         Only the samples of its training side are used.
+    title : str
+        What the progress is labelled with.
     neighbours : int
         How many similar samples of each grade to find for every sample.
-    device, reporter, cache, on_bad_image, network, transform, eval_transform
+    device, reporter, cache, on_bad_image, cpu_setting, network, transform, eval_transform
         As for ``srjt.train``.
 
     Returns
@@ -142,6 +149,9 @@ def cross_fit(
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
     config = config.for_data(features=manifest.are_features)
     reporter = reporter or SilentReporter()
+    if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
+        fetch_weights(config, network=network, features=manifest.are_features)
+    reporter.begin(title, epochs=config.epochs, folds=folds)
     without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
     store = open_store(
         without_truth,
@@ -150,11 +160,18 @@ def cross_fit(
         cache=cache,
         on_bad_image=on_bad_image,
         progress=reporter.decoded,
+        find_duplicates=True,
     )
+    if not store.skipped:  # hash the images only once
+        without_truth = store.manifest
     if store.path is None:  # images in memory: keep the resized ones, to resize only once
         without_truth = replace(without_truth, arrays=store.pixels)
     rows = resolve_split(split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
+    if (
+        out is not None and _recorded_format(out) == 1
+    ):  # its folds were made before identical images were grouped
+        samples = replace(samples, duplicates=np.arange(len(samples)))
     fold = assign_folds(samples, folds=folds, seed=seed)
     _note_rare_grades(samples, reporter)
     if out is not None:
@@ -180,7 +197,9 @@ def cross_fit(
             config=config,
             cache=cache,
             on_bad_image=on_bad_image,
+            cpu_setting=cpu_setting,
         )
+        cpu_setting = run.cpu  # the same for all folds
         fold_reporter.stepped(config.epochs, 1, 1)  # also if an earlier process has trained this fold
         found = _predict_held_out(run, store.pixels, rows, held_out, samples.labels, neighbours=neighbours)
         if by_network is None or grades is None:
@@ -251,7 +270,7 @@ def _predict_held_out(
     if file is not None:
         buffer = io.BytesIO()
         np.savez(buffer, **found)  # type: ignore[arg-type]
-        write_atomically(file, buffer.getvalue())
+        write_atomically(file, buffer.getvalue(), follow_links=False)
     return found
 
 
@@ -274,11 +293,12 @@ def _times_selected(run: Trained) -> Floats:
 def _with_truth(samples: Manifest, given: Manifest) -> Manifest:
     """The samples with the true grades that the runs did not get, and their images as given."""
     place = {name: row for row, name in enumerate(given.ids)}
-    return given.select([place[name] for name in samples.ids])
+    found = given.select([place[name] for name in samples.ids])
+    return replace(found, hashes=samples.hashes, duplicates=samples.duplicates)
 
 
 def _note_rare_grades(samples: Manifest, reporter: Reporter) -> None:
-    groups = np.array(samples.patients or samples.ids, dtype=object)
+    groups = np.array(samples.groups or samples.ids, dtype=object)
     for grade, name in enumerate(samples.grades):
         count = len(set(groups[samples.labels == grade]))
         if count == 1:
@@ -293,21 +313,25 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
     file = out / "crossfit.json"
     all_rows = Split(train=np.arange(len(samples)), validation=NO_ROWS, test=NO_ROWS)
     requested = {
-        "format": 1,
+        "format": FORMAT,
         "srjt": __version__,
         "folds": folds,
         "seed": seed,
         "fingerprint": fingerprint(samples, all_rows),
+        "images": image_digest(samples),
         "config": config.to_dict(),
     }
     trained = any(
         out.glob("fold*")
     )  # an earlier call may have failed before it, for example for lack of a GPU
     if not file.exists() or not trained:
-        if out.is_dir() and any(is_foreign(path) and path != file for path in out.iterdir()):
+        own = (file, out / HASHES_FILE)
+        if out.is_dir() and any(is_foreign(path) and path not in own for path in out.iterdir()):
             raise SrjtError(f"{out} already contains other files: choose another --out.")
         out.mkdir(parents=True, exist_ok=True)
+        (out / HASHES_FILE).unlink(missing_ok=True)
         write_json(file, requested)
+        check_images(out, samples, recorded=image_digest(samples), what="cross-fit")
         return
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
@@ -329,3 +353,11 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
             f"{out} was made with other settings ({'; '.join(differences)}): choose another --out, or delete that "
             "folder."
         )
+    check_images(out, samples, recorded=found.get("images"), what="audit or estimate")
+
+
+def _recorded_format(out: Path) -> int | None:
+    """The format of the cross-fit in this folder; None if there is none, or if it is damaged."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return int(json.loads((out / "crossfit.json").read_text(encoding="utf-8"))["format"])
+    return None

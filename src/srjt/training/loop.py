@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -27,7 +28,14 @@ from srjt.training.engine.state import initialise_optimizer, restore, state_tens
 from srjt.training.engine.step import Step, make_optimizer, set_learning_rate
 from srjt.training.engine.stop_signal import StopRequest
 from srjt.training.record import checkpoint
-from srjt.training.record.metrics_log import MetricRow, MetricsLog, metric_rows
+from srjt.training.record.metrics_log import (
+    MetricRow,
+    MetricsLog,
+    metric_rows,
+    missing_epochs,
+    parse_rows,
+    read_rows,
+)
 from srjt.training.record.reporters import Reporter
 
 __all__ = ["Fitted", "Side", "fit"]
@@ -122,10 +130,16 @@ def fit(
     # ---- resume
     epoch, first_step = 1, 0
     method_generator = generator(config.seed, "method", epoch)
-    saved = checkpoint.latest(folder / "checkpoints") if folder else None
+
+    def check_saved(tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        _check_saved(tensors, meta, epochs=config.epochs, steps=steps, grades=len(grades))
+
+    saved = checkpoint.latest(folder / "checkpoints", check=check_saved) if folder else None
+    past_rows: list[MetricRow] = []
     if saved is not None:
         tensors, meta = saved
-        epoch, first_step = int(meta["epoch"]), int(meta["step"])
+        epoch, first_step = meta["epoch"], meta["step"]
+        past_rows = _saved_rows(tensors.pop("metrics", None), log.path, before=epoch)
         rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
         restore(state_tensors(networks, optimizer, recorder), tensors)
         method_generator.set_state(rng_states["random.method"])
@@ -134,7 +148,7 @@ def fit(
             torch.cuda.set_rng_state(rng_states["random.cuda"], device)
         starvation.load_state(meta["starved"])
         reporter.note(f"Resuming at epoch {epoch}, step {first_step} of {steps}.")
-    log.resume(before=epoch)
+    log.resume(past_rows)
 
     def save(epoch: int, step_number: int) -> None:
         """Save the state before step ``step_number`` of ``epoch``."""
@@ -147,8 +161,10 @@ def fit(
                 + _why_not_finite(method, config)
                 + " The last good checkpoint is kept."
             )
-        log.sync()  # a checkpoint must not exist without the metrics of the epochs before it
+        log.sync()
         state = state_tensors(networks, optimizer, recorder)
+        # the file itself may be lost or edited until the run resumes
+        state["metrics"] = torch.frombuffer(bytearray(log.content()), dtype=torch.uint8)
         state["random.method"] = method_generator.get_state()
         state["random.cpu"] = torch.get_rng_state()
         if device.type == "cuda":
@@ -262,6 +278,45 @@ def fit(
         # empty if the checkpoint was taken after the last epoch
         confusions=confusions or {name: evaluate(name) for name in sides},
     )
+
+
+def _check_saved(
+    tensors: dict[str, Tensor], meta: dict[str, Any], *, epochs: int, steps: int, grades: int
+) -> None:
+    """ValueError if a checkpoint, though its checksum is right, contains nothing that a run can resume from."""
+    epoch, step, starved = meta.get("epoch"), meta.get("step"), meta.get("starved")
+    if not (type(epoch) is int and type(step) is int and 1 <= epoch <= epochs + 1 and 0 <= step < steps):
+        raise ValueError(f"epoch {epoch!r}, step {step!r} of {epochs} epochs with {steps} steps")
+    counts = starved.get("epochs") if isinstance(starved, dict) and "spoken" in starved else None
+    if not (
+        isinstance(counts, list) and len(counts) == grades and all(type(count) is int for count in counts)
+    ):
+        raise ValueError(f"starved is {starved!r}")
+    for name, live in (
+        ("random.method", torch.Generator().get_state()),
+        ("random.cpu", torch.get_rng_state()),
+    ):
+        if name not in tensors or tensors[name].shape != live.shape or tensors[name].dtype != live.dtype:
+            raise ValueError(f"no {name}")
+    if "metrics" in tensors:
+        missing = missing_epochs(parse_rows(tensors["metrics"].numpy().tobytes()), before=epoch)
+        if missing:
+            raise ValueError(f"no metrics of epoch {missing[0]}")
+
+
+def _saved_rows(saved: Tensor | None, file: Path | None, *, before: int) -> list[MetricRow]:
+    """The metrics of the epochs before this one: from the checkpoint, or from the file beside an older checkpoint."""
+    if saved is not None:
+        return parse_rows(saved.numpy().tobytes())
+    if file is None:
+        return []
+    rows = [row for row in read_rows(file) if row.epoch < before] if file.exists() else []
+    if missing := missing_epochs(rows, before=before):
+        raise SrjtError(
+            f"{file} lacks the metrics of epoch {missing[0]}, after which this run was saved: restore the file, or "
+            "delete the folder of the run to start again."
+        )
+    return rows
 
 
 def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:

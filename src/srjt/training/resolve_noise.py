@@ -27,6 +27,8 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.training.config import COMPUTE_ONLY, TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
+from srjt.training.engine.cpu_tuning import CpuSetting
+from srjt.training.record.image_identity import grouped_as_begun, image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import read_noise_file
 from srjt.training.single_run import fingerprint, resolve_split
@@ -50,6 +52,7 @@ def resolve_noise_rate(
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
+    cpu_setting: CpuSetting | None = None,
     network: NetworkMaker | None = None,
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
@@ -76,8 +79,10 @@ def resolve_noise_rate(
             cache=cache,
             on_bad_image=on_bad_image,
             progress=reporter.decoded,
+            find_duplicates=True,
         )
         readable = opened.manifest
+    readable = grouped_as_begun(None if out is None else Path(out), readable)
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
@@ -86,6 +91,7 @@ def resolve_noise_rate(
         },
         "folds": WARM_UP_FOLDS,
         "verified": _verified_fingerprint(readable.select(rows)),
+        "images": image_digest(readable.select(rows)),
     }
 
     def estimate_in(folder: Path | None) -> NoiseEstimate:
@@ -93,7 +99,6 @@ def resolve_noise_rate(
             f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {warm_up_config.epochs} epochs "
             f"({warm_up_config.method})."
         )
-        reporter.begin("warm-up", epochs=warm_up_config.epochs, folds=WARM_UP_FOLDS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
             fitted = cross_fit(
@@ -105,8 +110,10 @@ def resolve_noise_rate(
                 split=split,
                 device=device,
                 reporter=reporter,
+                title="warm-up",
                 cache=cache,
                 on_bad_image=on_bad_image,
+                cpu_setting=cpu_setting,
                 network=network,
                 transform=transform,
                 eval_transform=eval_transform,
@@ -114,7 +121,7 @@ def resolve_noise_rate(
         return estimate_noise(
             fitted.manifest.labels,
             fitted.probabilities,
-            groups=fitted.manifest.patients,
+            groups=fitted.manifest.groups,
             verified=fitted.manifest.verified_labels,
             seed=config.seed,
         )
@@ -243,9 +250,10 @@ def _estimate_once(
                 content = {"format": 1, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
                 write_json(file, content)
     saved = read_noise_file(file)
-    if {name: saved.get(name) for name in facts} != facts:
+    # An estimate of an earlier version has no hash of its images.
+    if {name: saved.get(name, facts["images"] if name == "images" else None) for name in facts} != facts:
         raise SrjtError(
-            f"{file} was estimated from other labels or settings: choose another --out, or delete that folder."
+            f"{file} was estimated from other images, labels or settings: choose another --out, or delete that folder."
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])

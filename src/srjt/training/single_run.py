@@ -18,7 +18,7 @@ from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
 from srjt.errors import SrjtError
-from srjt.files import lock_folder, write_atomically, write_json
+from srjt.files import write_atomically, write_json
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -31,9 +31,17 @@ from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.record import checkpoint
-from srjt.training.record.metrics_log import last_epochs, read_metrics
+from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
+from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
 from srjt.training.record.reporters import Reporter, SilentReporter
-from srjt.training.record.run_folder import RunFacts, is_finished, open_run_folder, write_facts
+from srjt.training.record.run_folder import (
+    RunFacts,
+    is_finished,
+    lock_run_folder,
+    open_run_folder,
+    read_summary,
+    write_facts,
+)
 from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
 
 __all__ = ["fingerprint", "resolve_split", "single_run"]
@@ -53,6 +61,7 @@ def single_run(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
+    cpu_setting: CpuSetting | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
@@ -75,8 +84,9 @@ def single_run(
         cache=cache,
         on_bad_image=on_bad_image,
         progress=reporter.decoded,
+        find_duplicates=True,
     )
-    manifest = store.manifest
+    manifest = grouped_as_begun(folder, store.manifest)
     if store.skipped:
         names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
         listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""
@@ -86,6 +96,7 @@ def single_run(
 
     side = config.crop if transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
+    used = manifest.select(np.concatenate(list(parts.sides().values())))
     facts = RunFacts(
         config=config,
         grades=manifest.grades,
@@ -96,99 +107,98 @@ def single_run(
             ).tolist(),
             "in_shape": list(in_shape),
             "fingerprint": fingerprint(manifest, parts),
+            "images": image_digest(used),
             **({"made": manifest.made} if manifest.made else {}),
         },
         own_network=network is not None,
         noise=noise,
     )
     if folder is not None and is_finished(folder):
-        open_run_folder(folder, facts)  # raises an error if it is a different run
+        found = open_run_folder(folder, facts)  # raises an error if it is a different run
+        check_images(folder, used, recorded=found.data.get("images"), what="run")
         reporter.note(f"{folder} is already finished: nothing to do.")
         return _open_finished(folder, device=device, network=network, eval_transform=eval_transform)
     networks = build_networks(config, method, in_shape=in_shape, network=network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
-    if (
-        folder is not None and process.is_main
-    ):  # not earlier: missing weights must not leave a run folder behind
-        facts = open_run_folder(folder, facts)
-
-    feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
-    if chosen.type == "cuda":
-        channels_last(networks.to(chosen))
-    elif facts.cpu is None:
-        cpu = CpuSetting()
-        if config.tune_cpu and not config.deterministic and process.world_size == 1:
-            example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
-            cpu = cpu_tuning.fastest_setting(networks.members[0], example)
-        facts = replace(facts, cpu=cpu)
+    # Not earlier: missing weights must not leave a run folder behind.
+    with lock_run_folder(folder if process.is_main else None, facts) as facts:
         if folder is not None and process.is_main:
-            write_facts(folder, facts)
-    amp = amp_dtype(config, chosen)
-    preprocess = Preprocess(
-        crop=config.crop,
-        dtype=amp or torch.float32,
-        channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
-        train_transform=transform,
-        eval_transform=eval_transform,
-    )
-
-    reporter.note(
-        _first_note(
-            f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
-            networks,
-            config,
-            name="custom network" if network else None,
-            device=chosen,
-            amp=amp,
+            check_images(folder, used, recorded=facts.data.get("images"), what="run")
+        feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
+        if chosen.type == "cuda":
+            channels_last(networks.to(chosen))
+        elif facts.cpu is None:
+            cpu = cpu_setting or CpuSetting()
+            may_tune = config.tune_cpu and not config.deterministic and process.world_size == 1
+            if cpu_setting is None and may_tune:
+                example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
+                cpu = cpu_tuning.fastest_setting(networks.members[0], example)
+            facts = replace(facts, cpu=cpu)
+            if folder is not None and process.is_main:
+                write_facts(folder, facts)
+        amp = amp_dtype(config, chosen)
+        preprocess = Preprocess(
+            crop=config.crop,
+            dtype=amp or torch.float32,
+            channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
+            train_transform=transform,
+            eval_transform=eval_transform,
         )
-    )
-    labels, true = manifest.labels, manifest.true_labels
-    sides = {
-        name: Side(
-            rows=as_tensor(rows),
-            labels=as_tensor((true if name == "test" and true is not None else labels)[rows], chosen),
-        )
-        for name, rows in parts.sides().items()
-        if name != "train" and len(rows)
-    }
-    with (
-        lock_folder(folder if process.is_main else None),
-        torch_flags(config, chosen, images=len(parts.train) * config.epochs),
-        use_cpu_setting(facts.cpu, networks),
-        torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
-    ):
-        try:
-            fitted = fit(
+        reporter.note(
+            _first_note(
+                f"{len(parts.train):,} training {'rows of features' if manifest.are_features else 'images'}",
                 networks,
-                method.to(chosen),
-                feed,
-                TrainingSet(
-                    feed=feed,
-                    rows=as_tensor(parts.train),
-                    labels=as_tensor(labels[parts.train], chosen),
-                    true=None if true is None else as_tensor(true[parts.train], chosen),
-                ),
-                config=config,
-                preprocess=preprocess,
-                sides=sides,
-                grades=manifest.grades,
-                image_size=config.image_size,
+                config,
+                name="custom network" if network else None,
+                device=chosen,
                 amp=amp,
-                folder=folder,
-                reporter=reporter,
-                process=process,
             )
+        )
+        labels, true = manifest.labels, manifest.true_labels
+        sides = {
+            name: Side(
+                rows=as_tensor(rows),
+                labels=as_tensor((true if name == "test" and true is not None else labels)[rows], chosen),
+            )
+            for name, rows in parts.sides().items()
+            if name != "train" and len(rows)
+        }
+        try:
+            with (
+                torch_flags(config, chosen, images=len(parts.train) * config.epochs),
+                use_cpu_setting(facts.cpu, networks),
+                torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
+            ):
+                fitted = fit(
+                    networks,
+                    method.to(chosen),
+                    feed,
+                    TrainingSet(
+                        feed=feed,
+                        rows=as_tensor(parts.train),
+                        labels=as_tensor(labels[parts.train], chosen),
+                        true=None if true is None else as_tensor(true[parts.train], chosen),
+                    ),
+                    config=config,
+                    preprocess=preprocess,
+                    sides=sides,
+                    grades=manifest.grades,
+                    image_size=config.image_size,
+                    amp=amp,
+                    folder=folder,
+                    reporter=reporter,
+                    process=process,
+                )
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
                 f"The GPU does not have enough memory for batches of {config.batch_size} samples of "
                 f"{'×'.join(map(str, in_shape))}: lower --batch-size, choose --precision bf16, or keep fewer images "
                 "on the GPU with --set memory_share=0.2."
             ) from None
-
-    history = _history(manifest, parts, fitted)
-    if folder is not None and process.is_main:
-        _write_results(folder, fitted=fitted, history=history, config=config)
+        history = _history(manifest, parts, fitted)
+        if folder is not None and process.is_main:
+            _write_results(folder, fitted=fitted, history=history, config=config)
     return Trained(
         networks=networks.eval(),
         method=method.to(chosen),
@@ -228,7 +238,7 @@ def _write_results(folder: Path, *, fitted: Fitted, history: pd.DataFrame, confi
     final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
     try:
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": config.epochs})
-        write_atomically(folder / "history.csv", history.to_csv(index=False).encode())
+        write_atomically(folder / "history.csv", history.to_csv(index=False).encode(), follow_links=False)
         averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",
@@ -253,8 +263,33 @@ def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
 
 def _open_finished(folder: Path, **options: Any) -> Trained:
     run = load_run(folder, **options)
-    history = pd.read_csv(folder / "history.csv", dtype={"id": str}, float_precision="round_trip")
-    return Trained(**{**vars(run), "metrics": read_metrics(folder / "metrics.csv"), "history": history})
+    try:
+        history = _read_history(folder / "history.csv")
+        metrics = read_metrics(folder / "metrics.csv")
+        if not is_complete(metrics, read_summary(folder), epochs=run.config.epochs):
+            raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
+    except SrjtError as problem:
+        raise SrjtError(
+            f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the "
+            "same command again."
+        ) from None
+    return Trained(**{**vars(run), "metrics": metrics, "history": history})
+
+
+def _read_history(path: Path) -> pd.DataFrame:
+    """The history as it was written. pandas' parser of decimals may err in the last bit; Python's does not."""
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        for name in table.columns.drop("id"):
+            if name.startswith("loss_"):
+                table[name] = np.array([float(cell or "nan") for cell in table[name]], dtype=np.float64)
+            else:
+                table[name] = np.array([int(cell) for cell in table[name]], dtype=np.int64)
+    except FileNotFoundError:
+        raise SrjtError(f"{path} is missing.") from None
+    except (OSError, ValueError, KeyError, OverflowError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    return table
 
 
 def _check_inputs(

@@ -14,10 +14,13 @@ from srjt.errors import SrjtError
 from srjt.files import write_atomically
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
+from srjt.training.engine.cpu_tuning import CpuSetting
+from srjt.training.engine.devices import choose_device
 from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.record.run_folder import is_finished
 from srjt.training.resolve_noise import noise_record, resolve_noise_rate
 from srjt.training.single_run import single_run
-from srjt.training.trained import NetworkMaker, Trained
+from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["train"]
 
@@ -36,6 +39,7 @@ def train(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     shared_estimate: Path | None = None,
+    cpu_setting: CpuSetting | None = None,
     **settings: Any,
 ) -> Trained:
     """Train a classifier on images, or features, with ordinal labels that are partly wrong.
@@ -72,6 +76,9 @@ def train(
         Stop at an unreadable image, or leave it out and list it in ``Trained.skipped``.
     shared_estimate : path, optional
         Folder in which several runs share one noise estimate, as the runs of a study do.
+    cpu_setting : CpuSetting, optional
+        How the networks run on a CPU. Default: the fastest way, found by a short trial. A study chooses one for all
+        its runs, because it changes the last bits of a result.
     **settings
         Any field of ``TrainConfig``; these override ``config``. With ``noise_rate="auto"`` the noise is estimated
         first, from the training side alone.
@@ -102,9 +109,13 @@ def train(
         "device": device,
         "cache": cache,
         "on_bad_image": on_bad_image,
+        "cpu_setting": cpu_setting,
     }
     reporter = reporter or SilentReporter()
     requested = (config or TrainConfig()).replace(**settings)
+    choose_device(device)  # an error before images are decoded
+    if out is None or not is_finished(Path(out)):
+        fetch_weights(requested, network=inputs["network"], features=data.are_features)
     config, estimate = resolve_noise_rate(
         data,
         config=requested,
@@ -115,7 +126,9 @@ def train(
     if estimate is not None and shared_estimate is not None and out is not None:
         folder = Path(out)
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "noise.json", (shared_estimate / "noise.json").read_bytes())
+        write_atomically(
+            folder / "noise.json", (shared_estimate / "noise.json").read_bytes(), follow_links=False
+        )
     reporter.begin(config.method, epochs=config.epochs)
     noise = noise_record(requested, config, estimate)
     run = single_run(data, config=config, out=out, reporter=reporter, noise=noise, **inputs)

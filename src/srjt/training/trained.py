@@ -30,7 +30,7 @@ from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.record import checkpoint
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate
 
-__all__ = ["Trained", "build_method", "build_networks", "load_run"]
+__all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_run"]
 
 NetworkMaker = Callable[[], nn.Module]
 
@@ -209,11 +209,7 @@ def build_networks(
     """The method's networks, each with a different seed: pretrained ones differ in their heads only."""
     name = network or config.network
     assert name is not None, "for_data sets it"
-    pretrained: bool | str | None = None
-    if with_weights and network is None and config.network not in ("tiny", "tiny-gn", "linear", "mlp"):
-        pretrained = config.weights if config.weights is not None else config.pretrained
-    elif with_weights and config.weights is not None:
-        pretrained = config.weights
+    pretrained = _pretrained(config, network) if with_weights else None
     members = [
         networks.build(
             name,
@@ -232,6 +228,26 @@ def build_networks(
             "two networks need separate weights."
         )
     return StackedNetworks(members)
+
+
+def fetch_weights(
+    config: TrainConfig, *, network: NetworkMaker | None = None, features: bool = False
+) -> None:
+    """Find or download the pretrained weights, so that their absence is known before images are decoded."""
+    if features:  # networks for rows have none
+        return
+    config = config.for_data(features=False)
+    name = network or config.network
+    assert name is not None, "for_data sets it"
+    if (pretrained := _pretrained(config, network)) is not None:
+        networks.fetch_weights(name, pretrained, in_shape=(3, config.crop, config.crop))
+
+
+def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str | None:
+    if config.weights is not None:
+        return config.weights
+    small = config.network in ("tiny", "tiny-gn", "linear", "mlp")
+    return None if network is not None or small else config.pretrained
 
 
 def load_run(

@@ -12,7 +12,14 @@ import pytest
 import srjt
 from srjt.errors import SrjtError
 from srjt.ordinal.metrics import METRICS
-from srjt.training.record.metrics_log import MetricRow, MetricsLog, last_epochs, metric_rows, read_metrics
+from srjt.training.record.metrics_log import (
+    MetricRow,
+    MetricsLog,
+    last_epochs,
+    metric_rows,
+    parse_rows,
+    read_metrics,
+)
 
 
 def row(
@@ -60,7 +67,7 @@ def test_without_true_grades_there_is_no_label_precision(data: Any, settings: di
 
 def test_readable_while_a_line_is_being_written(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "metrics.csv")
-    log.resume(before=1)
+    log.resume([])
     log.add([row(1, 0.1), row(1, 0.30000000000000004, metric="mae"), row(1, float("nan"), metric="qwk")])
     whole = (tmp_path / "metrics.csv").read_text()
     assert whole.splitlines()[0] == "epoch,split,network,metric,value"
@@ -75,14 +82,15 @@ def test_readable_while_a_line_is_being_written(tmp_path: Path) -> None:
 def test_resuming_cuts_what_came_after_and_half_lines(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     log = MetricsLog(path)
-    log.resume(before=1)
+    log.resume([])
     log.add([row(1, 0.1)])
+    saved = log.content()  # in the checkpoint
     after_one = path.read_bytes()
     log.add([row(2, 0.2), row(2, 0.3, network="2")])
     with path.open("a") as file:
         file.write("3,test,1,accu")
     again = MetricsLog(path)
-    again.resume(before=2)
+    again.resume(parse_rows(saved))
     assert path.read_bytes() == after_one
     assert again.table()["epoch"].tolist() == [1]
     again.add([row(2, 0.25)])

@@ -19,6 +19,7 @@ from srjt.training.record.reporters import (
 ROWS = [
     MetricRow(2, "train", "1", "loss", 1.0),
     MetricRow(2, "train", "2", "loss", 2.0),
+    MetricRow(2, "validation", "1", "accuracy", 0.4),
     MetricRow(2, "test", "1", "accuracy", 0.5),
     MetricRow(2, "test", "2", "accuracy", 0.7),
     MetricRow(2, "test", "ensemble", "accuracy", 0.9),
@@ -28,7 +29,23 @@ ROWS = [
 
 
 def test_the_headline_averages_the_networks() -> None:
-    assert headline(ROWS) == pytest.approx({"loss": 1.5, "test.acc": 0.6, "img/s": 1234.5})
+    shown = headline(ROWS, show_test=True)
+    assert shown == pytest.approx({"loss": 1.5, "val.acc": 0.4, "test.acc": 0.6, "img/s": 1234.5})
+
+
+def test_test_scores_are_shown_on_request_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert headline(ROWS) == pytest.approx({"loss": 1.5, "val.acc": 0.4, "img/s": 1234.5})
+    for show_test in (False, True):
+        with reporter_for(show_test=show_test) as plain:
+            plain.begin("", epochs=30)
+            plain.finished_epoch(2, ROWS)
+        assert ("test.acc" in capsys.readouterr().out) == show_test
+        with TerminalReporter(show_test=show_test) as bar:
+            bar.begin("", epochs=30)
+            bar.finished_epoch(2, ROWS)
+            assert bar.progress.tasks[0].fields["latest"].startswith("test.acc" if show_test else "val.acc")
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +58,7 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
         reporter.note("Something [happened].")
     assert capsys.readouterr().out.splitlines() == [
         "co-teaching: 2 images decoded.",
-        "co-teaching: epoch 2/30  loss 1.500  test.acc 0.600  img/s 1234",
+        "co-teaching: epoch 2/30  loss 1.500  val.acc 0.400  img/s 1234",
         "co-teaching: Something [happened].",
     ]
 
@@ -57,14 +74,14 @@ def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         reporter.decoded(1, 2)
         reporter.decoded(2, 2)
         reporter.stepped(1, 1, 5)
-        reporter.finished_epoch(2, [*ROWS, MetricRow(2, "validation", "1", "accuracy", 0.5)])
+        reporter.finished_epoch(2, ROWS)
         reporter.note("A [note].")
         reporter.progress.refresh()
     said = screen.getvalue()
     assert "A [note]." in said
     assert "2/30" in said
     last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said).rstrip().splitlines()[-1]
-    assert re.search(r"co-teaching\+ours [━╸╺ ]{16} 2/30 .* test\.acc 0\.600  img/s 1234", last)
+    assert re.search(r"co-teaching\+ours [━╸╺ ]{16} 2/30 .* val\.acc 0\.400  img/s 1234", last)
     assert len(last.split("\r")[-1].rstrip()) <= 80
 
 
@@ -77,7 +94,7 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     with PlainReporter() as plain:
         plain.begin("", epochs=30, folds=5)
         plain.finished_epoch(32, ROWS)
-    assert capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  test.acc 0.600  img/s 1234\n"
+    assert capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  val.acc 0.400  img/s 1234\n"
     screen = io.StringIO()
     monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
     with TerminalReporter() as bar:

@@ -101,7 +101,7 @@ def corrupt(
             write_table(clean.with_noisy_labels(noisy), out)
 
     report = noises.report(corrupted.labels, noisy[~kept_clean], matrix)
-    Console().print(_table(report, clean.grades))
+    Console(markup=False).print(_table(report, clean.grades))
     if report.ill_conditioned:
         typer.echo(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "

@@ -35,7 +35,7 @@ def dr(
 
     reading = read(directory, images=images, kind="dr")
     manifest = reading.manifest
-    Console().print(samples.grade_table(manifest))
+    Console(markup=False).print(samples.grade_table(manifest))
     samples.print_problems(list(reading.problems))
     differences = source.differences(manifest)
     absent = [path for path in manifest.paths if not path.is_file()]

@@ -11,7 +11,10 @@ import typer
 from srjt.cli import messages, options, output, samples
 
 if TYPE_CHECKING:
-    from srjt.data import Manifest, Problem
+    from PIL.Image import Image
+
+    from srjt.data import Manifest
+    from srjt.data.checks import Examination
 
 
 @options.reads_a_source()
@@ -20,6 +23,12 @@ def inspect(
     sheet: Annotated[Path, typer.Option(metavar="FILE", help="PNG file of examples per grade.")] = Path(
         "contact_sheet.png"
     ),
+    pairs: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="PNG file of identical and nearly identical images, if there are any."
+        ),
+    ] = Path("duplicates.png"),
     problems_file: Annotated[
         Path, typer.Option("--problems", metavar="FILE", help="CSV file of all problems, if there are any.")
     ] = Path("problems.csv"),
@@ -35,8 +44,8 @@ def inspect(
     Errors: images missing, empty or unreadable; grades missing or invalid;
     rows that contradict each other or have too few cells.
 
-    Warnings: duplicate rows, identical images, patients unknown,
-    too few patients in a grade.
+    Warnings: duplicate rows, identical and nearly identical images, identical
+    images with different grades, patients unknown, too few patients in a grade.
     """
     from rich.console import Console
 
@@ -45,38 +54,57 @@ def inspect(
 
     reading = read(source, **how)
     manifest = reading.manifest
-    console = Console()
+    console = Console(markup=False)
     for note in reading.notes:
         console.print(f"• {note}", markup=False, highlight=False, soft_wrap=True)
     console.print(samples.grade_table(manifest))
     for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
         console.print(line, markup=False, highlight=False)
 
-    problems = [*reading.problems, *_check(manifest, folds=folds, decode=decode)]
+    examination = _examine(manifest, folds=folds, decode=decode)
+    problems = [*reading.problems, *examination.problems]
     if problems:
         samples.print_problems(problems)
+        replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
         with output.writing(problems_file):
             write_problems(problems, problems_file)
-        console.print(f"The full list of problems: {problems_file}", markup=False, highlight=False)
+        console.print(f"The full list of problems: {problems_file}{replaced}", markup=False, highlight=False)
     else:
         console.print("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
-        from srjt.data.contact_sheet import contact_sheet
+        from srjt.data.contact_sheet import contact_sheet, pair_sheet
 
-        picture = contact_sheet(manifest)
-        with output.writing(sheet):
-            picture.save(sheet, format="PNG")
-        console.print(f"Examples of each grade: {sheet}", markup=False, highlight=False)
+        if len(examination.pairs):
+            _write_picture(
+                pair_sheet(manifest, examination.pairs), pairs, "Images that are (nearly) the same"
+            )
+        _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
 
 
-def _check(manifest: Manifest, *, folds: int, decode: bool) -> list[Problem]:
-    from srjt.data import check
+def _write_picture(picture: Image, path: Path, what: str) -> None:
+    """Write a PNG file, and say where it is."""
+    import io
+
+    from rich.console import Console
+
+    from srjt.files import write_output
+
+    replaced = " (the previous file was replaced)" if path.is_file() else ""
+    with output.writing(path):
+        png = io.BytesIO()
+        picture.save(png, format="PNG")
+        write_output(path, png.getvalue())
+    Console().print(f"{what}: {path}{replaced}", markup=False, highlight=False)
+
+
+def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:
+    from srjt.data.checks import examine
 
     with messages.transient_bar() as bar:
         task = bar.add_task("Reading images", total=len(manifest), visible=decode)
-        return check(
+        return examine(
             manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)
         )
 
@@ -93,8 +121,11 @@ def _patients(manifest: Manifest) -> list[str]:
 
 
 def _splits(manifest: Manifest) -> list[str]:
+    from srjt.data.splits import unused_split_column
+
     if "split" not in manifest.table:
-        return []
+        column = unused_split_column(manifest)
+        return [] if column is None else [f"There is a column {column}: use --split-column {column}."]
     counts = Counter(side or "none" for side in manifest.table["split"])
     return ["Published split: " + ", ".join(f"{side} {count:,}" for side, count in counts.items())]
 
@@ -125,5 +156,5 @@ def _sizes(manifest: Manifest) -> list[str]:
         return []
     common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
     others = f" and {len(sizes) - 4:,} other sizes" if len(sizes) > 4 else ""
-    sampled = "" if sizes.total() == len(manifest) else f", of {sizes.total():,} images read"
+    sampled = "" if sizes.total() == len(manifest) else f"; from a sample of {sizes.total():,} images"
     return [f"Image sizes (width×height): {common}{others}{sampled}"]

@@ -34,7 +34,7 @@ def limuc(
     if not directory.is_dir():
         raise SrjtError(f"{directory} does not exist; --download downloads the data into it.")
     reading = read(directory, kind="limuc")
-    Console().print(samples.grade_table(reading.manifest))
+    Console(markup=False).print(samples.grade_table(reading.manifest))
     samples.print_problems(list(reading.problems))
     differences = source.differences(reading.manifest)
     if differences:

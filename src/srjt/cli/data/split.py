@@ -30,6 +30,7 @@ def split(
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="CSV file to write, with id, fold, split.")
     ] = Path("splits.csv"),
+    group_near_duplicates: options.GroupNearDuplicates = False,
     force: options.Force = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -39,7 +40,8 @@ def split(
     """Split the patients into folds of train, validation and test; no patient is on two sides.
 
     In fold k, part k is for testing, part k+1 for validation, the rest for
-    training. Images are not read; srjt data inspect finds bad ones.
+    training. Images are read once to keep identical ones on one side; their hashes
+    stay in the cache. srjt data inspect finds bad images.
     """
     from rich.console import Console
 
@@ -51,10 +53,11 @@ def split(
     )  # other folds under the same name would make results incomparable
     reading = read(source, **how)
     manifest = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    manifest = samples.grouped(manifest, near=group_near_duplicates)
     splits = make_folds(manifest, folds=folds, seed=seed, by=by)
     with output.writing(out):
         write_splits(out, manifest, splits)
-    Console().print(_table(manifest, splits))
+    Console(markup=False).print(_table(manifest, splits))
     typer.echo(f"{len(splits)} folds of {len(manifest):,} samples: {out}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,6 +13,7 @@ from PIL import Image, UnidentifiedImageError
 from srjt.data.images.dicom import read_dicom
 from srjt.data.images.pixel_depth import UInt8Array, to_8bit
 from srjt.errors import SrjtError, suggest
+from srjt.files import describe_os_error, why_not_a_file
 
 __all__ = [
     "DECODER_VERSION",
@@ -19,13 +21,14 @@ __all__ = [
     "BadImageError",
     "Resize",
     "check_resize",
+    "is_image",
     "read_image",
     "resized",
 ]
 
 Resize = Literal["squash", "crop"]
 
-# The files that a folder is searched for. A file given by name is read by its content, whatever its suffix.
+# A file with another suffix, or with none, is an image if its content is one.
 IMAGE_SUFFIXES = frozenset(
     {".bmp", ".dcm", ".dicom", ".gif", ".jpeg", ".jpg", ".npy", ".png", ".tif", ".tiff", ".webp"}
 )
@@ -69,9 +72,10 @@ def read_image(
     """
     check_resize(size, resize)
     path = Path(path)
+    if (reason := why_not_a_file(path)) is not None:
+        raise BadImageError(path, reason)
     try:
-        with path.open("rb") as file:
-            head = file.read(132)
+        head = _read_head(path)
         if not head:
             raise BadImageError(path, "the file is empty (0 bytes)")
         picture = _read(path, head, size)
@@ -80,6 +84,30 @@ def read_image(
     except Exception as error:  # damaged files make the readers raise almost any exception
         raise BadImageError(path, _reason(error)) from error
     return np.array(picture if size is None else resized(picture, size=size, resize=resize))
+
+
+def is_image(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is an image: by its suffix, else by its first bytes. Exports of a PACS have no suffix.
+
+    DICOMDIR, the index of such an export, is not an image.
+    """
+    path = Path(path)
+    if why_not_a_file(path) is not None or path.name.upper() == "DICOMDIR":
+        return False
+    if path.suffix.lower() in IMAGE_SUFFIXES:
+        return True
+    try:
+        head = _read_head(path)
+        if head[128:] == b"DICM" or head.startswith(b"\x93NUMPY"):
+            return True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the reader of the image says it
+            with Image.open(path, formats=_FORMATS):
+                return True
+    except Image.DecompressionBombError:
+        return True  # the reader of the image reports the error
+    except Exception:  # damaged files make the readers raise almost any exception
+        return False
 
 
 def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
@@ -106,8 +134,13 @@ def check_resize(size: int | None, resize: str) -> None:
         raise SrjtError(f"The image size must be at least 1 pixel, not {size}.")
 
 
+def _read_head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(132)
+
+
 def _read(path: Path, head: bytes, size: int | None) -> Image.Image:
-    if head[128:132] == b"DICM" or path.suffix.lower() in {".dcm", ".dicom"}:
+    if head[128:] == b"DICM" or path.suffix.lower() in {".dcm", ".dicom"}:
         return Image.fromarray(read_dicom(path)).convert("RGB")
     if head.startswith(b"\x93NUMPY") or path.suffix.lower() == ".npy":
         return Image.fromarray(_read_npy(path)).convert("RGB")
@@ -135,7 +168,12 @@ def _rgb(image: Image.Image) -> Image.Image:
 
 def _read_npy(path: Path) -> UInt8Array:
     """(H, W) or (H, W, 3) uint8 from an array of shape (H, W), (H, W, 1) or (H, W, 3)."""
-    values: Any = np.load(path, allow_pickle=False)
+    try:
+        values: Any = np.load(path, mmap_mode="r", allow_pickle=False)  # a false header allocates no memory
+    except ValueError as error:
+        if "Python objects" in str(error):
+            raise ValueError("it contains Python objects (a pickle) instead of numbers") from None
+        raise
     if not isinstance(values, np.ndarray):
         raise ValueError("it is not a single NumPy array")
     if values.ndim == 3 and values.shape[2] == 1:
@@ -155,17 +193,13 @@ def _read_npy(path: Path) -> UInt8Array:
 
 def _reason(error: Exception) -> str:
     """Why it failed, in a few words."""
-    if isinstance(error, FileNotFoundError):
-        return "there is no such file"
-    if isinstance(error, IsADirectoryError):
-        return "it is a folder"
-    if isinstance(error, PermissionError):
-        return "there is no permission to read it"
     if isinstance(error, UnidentifiedImageError):
         return "it is not an image of a known format"
     if isinstance(error, Image.DecompressionBombError):
         return (
             f"it claims to be larger than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels; reduce its size first"
         )
+    if isinstance(error, OSError) and error.errno is not None:
+        return describe_os_error(error)
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     return f"it is cut short ({text})" if "truncated" in text.lower() else text

@@ -23,11 +23,17 @@ def read_dicom(path: Path) -> UInt8Array:
     """
     try:
         from pydicom import dcmread
+        from pydicom.errors import InvalidDicomError
         from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
     except ImportError:
         raise missing_extra("pydicom", "dicom", f"Reading the DICOM file {path}") from None
 
-    data = dcmread(path)
+    try:
+        data = dcmread(path)
+    except InvalidDicomError:  # pydicom advises to read it all the same
+        raise ValueError(
+            "it has the suffix of a DICOM file, but not the prefix DICM: export it again, as DICOM Part 10"
+        ) from None
     if "PixelData" not in data:
         raise ValueError("the DICOM file contains no image")
     frames = int(data.get("NumberOfFrames", 1) or 1)

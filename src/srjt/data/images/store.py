@@ -19,8 +19,10 @@ import numpy.typing as npt
 from PIL import Image
 
 from srjt.data.features import Features, as_features
+from srjt.data.groups import with_hashes
 from srjt.data.images import store_build
 from srjt.data.images.decode import DECODER_VERSION, Resize, check_resize, read_image, resized
+from srjt.data.images.hashes import HASHED_SIZE, file_facts, image_hashes
 from srjt.data.images.pixel_depth import UInt8Array
 from srjt.data.images.store_build import Progress
 from srjt.data.manifest import Manifest
@@ -78,6 +80,7 @@ def open_store(
     workers: int | None = None,
     on_bad_image: OnBadImage = "error",
     progress: Progress | None = None,
+    find_duplicates: bool = False,
 ) -> ImageStore:
     """Decode the images of a manifest, or open the store of an earlier call.
 
@@ -101,6 +104,8 @@ def open_store(
         Raise an error that lists the unreadable images, or leave them out of ``pixels`` and ``manifest``.
     progress : callable, optional
         Called with (images done, images in all).
+    find_duplicates : bool
+        Hash the images and find identical ones, as ``srjt.data.group_duplicates`` does, unless this has been done.
 
     Returns
     -------
@@ -119,6 +124,9 @@ def open_store(
     if on_bad_image not in get_args(OnBadImage):
         raise suggest("choice for bad images", on_bad_image, get_args(OnBadImage))
     workers = workers or _cores()
+    find_duplicates = find_duplicates and manifest.duplicates is None
+    if manifest.arrays is not None and find_duplicates:
+        manifest = with_hashes(manifest, image_hashes(manifest))
     if manifest.arrays is not None and manifest.are_features:
         return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
     if manifest.arrays is not None:
@@ -137,17 +145,26 @@ def open_store(
         def read(row: int) -> UInt8Array:
             return read_image(paths[row], size=size, resize=resize)
 
-        key = _key(_file_facts(paths), size=size, resize=resize)
+        key = _key(file_facts(paths), size=size, resize=resize)
 
     folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "images" / key
     store = _open_or_build(folder, manifest, read, size, workers, on_bad_image, progress)
-    if store.skipped:
-        ids = manifest.ids
-        skipped = [(ids[row], reason) for row, reason in store.skipped.items()]
-        manifest = manifest.select(np.setdiff1d(np.arange(len(manifest)), list(store.skipped)))
-    else:
-        skipped = []
     pixels = np.load(store.pixels, mmap_mode="r")
+    kept = np.setdiff1d(np.arange(len(manifest)), list(store.skipped)).astype(np.int64)
+    if find_duplicates and manifest.arrays is None:
+        as_hashed = (size, resize) == (HASHED_SIZE, "squash")  # else the files are decoded once more
+        hashes = image_hashes(
+            manifest,
+            cache=cache,
+            workers=workers,
+            progress=progress,
+            decoded=(pixels, kept) if as_hashed else None,
+        )
+        manifest = with_hashes(manifest, hashes)
+    ids = manifest.ids
+    skipped = [(ids[row], reason) for row, reason in store.skipped.items()]
+    if skipped:
+        manifest = manifest.select(kept)
     return ImageStore(pixels=pixels, manifest=manifest, skipped=skipped, path=folder)
 
 
@@ -208,18 +225,6 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
 def _key(facts: str, *, size: int, resize: Resize) -> str:
     rule = f"{facts}\0{size}\0{resize}\0{DECODER_VERSION}"
     return hashlib.sha256(rule.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-def _file_facts(paths: list[Path]) -> str:
-    """Path, size and modification time of each file; a missing file counts too."""
-    facts = []
-    for path in paths:
-        try:
-            status = path.stat()
-            facts.append(f"{os.path.abspath(path)}\0{status.st_size}\0{status.st_mtime_ns}")
-        except OSError:
-            facts.append(f"{os.path.abspath(path)}\0missing")
-    return "\n".join(facts)
 
 
 def _array_facts(arrays: npt.NDArray[np.uint8]) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table
+from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table, text_table
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
 from srjt.errors import SrjtError, suggest
+from srjt.files import check_regular_file
 
 __all__ = ["SOURCES", "Reading", "Source", "from_arrays", "read"]
 
@@ -62,10 +63,11 @@ def read(
     Parameters
     ----------
     source : path
-        A CSV, TSV or Parquet file; a folder with a ``labels.csv``, with one folder per grade, of LIMUC or of Kaggle's
-        Diabetic Retinopathy Detection; a MedMNIST ``.npz`` file; features (``.npz``, ``.npy``, a table).
+        A CSV, TSV, Excel or Parquet file; a folder with a ``labels.csv``, with one folder per grade, of LIMUC or of
+        Kaggle's Diabetic Retinopathy Detection; a MedMNIST ``.npz`` file; features (``.npz``, ``.npy``, a table).
     images : path, optional
-        The folder that image names are relative to. Default: the folder of the table.
+        The folder that image names are relative to. Default: the folder of the table. ``images``, ``train_images``,
+        ``img`` and the like in it are tried too.
     image_column, grade_column, patient_column, true_grade_column, verified_grade_column, split_column : str, optional
         Columns of a table. Default: found by their usual names. Verified grades are the true grades of a random sample
         of the labels; the other cells are empty.
@@ -93,13 +95,15 @@ def read(
     ('table', 20, 0)
     """
     path = Path(source)
-    if not path.exists():
+    if not os.path.exists(path):  # also for a name that is too long or contains NUL
         raise SrjtError(f"{path} does not exist.")
+    if not path.is_dir():
+        check_regular_file(path)
     if kind is None:
         kind = "features" if labels is not None or feature_columns is not None else _recognise(path)
     elif kind not in SOURCES:
         raise suggest("kind of source", kind, sorted(SOURCES))
-    if images is not None and not Path(images).is_dir():
+    if images is not None and not os.path.isdir(images):
         raise SrjtError(f"The image folder {images} does not exist.")
     options = {
         "images": None if images is None else Path(images),
@@ -128,7 +132,7 @@ def _recognise(path: Path) -> str:
     for kind, source in SOURCES.items():
         if source.recognise(path):
             return kind
-    known = ", ".join((*table.TABLE_SUFFIXES, *feature_files.FEATURE_SUFFIXES))
+    known = ", ".join((*text_table.TABLE_SUFFIXES, *feature_files.FEATURE_SUFFIXES))
     raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
 
 

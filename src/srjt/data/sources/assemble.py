@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, grade_values
+from srjt.data.grades import MISSING, grade_values, refuse_too_many
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError
@@ -88,6 +88,8 @@ def assemble(
     columns = [name for name in GRADED if name in table]
     # All columns at once: a grade may occur in only one of them.
     grading = grade_values([value for name in columns for value in table[name]], names=grades)
+    if grades is None:
+        refuse_too_many(grading.names, samples=len(table))
     for position, (problem, detail) in grading.invalid.items():
         column, row = columns[position // len(table)], position % len(table)
         if (column, problem) == ("verified_grade", "missing-grade"):

@@ -10,7 +10,8 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import Reading, assemble
-from srjt.data.sources.table import load, locate_images
+from srjt.data.sources.image_files import find_image_folder, locate_images
+from srjt.data.sources.text_table import load
 from srjt.errors import SrjtError
 
 __all__ = ["COUNTS", "PAPER_COUNTS", "differences", "find_labels", "is_dr", "read_dr"]
@@ -43,7 +44,7 @@ def read_dr(source: Path, *, images: Path | None = None, grades: Sequence[str] |
     if not {"image", "level"} <= set(loaded.frame.columns):
         raise SrjtError(f"{labels} must have the columns image and level, as Kaggle publishes it.")
     names = [Path(name).stem if Path(name).suffix == ".jpeg" else name for name in loaded.frame["image"]]
-    folder = images or _folder_of(names, labels.parent)
+    folder = find_image_folder(names, images or labels.parent)
     located, problems = locate_images(names, folder)
     eyes = [_EYE.match(name) for name in names]
     rows = pd.DataFrame(
@@ -80,12 +81,3 @@ def differences(manifest: Manifest) -> list[str]:
         for name, count, published in zip(manifest.grades, here, COUNTS, strict=True)
         if count != published
     ]
-
-
-def _folder_of(names: Sequence[str], directory: Path) -> Path:
-    """The folder that contains the first images; archives are unpacked to different places."""
-    for folder in (directory / "train", directory / "images", directory):
-        located, _ = locate_images(names[:20], folder)
-        if any((folder / name).is_file() for name in located):
-            return folder
-    return directory

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,20 @@ import pandas as pd
 from srjt.data.features import Features, as_features
 from srjt.data.grades import as_text
 from srjt.data.sources.feature_tables import NAMES, list_column, load_feature_table
-from srjt.data.sources.table import CANONICAL, TABLE_SUFFIXES
+from srjt.data.sources.table import CANONICAL
+from srjt.data.sources.text_table import TABLE_SUFFIXES
 from srjt.errors import SrjtError
+from srjt.files import check_regular_file
 
-__all__ = ["FEATURE_SUFFIXES", "SINGULAR", "FeatureFile", "is_features", "open_features"]
+__all__ = [
+    "FEATURE_SUFFIXES",
+    "SINGULAR",
+    "FeatureFile",
+    "check_text",
+    "explain_numpy_errors",
+    "is_features",
+    "open_features",
+]
 
 FEATURE_SUFFIXES = (".npz", ".npy")
 # One column name for each array name; columns.py knows the synonyms of the column names.
@@ -44,6 +55,7 @@ class FeatureFile:
 
 def open_features(path: Path, feature_columns: str | Sequence[str] | None) -> FeatureFile:
     """Read a file of features; ``feature_columns`` are patterns for the feature columns of a table."""
+    check_regular_file(path)
     suffix = path.suffix.lower()
     if suffix in FEATURE_SUFFIXES:
         if feature_columns is not None:
@@ -70,7 +82,7 @@ def is_features(path: Path) -> bool:
         try:
             with zipfile.ZipFile(path) as archive:
                 return any(f"{name}.npy" in archive.namelist() for name in NAMES)
-        except (OSError, zipfile.BadZipFile):
+        except Exception:  # damaged archives make zipfile raise almost any exception
             return False  # the reader of the file reports the error
     return suffix in TABLE_SUFFIXES and list_column(path) is not None
 
@@ -102,26 +114,29 @@ def _from_npz(path: Path) -> FeatureFile:
         elif column in frame:
             raise SrjtError(f"{path.name} has the {column} twice, the second time as {key!r}: remove one.")
         else:
-            plain = flat.astype(str) if flat.dtype.kind == "S" else flat
-            frame[column] = [as_text(value) for value in plain.tolist()]
+            frame[column] = [as_text(_decoded(value, key, path)) for value in flat.tolist()]
     if ignored:
         notes.append(f"not used, because not one entry per row: {', '.join(ignored)}")
-    names = about.get("grade_names")
+    names = None
+    if "grade_names" in about:
+        if about["grade_names"].ndim != 1:
+            raise SrjtError(f"The array 'grade_names' of {path.name} must list the grades, mildest first.")
+        names = tuple(as_text(_decoded(name, "grade_names", path)) for name in about["grade_names"].tolist())
     return FeatureFile(
         features=features,
         frame=pd.DataFrame(frame, index=range(count), dtype=str),
         lines=[f"row {row}" for row in range(count)],
         notes=notes,
-        names=None if names is None else tuple(str(name) for name in names),
+        names=names,
         made=made,
     )
 
 
 def _from_npy(path: Path) -> FeatureFile:
-    try:
+    with explain_numpy_errors(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as problem:
-        raise _unreadable(path, problem) from None
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is not a single array")
     features = as_features(array, what=f"The array in {path.name}")
     return FeatureFile(
         features=features,
@@ -133,23 +148,54 @@ def _from_npy(path: Path) -> FeatureFile:
 
 def _load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     arrays: dict[str, npt.NDArray[np.generic]] = {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            for name in archive.files:
-                try:
-                    arrays[name] = archive[name]
-                except ValueError as problem:
-                    if "pickle" not in str(problem).casefold():
-                        raise
-                    raise SrjtError(
-                        f"The array {name!r} of {path} contains Python objects, which could run any code when loaded: "
-                        "save it as numbers or text (np.array(values, dtype=str))."
-                    ) from None
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as problem:
-        if isinstance(problem, SrjtError):
-            raise
-        raise _unreadable(path, problem) from None
+    with explain_numpy_errors(path), np.load(path, allow_pickle=False) as archive:
+        for name in archive.files:
+            try:
+                arrays[name] = archive[name]
+            except ValueError as problem:
+                if "pickle" not in str(problem).casefold():
+                    raise
+                raise SrjtError(
+                    f"The array {name!r} of {path} contains Python objects, which could run any code when loaded: "
+                    "save it as numbers or text (np.array(values, dtype=str))."
+                ) from None
+            if not isinstance(arrays[name], np.ndarray):  # a member of the archive that is not an array
+                raise ValueError(f"{name!r} is not an array")
+            check_text(arrays[name], name)
     return arrays
+
+
+def check_text(array: npt.NDArray[np.generic], name: str) -> None:
+    """Raise a ValueError if an array of text contains numbers that are no characters, which Python cannot handle."""
+    if array.dtype.kind == "U" and array.size:
+        native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+        codes = native.reshape(-1).view(np.uint32)
+        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes <= 0xDFFF))).any():
+            raise ValueError(f"the array {name!r} contains damaged text")
+
+
+def _decoded(value: object, array: str, path: Path) -> object:
+    """Bytes as text, because NumPy stores text as bytes too; other values are unchanged."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise SrjtError(
+            f"The array {array!r} of {path.name} contains bytes that are not UTF-8 text, such as {value[:20]!r}: save "
+            "it as text (np.array(values, dtype=str))."
+        ) from None
+
+
+@contextmanager
+def explain_numpy_errors(path: Path) -> Iterator[None]:
+    """Turn any error while a NumPy file is read into one sentence. Damaged files make NumPy raise almost anything."""
+    try:
+        yield
+    except SrjtError:
+        raise
+    except Exception as problem:
+        raise _unreadable(path, problem) from None
 
 
 def _unreadable(path: Path, problem: Exception) -> SrjtError:
@@ -157,7 +203,8 @@ def _unreadable(path: Path, problem: Exception) -> SrjtError:
         return SrjtError(
             f"{path} contains Python objects, or is not a NumPy file: save the features as numbers (np.save)."
         )
-    return SrjtError(f"{path} cannot be read as a NumPy file: {str(problem).rstrip('.')}.")
+    reason = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
+    return SrjtError(f"{path} cannot be read as a NumPy file: {reason[:200]}.")
 
 
 def _describe(made: str) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from srjt.data.features import Features, as_features
 from srjt.data.grades import as_text
-from srjt.data.sources.table import load, read_parquet
+from srjt.data.sources.text_table import load, read_parquet
 from srjt.errors import SrjtError
 
 __all__ = ["NAMES", "FeatureTable", "list_column", "load_feature_table"]
@@ -36,7 +36,7 @@ class FeatureTable:
 
 
 def load_feature_table(path: Path, feature_columns: str | Sequence[str] | None) -> FeatureTable:
-    """Read a CSV, TSV or Parquet file of features from the columns that match, or else by their names."""
+    """Read a table of features from the columns that match, or else by their names."""
     if path.suffix.lower() == ".parquet":
         frame = read_parquet(path)
         lines = [f"row {row + 1}" for row in range(len(frame))]
@@ -76,9 +76,11 @@ def list_column(path: Path) -> str | None:
             from pyarrow import parquet
 
             schema = parquet.read_schema(path)
-        except (ImportError, OSError, ValueError):
+        except Exception:  # also ImportError
             return None  # the reader of the file reports the error
         lists = {field.name for field in schema if pyarrow.types.is_nested(field.type)}
+    elif path.suffix.lower() == ".xlsx":
+        return None  # a cell of a spreadsheet is too small for a list of features
     else:
         try:
             with path.open(newline="", encoding="utf-8-sig") as file:

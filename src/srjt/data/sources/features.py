@@ -18,7 +18,8 @@ from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import GRADED, Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
-from srjt.data.sources.table import CANONICAL, check_split_column, load
+from srjt.data.sources.table import CANONICAL, check_split_column
+from srjt.data.sources.text_table import load
 from srjt.errors import SrjtError
 
 __all__ = ["pack_features", "read_features", "read_ungraded_features"]

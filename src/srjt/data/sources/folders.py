@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from srjt.data.grades import order_names
-from srjt.data.images.decode import IMAGE_SUFFIXES
+from srjt.data.grades import order_names, refuse_too_many
+from srjt.data.images.decode import IMAGE_SUFFIXES, is_image
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
 from srjt.errors import SrjtError
+from srjt.files import why_not_a_file
 
-__all__ = ["is_folders", "read_folders", "subfolders", "walk_images"]
+__all__ = ["is_folders", "is_utf8", "read_folders", "subfolders", "walk_images"]
 
 # Created by operating systems; ignored without a warning.
 SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
@@ -53,12 +54,15 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Rea
         raise SrjtError(
             f"{directory} has no images in subfolders, one per grade. To read a table in it, give the table's own path."
         )
+    if grades is None:
+        grades = order_names(names)
+        refuse_too_many(grades, samples=len(rows))
     # An empty folder also declares a grade, so a grade without samples is no gap.
     return assemble(
         pd.DataFrame(rows),
         kind="folders",
         root=directory.absolute(),
-        grades=order_names(names) if grades is None else grades,
+        grades=grades,
         lines=[row["id"] for row in rows],
         notes=[
             f"one folder per grade{' below train, validation, test' if with_split else ''} in {directory}"
@@ -69,7 +73,11 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Rea
 
 def subfolders(directory: Path) -> list[Path]:
     """The folders in a folder, sorted by name."""
-    return sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
+    found = sorted(path for path in directory.iterdir() if path.is_dir() and not _is_system_file(path.name))
+    for path in found:
+        if not is_utf8(path.name):
+            raise SrjtError(f"The name of the folder {path} is not UTF-8 text: rename it.")
+    return found
 
 
 def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | None]]:
@@ -77,11 +85,26 @@ def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | No
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _is_system_file(name))
         for name in sorted(files):
-            path = (Path(parent) / name).relative_to(root).as_posix()
-            if Path(name).suffix.lower() in IMAGE_SUFFIXES:
+            file = Path(parent) / name
+            path = file.relative_to(root).as_posix()
+            if _is_system_file(name):
+                if file.suffix.lower() in IMAGE_SUFFIXES:  # such as ._a.png, which macOS adds to archives
+                    yield path, Problem("ignored-file", path, "a hidden file")
+            elif not is_utf8(path):
+                yield path, Problem("unreadable-image", path, "its name is not UTF-8 text: rename the file")
+            elif is_image(file):
                 yield path, None
-            elif not _is_system_file(name):
-                yield path, Problem("ignored-file", path, "its suffix is not that of an image")
+            else:
+                yield path, Problem("ignored-file", path, why_not_a_file(file) or "not an image")
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a file name is text; on Linux it can be any bytes, which tables do not hold."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_system_file(name: str) -> bool:

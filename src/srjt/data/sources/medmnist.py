@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from srjt.data.sources.arrays import as_colour, from_arrays
 from srjt.data.sources.assemble import Reading
+from srjt.data.sources.feature_files import check_text
 from srjt.errors import SrjtError
 
 __all__ = ["is_medmnist", "read_medmnist"]
@@ -39,14 +39,15 @@ def read_medmnist(path: Path, *, grades: Sequence[str] | None = None) -> Reading
             for side in _PARTS:
                 images.append(as_colour(arrays[f"{side}_images"]))
                 label = arrays[f"{side}_labels"]
+                check_text(label, f"{side}_labels")
                 if label.reshape(len(label), -1).shape[1] != 1:
                     raise SrjtError(f"{path} has several labels per image; an ordinal grade is one number.")
                 labels.append(label.reshape(-1))
                 sides += [side] * len(label)
                 ids += [f"{side}/{row}" for row in range(len(label))]
-    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as problem:
-        if isinstance(problem, SrjtError):
-            raise
+    except SrjtError:
+        raise
+    except Exception:  # damaged files make NumPy raise almost any exception
         # NumPy's own message recommends to load the file unsafely
         raise SrjtError(
             f"{path} cannot be read as a NumPy archive: it is damaged, contains Python objects, or is not an archive."

@@ -1,48 +1,24 @@
-"""Labels in a CSV, TSV or Parquet file."""
+"""Labels in a CSV, TSV, Excel or Parquet file."""
 
 from __future__ import annotations
 
-import csv
-import os
-import posixpath
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from srjt.data.grades import as_text
-from srjt.data.images.decode import IMAGE_SUFFIXES
+from srjt.data.formulas import warn_about_formulas
 from srjt.data.manifest import Manifest
-from srjt.data.problems import Problem
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, Reading, assemble
 from srjt.data.sources.columns import choose_columns
-from srjt.errors import SrjtError, missing_extra
+from srjt.data.sources.image_files import find_image_folder, locate_images, relative_name
+from srjt.data.sources.text_table import TABLE_SUFFIXES, load
+from srjt.errors import SrjtError
+from srjt.files import write_output
 
-__all__ = [
-    "CANONICAL",
-    "TABLE_SUFFIXES",
-    "TextTable",
-    "check_split_column",
-    "is_table",
-    "load",
-    "locate_images",
-    "read_parquet",
-    "read_table",
-    "write_table",
-]
+__all__ = ["CANONICAL", "check_split_column", "is_table", "read_table", "write_table"]
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextTable:
-    """A table of text: nothing is converted to numbers, so that patient 007 stays 007."""
-
-    frame: pd.DataFrame
-    lines: list[str]  # (N,) the position of each row in the file
-    problems: list[Problem]
 
 
 def is_table(path: Path) -> bool:
@@ -62,7 +38,10 @@ def read_table(
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
 ) -> Reading:
-    """Read the table ``path``, or ``labels.csv`` in it. Image names are relative to ``images``, or to the table."""
+    """Read the table ``path``, or ``labels.csv`` in it.
+
+    Image names are relative to ``images``, or to the table, or to a folder such as ``train_images`` in them.
+    """
     if path.is_dir():
         path = path / "labels.csv"
         if not path.is_file():
@@ -79,9 +58,10 @@ def read_table(
     chosen, notes = choose_columns(list(loaded.frame.columns), given, source=path.name)
     notes = check_split_column(loaded.frame, chosen, notes, given=split_column is not None)
 
-    root = (images or path.parent).absolute()
     rows = pd.DataFrame({role: loaded.frame[column] for role, column in chosen.items()})
+    root = (images or path.parent).absolute()
     names = [relative_name(name, root) for name in rows["image"]]
+    root = find_image_folder(names, root)
     rows["image"], problems = locate_images(names, root)
     ids, id_column = _ids(loaded.frame, set(chosen.values()), names)
     rows.insert(0, "id", ids)
@@ -94,68 +74,9 @@ def read_table(
         root=root,
         grades=grades,
         lines=loaded.lines,
-        notes=[f"table {path.name}, images below {root}", *notes],
+        notes=[f"table {path.name}, images below {root}", *loaded.notes, *notes],
         problems=[*loaded.problems, *problems],
     )
-
-
-def load(path: Path) -> TextTable:
-    """Read all cells of a table as text."""
-    if path.suffix.lower() == ".parquet":
-        return _load_parquet(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            header = file.readline()
-            file.seek(0)
-            # Spreadsheets write semicolons in countries where the comma is the decimal point.
-            delimiter = max("\t;,", key=header.count)
-            reader = csv.reader(file, delimiter=delimiter)
-            cells = [(reader.line_num, [cell.strip() for cell in row]) for row in reader if any(row)]
-    except UnicodeDecodeError:
-        raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
-    except csv.Error as problem:
-        raise SrjtError(f"{path} cannot be read as a table: {problem}.") from None
-    if len(cells) < 2:
-        raise SrjtError(f"{path} has no rows below its header.")
-    columns = cells[0][1]
-    _refuse_repeated(columns, path)
-    good = [(line, row) for line, row in cells[1:] if len(row) == len(columns)]
-    problems = [
-        Problem("malformed-row", f"line {line}", f"{len(row)} cells where the header has {len(columns)}")
-        for line, row in cells[1:]
-        if len(row) != len(columns)
-    ]
-    if not good:
-        raise SrjtError(f"No row of {path} has as many cells as its header ({len(columns)}).")
-    frame = pd.DataFrame([row for _, row in good], columns=columns, dtype=str)
-    return TextTable(frame=frame, lines=[f"line {line}" for line, _ in good], problems=problems)
-
-
-def locate_images(names: Sequence[str], root: Path) -> tuple[list[str], list[Problem]]:
-    """Add the suffix to names without one ("10_left"), from the files in the folder; other names are unchanged."""
-    files: dict[str, dict[str, list[str]]] = {}
-    found, problems = [], []
-    for name in names:
-        if not name or posixpath.splitext(name)[1].lower() in IMAGE_SUFFIXES:
-            found.append(name)
-            continue
-        folder, stem = posixpath.split(name)
-        if folder not in files:
-            files[folder] = _images_by_stem(root / folder)
-        matching = files[folder].get(stem, [])
-        if len(matching) > 1:
-            problems.append(Problem("ambiguous-image", name, f"{', '.join(matching)}: the first is used"))
-        found.append(posixpath.join(folder, matching[0]) if matching else name)
-    return found, problems
-
-
-def relative_name(name: str, root: Path) -> str:
-    """One spelling per file: forward slashes, no "./", relative to ``root`` if it is below it."""
-    if not name:
-        return ""
-    name = posixpath.normpath(name.replace("\\", "/"))
-    path = Path(name)
-    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else name
 
 
 def write_table(manifest: Manifest, path: Path) -> None:
@@ -169,22 +90,15 @@ def write_table(manifest: Manifest, path: Path) -> None:
             table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
     if manifest.arrays is None:
         table["image"] = [_path_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
-    table.to_csv(path, index=False)
+    warn_about_formulas(table, path)
+    write_output(
+        path, table.to_csv(index=False).encode("utf-8", "surrogateescape")
+    )  # file names may be any bytes
 
 
 def _path_from(folder: Path, image: Path) -> str:
     # Never with "..", which is wrong below a linked folder.
     return (image.relative_to(folder) if image.is_relative_to(folder) else image).as_posix()
-
-
-def _images_by_stem(folder: Path) -> dict[str, list[str]]:
-    by_stem: dict[str, list[str]] = {}
-    if folder.is_dir():
-        for name in sorted(os.listdir(folder)):
-            stem, suffix = os.path.splitext(name)
-            if suffix.lower() in IMAGE_SUFFIXES:
-                by_stem.setdefault(stem, []).append(name)
-    return by_stem
 
 
 def _ids(frame: pd.DataFrame, taken: set[str], names: list[str]) -> tuple[list[str], str | None]:
@@ -214,27 +128,3 @@ def check_split_column(
         )
     del chosen["split"]
     return [note for note in notes if not note.startswith("split:")]
-
-
-def _refuse_repeated(columns: Sequence[str], path: Path) -> None:
-    twice = sorted({column for column in columns if columns.count(column) > 1})
-    if twice:
-        raise SrjtError(f"{path} has two columns named {twice[0]!r}.")
-
-
-def _load_parquet(path: Path) -> TextTable:
-    frame = read_parquet(path)
-    text = pd.DataFrame({str(column): frame[column].map(as_text).astype(str) for column in frame.columns})
-    return TextTable(frame=text, lines=[f"row {row + 1}" for row in range(len(text))], problems=[])
-
-
-def read_parquet(path: Path) -> pd.DataFrame:
-    """Read a Parquet file; rows are numbered from 0."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise missing_extra("pyarrow", "parquet", "Reading Parquet files") from None
-    try:
-        return pd.read_parquet(path, engine="pyarrow").reset_index(drop=True)
-    except (OSError, ValueError) as problem:  # the base classes of pyarrow's errors
-        raise SrjtError(f"{path} cannot be read as Parquet: {problem}.") from None

@@ -17,6 +17,7 @@ import pandas as pd
 from srjt.data.manifest import Manifest
 from srjt.data.synthetic.drawing import draw, random_appearance
 from srjt.errors import SrjtError
+from srjt.files import write_atomically
 
 __all__ = ["check_empty", "generate", "write"]
 
@@ -127,7 +128,8 @@ def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], obje
             if progress is not None:
                 progress()
         # Last, so that a folder with labels.csv is a complete dataset.
-        manifest.table[["image", "grade", "patient", "severity"]].to_csv(labels, index=False)
+        table = manifest.table[["image", "grade", "patient", "severity"]]
+        write_atomically(labels, table.to_csv(index=False).encode())
     except OSError as problem:
         raise SrjtError(f"Cannot write the images to {root}: {problem.strerror or problem}.") from problem
     return labels

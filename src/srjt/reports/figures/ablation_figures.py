@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from srjt.reports.figures.canvas import PALETTE, CaptionedFigure
 from srjt.reports.figures.curves import Curve, small_multiples
 from srjt.reports.figures.method_curves import (
-    BAND_NOTE,
     curve_name,
     file_name,
     incomplete_note,
     method_curves,
     nominal_rates,
+    spread_note,
 )
 from srjt.reports.figures.styles import Style
 from srjt.reports.noise_names import noise_phrase
@@ -122,7 +123,8 @@ def _figure(
         figure=small_multiples(
             panels, styles=styles, xlabel="epoch", title=title, subtitle=SUBTITLE, reference=reference
         ),
-        caption=f"{summary} {KEY}; {BAND_NOTE}.{closing}" + incomplete_note(missing),
+        caption=f"{summary} {KEY}{spread_note(itertools.chain(*panels.values()))}.{closing}"
+        + incomplete_note(missing),
         alt=f"Curve charts, one for each host, {noise_phrase(noise)}: {title}. At the end: "
         + "; ".join(
             f"{host}: " + ", ".join(f"{curve.label} {curve.y[-1]:.3f}" for curve in curves)

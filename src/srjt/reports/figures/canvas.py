@@ -128,8 +128,8 @@ def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
         captioned.figure.savefig(png, format="png", dpi=200, facecolor="white", metadata={"Software": None})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(files[0], _svg(captioned, transparent=False).encode())
-        write_atomically(files[1], png.getvalue())
+        write_atomically(files[0], _svg(captioned, transparent=False).encode(), follow_links=False)
+        write_atomically(files[1], png.getvalue(), follow_links=False)
     except OSError as problem:
         raise SrjtError(f"The figures cannot be written to {folder}: {problem.strerror}.") from None
     return files

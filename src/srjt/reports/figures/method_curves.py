@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
 
 __all__ = [
-    "BAND_NOTE",
     "curve_name",
     "describe_ends",
     "file_name",
@@ -26,11 +25,10 @@ __all__ = [
     "method_curves",
     "method_labels",
     "nominal_rates",
+    "spread_note",
     "study_methods",
     "study_noises",
 ]
-
-BAND_NOTE = "bands: one standard deviation over the folds (population, ddof = 0)"
 
 
 def study_noises(results: StudyResults) -> list[str]:
@@ -57,7 +55,7 @@ def method_curves(
     """A curve per method, mean and standard deviation over folds (seeds averaged first), and label → what is missing.
 
     labels: (method, variant) → label of its curve. Finished runs only; if a method has none, its unfinished runs, up
-    to the last epoch that all of them have reached.
+    to the last epoch that all of them have reached. Failed runs never.
     """
     metrics, runs = results.metrics, results.runs
     metrics = metrics[
@@ -69,7 +67,7 @@ def method_curves(
     for (method, variant), label in labels.items():
         planned = runs[(runs["method"] == method) & (runs["variant"] == variant)]
         done = planned[planned["status"] == "done"]
-        chosen = done if len(done) else planned
+        chosen = done if len(done) else planned[planned["status"] != "failed"]
         table = metrics[metrics["key"].isin(list(chosen["key"]))]
         if table.empty:
             continue
@@ -107,6 +105,13 @@ def fold_curve(source: MethodVariant, folds: pd.DataFrame, *, label: str) -> Cur
         y=folds.mean().to_numpy(np.float64),
         spread=folds.std(ddof=0).to_numpy(np.float64) if len(folds) > 1 else None,
     )
+
+
+def spread_note(curves: Iterable[Curve], *, shown_as: str = "bands") -> str:
+    """What bands or bars show, for a caption; empty if there are none, because there is one fold only."""
+    if all(curve.spread is None for curve in curves):
+        return ""
+    return f"; {shown_as}: one standard deviation over the folds (population, ddof = 0)"
 
 
 def incomplete_note(missing: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,15 @@ from srjt.reports.figures.curves import Curve, chart, mean_over_networks
 from srjt.reports.figures.matrices import confusion_figure, correct_labels, transition_figure
 from srjt.reports.figures.method_curves import describe_ends
 
-__all__ = ["run_figures"]
+__all__ = ["combined_networks", "run_figures"]
+
+
+def combined_networks(metrics: pd.DataFrame, pooled: bool) -> Literal["", "mean", "pooled"]:
+    """How the scores of the networks are combined: the mean, or pooled predictions; "" for one network."""
+    networks = set(metrics.loc[metrics["split"].isin(["validation", "test"]), "network"])
+    if pooled and "pooled" in networks:
+        return "pooled"
+    return "mean" if len(networks - {"ensemble", "pooled"}) > 1 else ""
 
 
 def run_figures(
@@ -46,12 +55,15 @@ def run_figures(
     accuracy, mae = (
         curve("test", m, "test") + curve("validation", m, "validation") for m in ("accuracy", "mae")
     )
-    add("accuracy", "Accuracy", accuracy, f"Accuracy after each epoch, mean over the networks. {note}")
+    over = {"mean": ", mean over the networks", "pooled": ", networks pooled"}.get(
+        combined_networks(metrics, pooled), ""
+    )
+    add("accuracy", "Accuracy", accuracy, f"Accuracy after each epoch{over}. {note}")
     add(
         "mae",
         "Mean absolute error",
         mae,
-        f"MAE after each epoch, mean over the networks. Lower is better. {note}",
+        f"MAE after each epoch{over}. Lower is better. {note}",
     )
     recall = curve("train", "label_recall", "all")
     if recall and recall[0].y.min() < 1:  # the method selects
@@ -74,8 +86,8 @@ def run_figures(
             CaptionedFigure(
                 name="confusion",
                 figure=confusion_figure({"Test side": counts}, grades=grades),
-                caption="Confusion matrix on the test side after the last epoch, networks pooled. Colour and "
-                "percentage: share of the row; below it the count.",
+                caption=f"Confusion matrix on the test side after the last epoch{', networks pooled' if over else ''}. "
+                "Colour and percentage: share of the row; below it the count.",
                 alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
             )
         )

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt import methods
 from srjt.reports.figures.ablation_figures import ablation_figures
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.curves import chart
 from srjt.reports.figures.matrices import confusion_figure, correct_labels, transition_figure
 from srjt.reports.figures.method_curves import (
-    BAND_NOTE,
     describe_ends,
     file_name,
     fold_curve,
@@ -22,6 +22,7 @@ from srjt.reports.figures.method_curves import (
     method_curves,
     method_labels,
     nominal_rates,
+    spread_note,
     study_methods,
     study_noises,
 )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "confusion_matrices",
     "mae_against_rate",
+    "needs_noise",
     "noise_figures",
     "noise_matrix",
     "precision_curves",
@@ -45,8 +47,6 @@ __all__ = [
     "selection_recall",
     "study_figures",
 ]
-
-BARS_NOTE = "bars: one standard deviation over the folds (population, ddof = 0)"
 
 
 def study_figures(results: StudyResults) -> list[CaptionedFigure]:
@@ -85,7 +85,7 @@ def score_curves(results: StudyResults, noise: str, *, metric: str) -> Captioned
     return CaptionedFigure(
         name=file_name(f"{metric}-{noise}"),
         figure=chart(curves, styles=_styles(results), xlabel="epoch", title=f"Test {name}"),
-        caption=f"Test {name} {noise_phrase(noise)}, mean over folds and networks; {BAND_NOTE}."
+        caption=f"Test {name} {noise_phrase(noise)}, mean over folds and networks{spread_note(curves)}."
         + incomplete_note(missing),
         alt=f"Curve chart of the test {name} over epochs {noise_phrase(noise)}. {describe_ends(curves)}",
     )
@@ -108,7 +108,8 @@ def precision_curves(results: StudyResults, noise: str) -> CaptionedFigure | Non
             reference=None if rate is None else (1 - rate, f"1 − ε = {1 - rate:.2f}: no selection"),
         ),
         caption=f"Label precision of the selection {noise_phrase(noise)}: the share of selected samples whose label is "
-        f"correct; {BAND_NOTE}. A method without selection stays on the line 1 − ε."
+        f"correct{spread_note(curves)}."
+        + ("" if rate is None else " A method without selection stays on the line 1 − ε.")
         + incomplete_note(missing),
         alt=f"Curve chart of label precision over epochs {noise_phrase(noise)}. {describe_ends(curves)}",
     )
@@ -144,7 +145,7 @@ def selection_recall(results: StudyResults, noise: str) -> CaptionedFigure | Non
             error_bars=True,
         ),
         caption=f"Selection recall per grade {noise_phrase(noise)}, mean over the last ten epochs (all, if fewer), "
-        f"networks and folds; {BARS_NOTE}.",
+        f"networks and folds{spread_note(curves, shown_as='bars')}.",
         alt=f"Dot plot of the selection's recall for each grade {noise_phrase(noise)}. "
         + " ".join(
             f"{curve.label}: "
@@ -213,7 +214,7 @@ def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
                     error_bars=True,
                 ),
                 caption=f"MAE against the rate of {name}, mean over the last ten epochs (all, if fewer), networks and "
-                f"folds; {BARS_NOTE}. Lower is better.",
+                f"folds{spread_note(curves, shown_as='bars')}. Lower is better.",
                 alt=f"Curve chart of the mean absolute error against the rate of {name}. {describe_ends(curves)}",
             )
         )
@@ -225,7 +226,7 @@ def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:
     rows = results.noise[results.noise["noise"] == noise]
     injected = parse_noise(noise).kind != "none"
     estimated = "matrix_estimated" in rows and bool(rows["matrix_estimated"].any())
-    title = "Nominal" if injected else "Estimated, mean over folds" if estimated else "Assumed"
+    title = "Estimated, mean over folds" if estimated else "Nominal" if injected else "Assumed"
     source = "estimated from the training labels" if estimated else "as given to the methods that need it"
     titles = {"matrix": title, "realised_matrix": "Realised, mean over folds"}
     panels: dict[str, npt.NDArray[np.float64]] = {}
@@ -233,16 +234,23 @@ def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:
         known = [] if column not in rows else [np.asarray(m, float) for m in rows[column] if m is not None]
         if known:
             panels[title] = np.nan_to_num(np.nanmean(known, axis=0))
-    if not panels:
+    if not panels or not (injected or estimated or needs_noise(results)):  # given, but not used
         return None
     grades = [str(grade) for grade in results.facts["grades"]]
     return CaptionedFigure(
         name=file_name(f"noise-{noise}"),
         figure=transition_figure(panels, grades=grades),
         caption=f"{noise_name(noise)}: probability of each label (columns) for each true grade (rows)"
-        + ("." if injected else f", {source}; nothing is injected."),
+        + (f", {source}" if estimated or not injected else "")
+        + ("." if injected else "; nothing is injected."),
         alt=f"Transition matrix. {correct_labels(next(iter(panels.values())), grades)}",
     )
+
+
+def needs_noise(results: StudyResults) -> bool:
+    """Whether a method of the study needs the noise rate or the matrix. A plug-in that is not installed may."""
+    names, known = study_methods(results), set(methods.names())
+    return any(name not in known or methods.lookup(name).needs for name in names)
 
 
 def _styles(results: StudyResults) -> dict[str, Style]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from srjt.auditing.folder import read_facts, read_scores, read_summary
+from srjt.auditing.folder import image_file, read_facts, read_scores, read_summary
 from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
 from srjt.data.images.decode import read_image
 from srjt.errors import SrjtError
@@ -90,13 +90,16 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def thumbnail(path: Path, *, size: int = THUMBNAIL_SIZE) -> str:
-    """An image as a data URI, its longer side ``size`` pixels; "" if it cannot be read."""
+def thumbnail(folder: Path, name: str, *, size: int = THUMBNAIL_SIZE) -> str:
+    """A sample's image as a data URI, its longer side ``size`` pixels; "" if it cannot be read or may not be shown.
+
+    name: the sample's cell in the column ``image``.
+    """
     from PIL import Image
 
     try:
-        image = Image.fromarray(read_image(path))
-    except SrjtError:
+        image = Image.fromarray(read_image(image_file(folder, name)))
+    except (SrjtError, MemoryError):
         return ""
     image.thumbnail((size, size), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
@@ -210,20 +213,25 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
 
 def _doubtful(folder: Path, scores: pd.DataFrame) -> Section:
     worst = scores.head(WORST)
-    pictures = [thumbnail(folder / image) if image else "" for image in worst["image"]]
+    pictures = [thumbnail(folder, name) for name in worst["image"]]
     which = "All labels" if len(worst) == len(scores) else f"The {len(worst)} most doubtful labels"
     text = [f"{which}, the most doubtful first, with the probability that each one is right."]
     if not any(pictures):
         table = _worst_table(worst)
         return Section(slug="doubtful", heading="The most doubtful labels", text=text, tables=[table])
     text.append("“A → B” is a label A for which grade B is more probable.")
+    if "twins" in worst:
+        text.append(
+            "The first ones are identical images with different labels, side by side: one of these labels is wrong for "
+            "certain."
+        )
     tiles = [
         Tile(
             picture=picture,
             title=_change(str(row["grade"]), str(row["suggested"])),
             share=float(row["quality"]),
             number=_probability(row["quality"]),
-            text=str(row["id"]),
+            text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
             right=row["grade"] == row["suggested"],
         )
         for picture, row in zip(pictures, worst.to_dict("records"), strict=True)

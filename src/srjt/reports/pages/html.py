@@ -94,12 +94,12 @@ def render(page: Page) -> str:
     )
 
 
-def write_page(page: Page, path: Path) -> None:
-    """Write the page to an HTML file."""
+def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
+    """Write the page to an HTML file. follow_links: as in ``write_atomically``."""
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
+        write_atomically(path, content, follow_links=follow_links)
     except OSError as problem:
         raise SrjtError(f"The report cannot be written to {path}: {problem.strerror}.") from None
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pandas as pd
 from srjt import methods
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
-from srjt.reports.figures.run_figures import run_figures
+from srjt.ordinal.baselines import NaiveBaseline
+from srjt.reports.figures.run_figures import combined_networks, run_figures
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.settings import settings_section
 from srjt.reports.tables.results import METRIC_NAMES
@@ -22,8 +23,9 @@ from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
+from srjt.training.record.baselines import compare_with_naive, run_baselines
 from srjt.training.record.metrics_log import LAST, last_epochs, read_metrics
-from srjt.training.record.run_folder import RunFacts, is_finished, read_facts, read_noise_estimate
+from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 
 __all__ = ["run_page"]
 
@@ -32,7 +34,7 @@ def run_page(folder: Path) -> Page:
     """The page of a run, finished or not."""
     facts = read_facts(folder)
     metrics = read_metrics(folder / "metrics.csv")
-    done = is_finished(folder)
+    done = (folder / "summary.json").exists()  # the weights may have been deleted to save space
     pooled = facts.config.convention == "published-code"
     matrix, rate = _realised_noise(folder, facts)
     evaluated = _evaluated_against(metrics, rate)
@@ -45,7 +47,12 @@ def run_page(folder: Path) -> Page:
         pooled=pooled,
         note=evaluated,
     )
-    sections = [_data(facts, rate), _noise(facts), _scores(metrics, pooled=pooled, note=evaluated)]
+    naive = run_baselines(folder) if done else {}
+    sections = [
+        _data(facts, rate),
+        _noise(facts),
+        _scores(metrics, pooled=pooled, note=evaluated, naive=naive),
+    ]
     if figures:
         sections.append(Section(slug="figures", heading="Figures", figures=figures))
     sections.append(_reproduce(facts))
@@ -53,51 +60,93 @@ def run_page(folder: Path) -> Page:
         kind="Run",
         title=folder.resolve().name,
         lead=_lead(facts, metrics, done=done, estimate=read_noise_estimate(folder)),
-        notes=_notes(metrics, done=done),
+        notes=[*_notes(facts, done=done), *_naive_notes(metrics, pooled=pooled, naive=naive)],
         sections=[section for section in sections if section is not None],
     )
 
 
 def _lead(facts: RunFacts, metrics: pd.DataFrame, *, done: bool, estimate: NoiseEstimate | None) -> str:
     reached = 0 if metrics.empty else int(metrics["epoch"].max())
-    epochs = f"{reached} epochs" if done else f"{reached} of {facts.config.epochs} epochs so far"
+    planned = facts.config.epochs
+    epochs = _epochs(reached) if done else f"{reached} of {_epochs(planned)} so far"
     network = "your own network" if facts.own_network else facts.config.network
     noise = _noise_used(facts.config, estimate)
     return f"{display_name(facts.config.method)} on {network}, {epochs}{noise and f'; {noise}'}."
 
 
-def _noise_used(config: TrainConfig, estimate: NoiseEstimate | None) -> str:
-    """The noise rate or matrix that the method used, and where it came from; empty if it needs none."""
-    rate = config.noise_rate
-    if estimate is not None and isinstance(rate, float):
-        if math.isclose(rate, estimate.rate):
-            return f"noise rate {rate:.2f}, estimated from the training labels"
-        return f"noise rate {rate:.2f} used, {estimate.rate:.2f} estimated from the training labels"
+def _epochs(number: int) -> str:
+    return "1 epoch" if number == 1 else f"{number} epochs"
+
+
+def _needs(config: TrainConfig) -> tuple[str, ...]:
+    """What the method needs to know of the noise. A plug-in that is not installed may need anything."""
     known = config.method in methods.names()
-    needs = methods.lookup(config.method).method.needs if known else ("noise_rate", "transition")
+    return methods.lookup(config.method).method.needs if known else ("noise_rate", "transition")
+
+
+def _noise_used(config: TrainConfig, estimate: NoiseEstimate | None) -> str:
+    """The noise rate or matrix that the method used, and where it came from; empty if it used none."""
+    rate, needs, parts = config.noise_rate, _needs(config), []
+    if estimate is None:
+        if "noise_rate" in needs and isinstance(rate, float):
+            parts.append(f"given noise rate {rate:g}")
+        if "transition" in needs and config.transition is not None:
+            parts.append("given transition matrix")
+        return " and ".join(parts)
+    source = "estimated from the training labels"
+    if estimate.identifiable is False:
+        source += ", which do not determine it"
     if "noise_rate" in needs and isinstance(rate, float):
-        return f"given noise rate {rate:g}"
-    if "transition" in needs and config.transition is not None:
-        return "given transition matrix"
-    return ""
+        same = math.isclose(rate, estimate.rate)
+        parts.append(
+            f"noise rate {rate:.2f}" + ("," if same else f" used, {estimate.rate:.2f}") + f" {source}"
+        )
+    elif "transition" in needs:
+        parts.append(f"transition matrix {source}")
+    if config.soft_labels == "estimated":
+        parts.append(
+            "soft labels from the same estimate" if parts else f"soft labels from the noise {source}"
+        )
+    return "; ".join(parts)
 
 
-def _notes(metrics: pd.DataFrame, *, done: bool) -> list[Note]:
+def _notes(facts: RunFacts, *, done: bool) -> list[Note]:
     notes = []
     if not done:
         notes.append(Note(text="The run has not finished: run the same command again to resume it."))
-    if not set(metrics["split"]) & {"validation", "test"}:
+    sizes: dict[str, Any] = facts.data.get("samples", {})
+    if sizes and not (sizes.get("validation") or sizes.get("test")):
         notes.append(Note(text="All samples were used for training: there is no test of the run."))
+    elif sizes and not sizes.get("test"):
+        notes.append(Note(text="There is no test side: all scores are those of the validation side."))
     return notes
+
+
+def _naive_notes(
+    metrics: pd.DataFrame, *, pooled: bool, naive: Mapping[str, NaiveBaseline]
+) -> Iterator[Note]:
+    """One note for each side on which one grade for all samples scores as well."""
+    averages = last_epochs(metrics, pooled=pooled)
+    for side, baseline in naive.items():
+        rows = averages[averages["split"] == side].set_index("metric")["value"]
+        if {"accuracy", "mae"} <= set(rows.index):
+            scores = {"accuracy": float(rows["accuracy"]), "mae": float(rows["mae"])}
+            if worse := compare_with_naive(f"the {side} side", **scores, naive=baseline):
+                yield Note(text=worse)
 
 
 def _evaluated_against(metrics: pd.DataFrame, rate: float | None) -> str:
     """Which labels the scores refer to. Label precision is recorded only if the true grades are known."""
-    if not set(metrics["split"]) & {"validation", "test"}:
+    sides = set(metrics["split"]) & {"validation", "test"}
+    if not sides:
         return ""
     if "label_precision" not in set(metrics["metric"]):
         return "Scores compare predictions with the given labels; how many of them are wrong is not known."
     wrong = "" if rate is None else f"; {rate:.1%} of the training labels are wrong"
+    if sides == {"test"}:
+        return f"Scores compare predictions with the true grades{wrong}."
+    if sides == {"validation"}:
+        return f"Scores compare predictions with the given labels{wrong}."
     return f"Test scores compare predictions with the true grades, validation scores with the given labels{wrong}."
 
 
@@ -129,27 +178,46 @@ def _noise(facts: RunFacts) -> Section | None:
     return Section(slug="noise", heading="Noise rate", text=[str(noise.get("why", ""))], facts=known)
 
 
-def _scores(metrics: pd.DataFrame, *, pooled: bool, note: str) -> Section | None:
+def _scores(
+    metrics: pd.DataFrame, *, pooled: bool, note: str, naive: Mapping[str, NaiveBaseline]
+) -> Section | None:
     averages = last_epochs(metrics, pooled=pooled)
     if averages.empty:
         return None
     numbers = zip(averages["split"], averages["metric"], averages["value"], averages["std"], strict=True)
     found = {(split, name): (float(value), float(std)) for split, name, value, std in numbers}
     sides = [side for side in ("test", "validation") if side in set(averages["split"])]
+    epochs = metrics.loc[metrics["split"].isin(sides), "epoch"]
+    last = epochs[epochs > epochs.max() - LAST].nunique()
     rows = []
     for name, (_, long_name) in METRIC_NAMES.items():
         cells = [TableCell(text=f"{long_name} {'↓' if name in LOWER_IS_BETTER else '↑'}")]
         for side in sides:
             value, std = found.get((side, name), (math.nan, math.nan))
-            known = math.isfinite(value)
+            text = f"{value:.3f} ± {std:.3f}" if last > 1 else f"{value:.3f}"
             cells.append(
-                TableCell(text=f"{value:.3f} ± {std:.3f}", value=value) if known else TableCell(text=MISSING)
+                TableCell(text=text, value=value) if math.isfinite(value) else TableCell(text=MISSING)
             )
         rows.append(Row(cells=tuple(cells)))
+        if name in ("accuracy", "mae") and naive:
+            title = {
+                "accuracy": "… of the most frequent training label",
+                "mae": "… of the median training label",
+            }
+            values = [getattr(naive[side], name) if side in naive else math.nan for side in sides]
+            known_cells = (
+                TableCell(text=f"{v:.3f}", value=v) if math.isfinite(v) else TableCell(text=MISSING)
+                for v in values
+            )
+            rows.append(Row(cells=(TableCell(text=title[name]), *known_cells)))
+    over = {"mean": " and the networks", "pooled": ", networks pooled"}.get(
+        combined_networks(metrics, pooled), ""
+    )
+    spread = "± is the standard deviation over those epochs, not over other data. " if last > 1 else ""
     table = Table(
         slug="scores",
-        title=f"Mean over the last {min(LAST, int(metrics['epoch'].max()))} epochs and the networks",
-        caption=f"± is the standard deviation over those epochs, not over other data. {note}",
+        title=f"Mean over the last {_epochs(last)}{over}",
+        caption=f"{spread}{note}",
         columns=(
             Column(name="metric", label="metric"),
             *(Column(name=side, label=side, kind="number") for side in sides),
@@ -161,18 +229,33 @@ def _scores(metrics: pd.DataFrame, *, pooled: bool, note: str) -> Section | None
 
 def _reproduce(facts: RunFacts) -> Section:
     known = [("srjt", facts.version), ("data fingerprint", str(facts.data.get("fingerprint", "")))]
-    settings = settings_section(facts.config.to_dict(), own_network=facts.own_network)
+    settings = settings_section(facts.config.to_dict(), own_network=facts.own_network, unused=_unused(facts))
     return Section(slug="reproduce", heading="Reproduce", facts=known, parts=settings)
+
+
+def _unused(facts: RunFacts) -> set[str]:
+    """The settings that had no effect on this run."""
+    config, unused = facts.config, set()
+    if len(facts.data["in_shape"]) == 1:  # rows of features
+        unused |= {"image_size", "crop", "resize", "flip", "pretrained"}
+    unused |= {"noise_rate", "transition"} - set(_needs(config))
+    return unused if _uses_soft_labels(config) else unused | {"soft_labels"}
+
+
+def _uses_soft_labels(config: TrainConfig) -> bool:
+    if config.method not in methods.names():  # a plug-in that is not installed
+        return True
+    options = methods.options(config.method)
+    given = {**methods.lookup(config.method).defaults, **config.method_options}
+    return "label_matrix" in options and (
+        "update" not in options or "soft" in (given.get("select"), given.get("update"))
+    )
 
 
 def _confusion(folder: Path) -> npt.NDArray[np.float64] | None:
     """(C, C) counts on the test side, the networks pooled; None if there are none."""
-    path = folder / "summary.json"
-    try:
-        counts = json.loads(path.read_text()).get("confusion", {}).get("test")
-        return None if counts is None else np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
-    except (OSError, ValueError, AttributeError, IndexError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    counts = read_summary(folder).get("confusion", {}).get("test")
+    return None if counts is None else np.asarray(counts, dtype=np.float64)[:-1].sum(axis=0)
 
 
 def _realised_noise(folder: Path, facts: RunFacts) -> tuple[npt.NDArray[np.float64] | None, float | None]:

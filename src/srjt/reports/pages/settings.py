@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from srjt.reports.pages.html import Section
@@ -12,9 +12,15 @@ __all__ = ["settings_section"]
 WITHOUT_PUBLISHED_WEIGHTS = ("tiny", "tiny-gn", "linear", "mlp")  # "pretrained" has no effect on these
 
 
-def settings_section(config: Mapping[str, Any], *, own_network: bool = False) -> list[Section]:
-    """The settings that were given and have an effect; no section if there are none."""
-    shown = {name: value for name, value in config.items() if value not in (None, {}, [], ())}
+def settings_section(
+    config: Mapping[str, Any], *, own_network: bool = False, unused: Collection[str] = ()
+) -> list[Section]:
+    """The settings that were given and have an effect; no section if there are none. unused: others without one."""
+    shown = {
+        name: value
+        for name, value in config.items()
+        if value not in (None, {}, [], ()) and name not in unused
+    }
     small = shown.get("network") in WITHOUT_PUBLISHED_WEIGHTS
     if own_network or small or "weights" in shown:
         shown.pop("pretrained", None)

@@ -14,12 +14,12 @@ from srjt.errors import SrjtError
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.reports.figures.ablation_figures import ablation_figures
 from srjt.reports.figures.method_curves import study_noises
-from srjt.reports.figures.study_figures import mae_against_rate, noise_figures, noise_matrix
+from srjt.reports.figures.study_figures import mae_against_rate, needs_noise, noise_figures, noise_matrix
 from srjt.reports.noise_names import noise_name
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.settings import settings_section
 from srjt.reports.tables.results import METRIC_NAMES, PAPER_METRICS
-from srjt.reports.tables.study_tables import study_tables
+from srjt.reports.tables.study_tables import networks_phrase, study_tables
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.noise_spec import parse_noise
 from srjt.studies.paired_tests import LOWER_IS_BETTER, size_ratio
@@ -63,8 +63,12 @@ def _lead(results: StudyResults) -> str:
         _count(len(facts.get("seeds", [0])), "seed"),
     )
     status = Counter(runs["status"])
-    if status["done"] == len(runs):
-        state = f"all {_count(len(runs), 'run')} finished"
+    if not len(runs):
+        return "No runs are planned."
+    if len(runs) == status["done"] == 1:
+        state = "the only run has finished"
+    elif status["done"] == len(runs):
+        state = f"all {len(runs):,} runs finished"
     else:
         state = f"{status['done']} of {_count(len(runs), 'run')} finished"
     variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
@@ -90,12 +94,25 @@ def study_notes(results: StudyResults) -> list[Note]:
     status = Counter(runs["status"])
     if unfinished := status["left"] + status["running"]:
         running = f", {status['running']} of them running" if status["running"] else ""
+        means = (
+            " Means are over the finished runs only, so methods may not be comparable; tables mark means with "
+            "missing runs."
+        )
         notes.append(
             Note(
-                text=f"The study is incomplete: {_count(unfinished, 'run')} to finish{running}. Means are over the "
-                "finished runs only, so methods may not be comparable; tables mark means with missing runs."
+                text=f"The study is incomplete: {_count(unfinished, 'run')} to finish{running}."
+                + (means if status["done"] else "")
             )
         )
+    if results.damaged:
+        notes.append(
+            Note(
+                text="Facts about the noise are missing, because files are damaged.",
+                details=[("Damaged files", "\n".join(results.damaged))],
+            )
+        )
+    if status["done"] and "test" not in set(results.scores["split"]):
+        notes.append(Note(text="The splits have no test side: there are no test results."))
     ill = results.noise[results.noise["condition_number"].astype(float) > ILL_CONDITIONED]
     if "garg" in set(runs["method"]) and len(ill):
         worst = ill.groupby("noise", sort=False)["condition_number"].max()
@@ -114,7 +131,16 @@ def study_notes(results: StudyResults) -> list[Note]:
             )
         )
     if runs["fold"].nunique() == 1:
-        notes.append(Note(text="There is only one fold: no standard deviation and no paired test."))
+        spread = (
+            "no standard deviation and no paired test"
+            if runs["seed"].nunique() == 1
+            else "standard deviations in tables are over seeds, and there is no paired test"
+        )
+        planned = int(facts["folds"])
+        only = (
+            "There is only one fold" if planned == 1 else f"Only one of {planned} folds is part of the study"
+        )
+        notes.append(Note(text=f"{only}: {spread}."))
     return notes
 
 
@@ -122,13 +148,15 @@ def _data(results: StudyResults) -> Section:
     facts = results.facts
     counts = [int(n) for n in facts["class_counts"]]
     patients = facts.get("patients")
+    folds, used = int(facts["folds"]), results.runs["fold"].nunique()
+    split = _count(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
     known = [
         ("source", str(facts.get("source") or MISSING)),
         ("samples", f"{sum(counts):,}"),
         ("patients", "unknown" if patients is None else f"{patients:,}"),
         (
             "split",
-            f"{facts.get('folds')} folds" + ("" if patients is None else ", each patient on one side only"),
+            split + ("" if patients is None else ", each patient on one side only"),
         ),
     ]
     if facts.get("preset"):
@@ -144,7 +172,7 @@ def _data(results: StudyResults) -> Section:
 def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
     tables = (
         study_tables(results, metrics=metrics, test_train_ratio=read_size_ratio(results.folder))
-        if len(results.scores)
+        if "test" in set(results.scores["split"])
         else []
     )
     figures = [figure for noise in study_noises(results) for figure in ablation_figures(results, noise)]
@@ -161,7 +189,9 @@ def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
     return Section(
         slug="tables",
         heading="Results",
-        text=[] if tables else ["No run has finished yet."],
+        text=[]
+        if tables
+        else ["There are no test results." if len(results.scores) else "No run has finished yet."],
         hint="Click the heading of a column to sort by it." if tables else "",
         tables=shown,
         parts=parts,
@@ -201,16 +231,19 @@ def _noise(results: StudyResults) -> Section:
         "condition_number": "condition number",
     }
     known = {name: name in results.noise and bool(results.noise[name].notna().any()) for name in columns}
-    if not known["estimated_rate"]:
-        del columns["estimated_rate"]
-    elif not known["given_rate"]:
-        del columns["given_rate"]
+    needed = needs_noise(results)
+    known["given_rate"] &= needed
+    for name in ("given_rate", "estimated_rate"):
+        if not known[name]:
+            del columns[name]
     rows = []
     for noise in study_noises(results):
         of_noise = results.noise[results.noise["noise"] == noise]
         cells = [TableCell(text=noise_name(noise))]
         for name in columns:
             values = pd.to_numeric(of_noise[name]).dropna()
+            if name == "condition_number" and not (needed or parse_noise(noise).kind != "none"):
+                values = values[:0]  # of a matrix that was given, but not used
             form = "{:.1f}" if name == "condition_number" else "{:.3f}"
             if name == "realised_rate" and len(values) > 1:
                 form += f" ({values.min():.3f} … {values.max():.3f})"
@@ -244,14 +277,15 @@ def _noise_text(results: StudyResults, *, estimated: bool, given: bool) -> list[
     text = []
     if len(as_given) < len(study_noises(results)):
         text.append("Noise was injected into training and validation labels, never into test labels.")
-    text.append("All methods used the same labels.")
+    if results.runs["method"].nunique() > 1:
+        text.append("All methods used the same labels.")
     if estimated:
         which = "without a given rate" if given else "that need the noise rate"
         text.append(f"Methods {which} used an estimate from the training labels.")
     if as_given:
         text.append("“Labels as given”: nothing was injected.")
         rows = results.noise[results.noise["noise"].isin(as_given)]
-        if rows["given_rate"].notna().any():
+        if given and rows["given_rate"].notna().any():
             text.append("Methods that need the noise got the rate and the matrix below.")
     return text
 
@@ -277,7 +311,7 @@ def _runs(results: StudyResults) -> Section:
             TableCell(text=str(run["fold"]), value=float(run["fold"])),
             TableCell(text=str(run["seed"]), value=float(run["seed"])),
             TableCell(text=STATUSES.get(run["status"], str(run["status"]))),
-            _number(float(run["seconds"]) / 60, "{:.1f}"),
+            _minutes(float(run["seconds"])),
         ]
         cells += [_number(values.get((run["key"], metric)), "{:.3f}") for metric in PAPER_METRICS]
         rows.append(Row(cells=tuple(cells)))
@@ -285,11 +319,11 @@ def _runs(results: StudyResults) -> Section:
     table = Table(
         slug="runs",
         title="Every run",
-        caption="Test side, mean over the last ten epochs (all, if fewer) and the networks.",
+        caption=f"Test side, mean over the last ten epochs (all, if fewer){networks_phrase(results.facts)}.",
         columns=columns,
         rows=tuple(rows),
     )
-    text = f"{_count(len(rows), 'run')}, {_duration(total)} of training in all."
+    text = f"{_count(len(rows), 'run')}, {_duration(total) if total else 'no time'} of training in all."
     return Section(slug="runs", heading="Runs", text=[text], tables=[table], closed=True)
 
 
@@ -324,6 +358,12 @@ def _tail(text: str) -> str:
     return text if len(text) <= MAX_TRACEBACK else "… " + text[-MAX_TRACEBACK:]
 
 
+def _minutes(seconds: float) -> TableCell:
+    if 0 < seconds < 3:  # would be shown as 0.0
+        return TableCell(text="< 0.1", value=seconds / 60)
+    return _number(seconds / 60, "{:.1f}")
+
+
 def _number(value: float | None, form: str) -> TableCell:
     if value is None or not math.isfinite(value):
         return TableCell(text=MISSING)
@@ -335,6 +375,8 @@ def _count(number: int, one: str, many: str = "") -> str:
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return _count(max(1, round(seconds)), "second")
     if seconds < 5400:
         return _count(round(seconds / 60), "minute")
     return _count(round(seconds / 3600), "hour")

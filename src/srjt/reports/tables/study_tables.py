@@ -6,8 +6,8 @@ run, with key and status) only finished runs count, and missing runs are marked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -31,7 +31,9 @@ from srjt.studies.paper import OURS, display_name, host_of, paper_dataset, paper
 if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
 
-__all__ = ["ablation_tables", "comparison_tables", "study_tables"]
+__all__ = ["ablation_tables", "comparison_tables", "networks_phrase", "study_tables"]
+
+NETWORKS = " and the networks"
 
 
 def study_tables(
@@ -49,14 +51,24 @@ def study_tables(
     if test_train_ratio is None:
         test_train_ratio = 1.0 / max(1, int(results.facts.get("folds") or 5) - 2)
     name, paper = str(results.facts.get("name") or ""), paper_dataset(results.facts)
-    scores, runs = results.scores, results.runs
+    scores, runs, networks = results.scores, results.runs, networks_phrase(results.facts)
     return [
-        *comparison_tables(scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name),
-        *ablation_tables(scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name),
+        *comparison_tables(
+            scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name, networks=networks
+        ),
+        *ablation_tables(
+            scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name, networks=networks
+        ),
         *paired_tables(
             scores, test_train_ratio=test_train_ratio, runs=runs, metrics=metrics, split=split, data=name
         ),
     ]
+
+
+def networks_phrase(facts: Mapping[str, Any]) -> str:
+    """How the scores of a method's networks are combined, for a caption."""
+    pooled = facts.get("config", {}).get("convention") == "published-code"
+    return ", predictions of the networks pooled" if pooled else NETWORKS
 
 
 def comparison_tables(
@@ -67,6 +79,7 @@ def comparison_tables(
     metrics: Sequence[str] = PAPER_METRICS,
     split: str = "test",
     data: str = "",
+    networks: str = NETWORKS,
 ) -> list[Table]:
     """One table per kind of noise: methods in the paper's order, the rates side by side.
 
@@ -90,7 +103,7 @@ def comparison_tables(
         )
     return [
         _table(study, rows, noises, slug=f"comparison-{kind}", what="Comparison", kind=kind, scope="in a column",
-               labels=("method",), paper=paper, metrics=metrics, split=split, data=data)
+               labels=("method",), paper=paper, metrics=metrics, split=split, data=data, networks=networks)
         for kind, noises in by_kind(study).items()
     ]  # fmt: skip
 
@@ -103,6 +116,7 @@ def ablation_tables(
     metrics: Sequence[str] = PAPER_METRICS,
     split: str = "test",
     data: str = "",
+    networks: str = NETWORKS,
 ) -> list[Table]:
     """Hard or soft loss for selection and update, for every host: one table per kind of noise.
 
@@ -126,7 +140,7 @@ def ablation_tables(
     return [
         _table(study, rows, noises, slug=f"ablation-{kind}", what="Selection and updating", kind=kind,
                scope="of a host in a column", labels=("host", "selection", "updating"), paper=paper,
-               metrics=metrics, split=split, data=data)
+               metrics=metrics, split=split, data=data, networks=networks)
         for kind, noises in by_kind(study).items()
         if any((*source, noise) in study.planned for source in soft for noise in noises)
     ]  # fmt: skip
@@ -157,6 +171,7 @@ def _table(
     metrics: Sequence[str],
     split: str,
     data: str,
+    networks: str,
 ) -> Table:
     specs = [spec for spec in specs if any((*spec.source, noise) in study.planned for noise in noises)]
     columns = [Column(name=label, label=label.capitalize()) for label in labels]
@@ -177,7 +192,15 @@ def _table(
         Row(cells=tuple(cells), rule=spec.rule and bool(number), ours=spec.host is not None)
         for number, (spec, cells) in enumerate(zip(specs, body, strict=True))
     ]
-    caption = _caption(study, noises, metrics=metrics, split=split, scope=scope, with_paper=with_paper)
+    caption = _caption(
+        study,
+        noises,
+        metrics=metrics,
+        split=split,
+        scope=scope if len(rows) > 1 else "",
+        with_paper=with_paper,
+        networks=networks,
+    )
     return Table(
         slug=slug,
         title=table_title(what, kind, data),
@@ -195,17 +218,21 @@ def _caption(
     split: str,
     scope: str,
     with_paper: bool,
+    networks: str,
 ) -> str:
     names = [METRIC_NAMES.get(metric, ("", metric))[1] for metric in metrics]
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     runs = set().union(*(found for (_, _, noise), found in study.planned.items() if noise in noises))
     folds, seeds = len({fold for fold, _ in runs}), len({seed for _, seed in runs})
     over = f"{folds} fold{'s' * (folds != 1)}" + (f" and {seeds} seeds" if seeds > 1 else "")
-    text = (
-        f"{split.capitalize()} {listed}, averaged over the last ten epochs (all, if fewer) and the networks; mean ± "
-        f"standard deviation (population, ddof = 0) over {over}. Best and second best {scope} are marked among "
-        "methods with the same runs."
+    text = f"{split.capitalize()} {listed}, averaged over the last ten epochs (all, if fewer){networks}"
+    text += (
+        f"; mean ± standard deviation (population, ddof = 0) over {over}."
+        if len(runs) > 1
+        else "; one fold and one seed."
     )
+    if scope:
+        text += f" Best and second best {scope} are marked among methods with the same runs."
     if with_paper:
         text += " “paper”: the value that the paper prints for this setting (Takezaki et al., WACV 2025)."
     return text

@@ -24,6 +24,14 @@ export class Audit {
   reader = (line) => (this.readers ? this.readers.names[this.readers.codes[line]] : null);
   probability = (line, grade) => this.probabilities[line * this.grades.length + grade] / 1000;
 
+  /** The lines with the same image and another label. They come first, one after the other. */
+  twinsOf(line) {
+    const pair = this.twins?.[line];
+    if (!pair) return [];
+    const first = this.twins.indexOf(pair);
+    return this.ids.slice(first, this.twins.lastIndexOf(pair) + 1).map((_, offset) => first + offset).filter((other) => other !== line);
+  }
+
   /** "2" alone would look like a key. */
   name = (grade) => (/^\d+$/.test(this.grades[grade]) ? `Grade ${this.grades[grade]}` : this.grades[grade]);
 

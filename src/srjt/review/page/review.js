@@ -120,6 +120,7 @@ function showPanel() {
     ["Patient", audit.patient(line), "patient"],
     ["Reader", audit.reader(line), "reader"],
     ["Id", audit.ids[line]],
+    ["Same image", audit.twinsOf(line).map((other) => `${audit.ids[other]}, labelled ${audit.name(audit.labels[other])}`).join("; ")],
     ["Rank", `${count(line + 1)} of ${count(audit.size)}`],
   ];
   $("facts").replaceChildren(...facts.filter(([, value]) => value).map(fact));

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
-from srjt.studies.folder import error_file, run_folder, run_status
+from srjt.studies.cpu_settings import choose_cpu_settings
+from srjt.studies.folder import error_file, explain_write_errors, run_folder, run_status
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
@@ -76,9 +77,13 @@ def run_locally(
     waiting = [planned for planned in planned_runs if outcome[planned.key] != "done"]
     if not waiting:
         return outcome
+    _fetch_weights(waiting)
+    with explain_write_errors(folder):
+        if "cpu" in slots.devices:
+            choose_cpu_settings(folder, waiting, threads=slots.threads)
+        for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
+            error_file(folder, planned.key).unlink(missing_ok=True)
     context = _start_forkserver(waiting)
-    for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
-        error_file(folder, planned.key).unlink(missing_ok=True)
     free = list(slots.devices)
     running: dict[str, tuple[PlannedRun, BaseProcess, str]] = {}
     with StopRequest() as stop:
@@ -120,6 +125,20 @@ def run_locally(
             done = sum(status == "done" for status in outcome.values())
             raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
     return outcome
+
+
+def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:
+    """Fetch pretrained weights before every run reads its images; an error if no run can have its weights."""
+    from srjt.training.trained import fetch_weights
+
+    problems, wanted = [], {(p.config.network, p.config.weights, p.config.pretrained): p for p in waiting}
+    for planned in wanted.values():
+        try:
+            fetch_weights(planned.config)
+        except SrjtError as problem:  # of this network's runs alone, which will report it
+            problems.append(problem)
+    if len(problems) == len(wanted):
+        raise problems[0]
 
 
 def _first_unlocked(folder: Path, waiting: Sequence[PlannedRun]) -> int | None:

@@ -18,6 +18,7 @@ from typing import Any
 
 from srjt.errors import Interrupted, SrjtError, missing_extra
 from srjt.files import lock_folder, write_atomically
+from srjt.studies.cpu_settings import choose_cpu_settings, cpu_setting
 from srjt.studies.executors.ray_task import (
     OPTIONAL_FILES,
     RUN_FILES,
@@ -27,7 +28,14 @@ from srjt.studies.executors.ray_task import (
     write_token,
 )
 from srjt.studies.executors.worker import write_error_report
-from srjt.studies.folder import error_file, read_study, run_folder, run_status
+from srjt.studies.folder import (
+    error_file,
+    explain_write_errors,
+    read_study,
+    run_folder,
+    run_status,
+    study_format,
+)
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
@@ -69,8 +77,9 @@ def run_on_ray(
     waiting = [planned for planned in planned_runs if outcome[planned.key] in ("left", "failed")]
     if not waiting:
         return outcome
-    for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
-        error_file(folder, planned.key).unlink(missing_ok=True)
+    with explain_write_errors(folder):
+        for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
+            error_file(folder, planned.key).unlink(missing_ok=True)
     folder = folder.absolute()
     study = read_study(folder)["study"]
     with _connect(address) as (ray, own), write_token(folder) as token:
@@ -83,6 +92,9 @@ def run_on_ray(
             num_returns="streaming",
             scheduling_strategy="SPREAD",
         )(_task)
+        if gpus == 0:  # here, not on the nodes, which could choose differently
+            with explain_write_errors(folder):
+                choose_cpu_settings(folder, waiting, threads=max(1, int(cpus)))
         tasks = _Tasks(ray, folder=folder, outcome=outcome, watcher=watcher)
         with StopRequest() as stop:
             for planned in waiting:
@@ -92,10 +104,12 @@ def run_on_ray(
                     may_share=shared,
                     study=study,
                     entry=planned.facts(),
+                    format=study_format(folder),
                     cwd=str(Path.cwd()),
                     cache=None if cache is None else str(cache),
                     gpu=gpus > 0,
                     threads=None if gpus > 0 else max(1, int(cpus)),
+                    cpu=None if gpus > 0 else cpu_setting(folder, planned.config),
                 )
                 tasks.streams[remote.remote(task, splits)] = planned
             while tasks.streams and stop.number is None:

@@ -16,17 +16,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked, write_atomically
 
+if TYPE_CHECKING:
+    from srjt.training.engine.cpu_tuning import CpuSetting
+
 __all__ = ["OPTIONAL_FILES", "RUN_FILES", "TaskReport", "TaskSpec", "execute", "write_token"]
 
 # summary.json is last: a run with it is done
 RUN_FILES = ("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json")
-OPTIONAL_FILES = ("noise.json",)  # if the run used a noise estimate
+OPTIONAL_FILES = (
+    "noise.json",
+    "image_hashes.npy",
+)  # if the run used a noise estimate; if it was trained on images
 LOCK_TIMEOUT = 120.0  # seconds to wait for a process that Ray has given up and that still has the lock
 
 
@@ -39,10 +45,12 @@ class TaskSpec:
     may_share: bool  # False: use scratch folders even if the node sees the folder
     study: dict[str, Any]
     entry: dict[str, Any]  # of the planned run in study.json
+    format: int  # of the study's folder
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
     cache: str | None = None
     gpu: bool = False
     threads: int | None = None
+    cpu: CpuSetting | None = None  # the study's choice
     version: str = __version__
 
 
@@ -61,7 +69,10 @@ class TaskReport:
 @contextlib.contextmanager
 def write_token(folder: Path) -> Iterator[str]:
     """A file with a random name in the study's folder while the study runs."""
-    handle, path = tempfile.mkstemp(prefix=".srjt-token-", dir=folder)
+    from srjt.studies.folder import explain_write_errors
+
+    with explain_write_errors(folder):
+        handle, path = tempfile.mkstemp(prefix=".srjt-token-", dir=folder)
     os.close(handle)
     try:
         yield Path(path).name
@@ -140,7 +151,8 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         if not file.exists():  # a shared folder has it
             write_atomically(file, splits)
         study["splits"] = str(file)
-    data = open_data(StudyConfig.from_dict(study))
+    cache = None if task.cache is None else Path(task.cache)
+    data = open_data(StudyConfig.from_dict(study), format=task.format, cache=cache)
     planned = data.find(task.entry)
     if planned.key != task.entry["key"]:
         raise SrjtError(
@@ -153,8 +165,9 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         data,
         planned,
         device="cuda" if task.gpu else "cpu",
-        cache=None if task.cache is None else Path(task.cache),
+        cache=cache,
         estimates=estimates,
+        cpu=task.cpu,
     )
 
 

@@ -21,9 +21,11 @@ import torch
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked, write_atomically
 from srjt.methods.plugins import import_modules
+from srjt.studies.cpu_settings import cpu_setting
 from srjt.studies.folder import error_file, estimates_folder, read_study, run_folder, study_config
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
+from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.train import train
 
 __all__ = ["run_by_key", "run_planned", "write_error_report"]
@@ -37,10 +39,12 @@ def run_planned(
     device: str | None,
     cache: Path | None = None,
     estimates: Path | None = None,
+    cpu: CpuSetting | None = None,
 ) -> None:
     """Train a planned run in its folder, or resume it.
 
     estimates: folder of the noise estimates, which all methods share. Default: the one in the study's folder.
+    cpu: the study's choice for this run, if it is trained on a CPU.
     """
     manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
     run = run_folder(folder, planned.key)
@@ -52,6 +56,7 @@ def run_planned(
         device=device,
         cache=cache,
         shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
+        cpu_setting=cpu,
     )
     # A finished run is never resumed, and its checkpoints would be three quarters of the study's disk space.
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
@@ -81,13 +86,21 @@ def run_by_key(
         threading.Thread(target=_stop_with_parent, daemon=True).start()
         facts = read_study(path)
         import_modules(facts["study"]["train"].get("imports", ()))
-        data = open_data(study_config(facts))
+        decoded = None if cache is None else Path(cache)
+        data = open_data(study_config(facts), format=int(facts.get("format", 1)), cache=decoded)
         entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
         if entry is None or (planned := data.find(entry)).key != key:
             raise SrjtError(
                 "The data or the plan have changed since the study began: run the same command again."
             )
-        run_planned(path, data, planned, device=device, cache=None if cache is None else Path(cache))
+        run_planned(
+            path,
+            data,
+            planned,
+            device=device,
+            cache=decoded,
+            cpu=cpu_setting(path, planned.config),
+        )
     except Interrupted as stopped:
         _handle_signals(signal.SIG_IGN)
         sys.exit(stopped.status)

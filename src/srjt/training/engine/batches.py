@@ -139,15 +139,18 @@ def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
 
 
 def centre_batches(
-    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int
+    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, done: int = 0
 ) -> Iterator[tuple[Tensor, slice]]:
-    """Evaluation batches over store rows (N,): float images, and the slice of ``rows`` that they belong to."""
-    for (images,), part in view_batches(feed, rows, preprocess=preprocess, batch_size=batch_size):
+    """Evaluation batches over store rows (N,): float images, and the slice of ``rows`` that they belong to.
+
+    The batches of the first ``done`` rows are skipped; the others are the same as without it.
+    """
+    for (images,), part in view_batches(feed, rows, preprocess=preprocess, batch_size=batch_size, done=done):
         yield images, part
 
 
 def view_batches(
-    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, views: Views = CENTRE
+    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, views: Views = CENTRE, done: int = 0
 ) -> Iterator[tuple[Iterator[Tensor], slice]]:
     """Like ``centre_batches``, but each batch is an iterator over its views. They are computed one at a time, so that
     ten views need no more memory than one.
@@ -162,6 +165,7 @@ def view_batches(
         min(batch_size, -(-even // BATCH_MULTIPLE) * BATCH_MULTIPLE) if samples >= BATCH_MULTIPLE else samples
     )
     padded = torch.cat([rows, rows[-1:].expand(max(steps * size - samples, 0))])
-    for step, pixels in enumerate(feed.batches(padded.view(steps, size))):
+    first = done // size
+    for step, pixels in enumerate(feed.batches(padded.view(steps, size)[first:]), start=first):
         images = map(partial(preprocess.evaluate, pixels), views)
         yield images, slice(step * size, min((step + 1) * size, samples))

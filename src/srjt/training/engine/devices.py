@@ -24,8 +24,13 @@ def choose_device(requested: str | None = None) -> torch.device:
         requested = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(requested)
-    except RuntimeError:
-        raise SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.") from None
+    except (RuntimeError, ValueError, TypeError, OverflowError):
+        raise _unknown_device(requested) from None
+    if device.type not in (
+        "cpu",
+        "cuda",
+    ):  # torch knows others, such as meta, that compute nothing or are not tested
+        raise _unknown_device(requested)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SrjtError(
             f"Device {requested!r} is not available: torch finds no GPU on this machine. Use --device cpu."
@@ -35,7 +40,11 @@ def choose_device(requested: str | None = None) -> torch.device:
         if index >= torch.cuda.device_count():
             raise SrjtError(f"There is no GPU number {index}: this machine has {torch.cuda.device_count()}.")
         return torch.device("cuda", index)
-    return device
+    return torch.device("cpu")
+
+
+def _unknown_device(requested: object) -> SrjtError:
+    return SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
 
 
 def device_name(device: torch.device) -> str:

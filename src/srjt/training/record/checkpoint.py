@@ -10,7 +10,7 @@ import struct
 import threading
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
 
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     facts = {"srjt": json.dumps({**meta, "checksum": checksum(contiguous)})}
-    write_atomically(path, save(contiguous, metadata=facts))
+    write_atomically(path, save(contiguous, metadata=facts), follow_links=False)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -43,7 +43,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             meta = json.loads((file.metadata() or {})["srjt"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError, struct.error) as problem:
+    except (SafetensorError, OSError, KeyError, ValueError, RecursionError, struct.error) as problem:
         raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
     if not isinstance(meta, dict) or meta.pop("checksum", None) != checksum(tensors):
         raise SrjtError(f"{path} is damaged: its checksum does not match.")
@@ -61,13 +61,24 @@ def checksum(tensors: Mapping[str, Tensor]) -> int:
     return value
 
 
-def latest(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The newest readable checkpoint; damaged ones are skipped with a warning."""
+def latest(
+    folder: Path, *, check: Callable[[dict[str, Tensor], dict[str, Any]], None] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The newest usable checkpoint; damaged ones are skipped with a warning.
+
+    check: raises ValueError for contents from which the run cannot resume.
+    """
     found = sorted(folder.glob("step-*.safetensors"))
     while found:
+        path = found.pop()
         try:
-            return read(found.pop())
-        except SrjtError as problem:
+            tensors, meta = read(path)
+            if check is not None:
+                check(tensors, meta)
+            return tensors, meta
+        except ValueError as problem:
+            if not isinstance(problem, SrjtError):
+                problem = SrjtError(f"{path} is damaged or not from srjt ({problem}).")
             fallback = "Falling back to the previous checkpoint." if found else "Starting from the beginning."
             warnings.warn(f"{problem} {fallback}", stacklevel=2)
     return None

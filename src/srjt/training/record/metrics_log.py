@@ -6,9 +6,9 @@ import contextlib
 import csv
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,17 @@ from srjt.errors import SrjtError
 from srjt.files import write_atomically
 from srjt.ordinal.metrics import summary
 
-__all__ = ["MetricRow", "MetricsLog", "last_epochs", "metric_rows", "read_metrics"]
+__all__ = [
+    "MetricRow",
+    "MetricsLog",
+    "is_complete",
+    "last_epochs",
+    "metric_rows",
+    "missing_epochs",
+    "parse_rows",
+    "read_metrics",
+    "read_rows",
+]
 
 HEADER = ("epoch", "split", "network", "metric", "value")
 LAST = 10  # the paper averages over the last ten epochs
@@ -52,14 +62,16 @@ class MetricsLog:
         self.path = path
         self.rows: list[MetricRow] = []
 
-    def resume(self, *, before: int) -> None:
-        """Keep the rows of the epochs before this one and drop the others, with half-written lines."""
-        if self.path is None:
-            return
-        if self.path.exists():
-            self.rows = [row for row in _parse(self.path) if row.epoch < before]
-        with _explain_write_error(self.path):
-            write_atomically(self.path, _format([HEADER, *self.rows]).encode())
+    def resume(self, rows: Iterable[MetricRow]) -> None:
+        """Start from these rows, those of a checkpoint: the file is written anew, whatever became of it."""
+        self.rows = list(rows)
+        if self.path is not None:
+            with _explain_write_error(self.path):
+                write_atomically(self.path, self.content(), follow_links=False)
+
+    def content(self) -> bytes:
+        """The file as it should be: what a checkpoint keeps of it."""
+        return _format([HEADER, *self.rows]).encode()
 
     def add(self, rows: Iterable[MetricRow]) -> None:
         fresh = list(rows)
@@ -69,7 +81,7 @@ class MetricsLog:
                 file.write(_format(fresh))
 
     def sync(self) -> None:
-        """Flush to disk, so that no checkpoint exists without the rows before it."""
+        """Flush to disk, so that the file of a finished run survives a power cut."""
         if self.path is not None:
             with (
                 _explain_write_error(self.path),
@@ -85,7 +97,33 @@ def read_metrics(path: Path) -> pd.DataFrame:
     """The table of a run, finished or not."""
     if not path.exists():
         raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has started?")
-    return pd.DataFrame(_parse(path), columns=list(HEADER))
+    return pd.DataFrame(read_rows(path), columns=list(HEADER))
+
+
+def read_rows(path: Path) -> list[MetricRow]:
+    """The rows of a ``metrics.csv``; a half-written last line is dropped."""
+    try:
+        return parse_rows(path.read_bytes())
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+
+
+def parse_rows(content: bytes) -> list[MetricRow]:
+    """The rows in the text of a ``metrics.csv``; ValueError if it is something else."""
+    text = content.decode()
+    whole = text[: text.rfind("\n") + 1]  # a line without its end is half-written
+    try:
+        return [
+            MetricRow(int(epoch), split, network, metric, float(value))
+            for epoch, split, network, metric, value in csv.reader(whole.splitlines()[1:])
+        ]
+    except csv.Error as problem:
+        raise ValueError(str(problem)) from None
+
+
+def missing_epochs(rows: Iterable[MetricRow], *, before: int) -> list[int]:
+    """The epochs before ``before`` that have no rows."""
+    return sorted(set(range(1, before)) - {row.epoch for row in rows})
 
 
 def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
@@ -103,6 +141,24 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     per_epoch = recent[recent["network"].isin(reported)].groupby(["split", "metric", "epoch"])["value"].mean()
     grouped = per_epoch.groupby(["split", "metric"])
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
+
+
+def is_complete(metrics: pd.DataFrame, summary: Mapping[str, Any], *, epochs: int) -> bool:
+    """Whether the metrics of a finished run have every epoch, each with as many numbers, and give the averages in its
+    ``summary.json``."""
+    rows = metrics.groupby("epoch").size()
+    if list(rows.index) != list(range(1, epochs + 1)) or rows.nunique() != 1:
+        return False
+    if "last_epochs" not in summary:
+        return True
+    written = {(row["split"], row["metric"]): float(row["value"]) for row in summary["last_epochs"]}
+    for pooled in (False, True):  # whichever convention the run had
+        table = last_epochs(metrics, pooled=pooled)
+        found = dict(zip(zip(table["split"], table["metric"], strict=True), table["value"], strict=True))
+        same = found.keys() == written.keys()
+        if same and all(np.isclose(found[name], written[name], equal_nan=True) for name in found):
+            return True
+    return False
 
 
 @contextlib.contextmanager
@@ -123,15 +179,3 @@ def _format(rows: Iterable[Iterable[object]]) -> str:
             [repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row]
         )
     return text.getvalue()
-
-
-def _parse(path: Path) -> list[MetricRow]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        whole = text[: text.rfind("\n") + 1]  # a line without its end is half-written
-        return [
-            MetricRow(int(epoch), split, network, metric, float(value))
-            for epoch, split, network, metric, value in csv.reader(whole.splitlines()[1:])
-        ]
-    except (OSError, ValueError, csv.Error) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None

@@ -31,18 +31,24 @@ class Reporter(Protocol):
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None: ...
 
 
-def headline(rows: list[MetricRow]) -> dict[str, float]:
-    """The main numbers of an epoch, averaged over the networks."""
+def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, float]:
+    """The main numbers of an epoch, averaged over the networks.
+
+    show_test: also those of the test side. Whoever watches them will choose settings by them.
+    """
     shown = (
         ("loss", "train", "loss"),
         ("lab.prec", "train", "label_precision"),
         ("val.acc", "validation", "accuracy"),
+        ("val.mae", "validation", "mae"),
         ("test.acc", "test", "accuracy"),
         ("test.mae", "test", "mae"),
         ("img/s", "train", "images_per_second"),
     )
     values = {}
     for title, split, metric in shown:
+        if split == "test" and not show_test:
+            continue
         found = [
             row.value
             for row in rows
@@ -70,7 +76,8 @@ def _position(epoch: int, *, epochs: int, folds: int) -> str:
 class SilentReporter:
     """Shows nothing and keeps the notes: for use as a library, and for tests."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, show_test: bool = False) -> None:
+        self.show_test = show_test
         self.notes: list[str] = []
         self.title, self.epochs, self.folds = "", 1, 1
 
@@ -109,7 +116,7 @@ class PlainReporter(SilentReporter):
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         position = _position(epoch, epochs=self.epochs, folds=self.folds)
-        self._print(f"{position}  {_text(headline(rows))}")
+        self._print(f"{position}  {_text(headline(rows, show_test=self.show_test))}")
 
     def _print(self, text: str) -> None:
         print(f"{self.title}: {text}" if self.title else text, flush=True)
@@ -118,8 +125,8 @@ class PlainReporter(SilentReporter):
 class TerminalReporter(SilentReporter):
     """Shows a progress bar of the whole training with the latest numbers beside it."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, show_test: bool = False) -> None:
+        super().__init__(show_test=show_test)
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -174,7 +181,7 @@ class TerminalReporter(SilentReporter):
             )
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        values = headline(rows)
+        values = headline(rows, show_test=self.show_test)
         main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
         short = {name: values[name] for name in (main, "img/s") if name in values}  # fits in 80 columns
         self.progress.update(
@@ -190,11 +197,15 @@ class TerminalReporter(SilentReporter):
         }
 
 
-def reporter_for(*, quiet: bool = False) -> SilentReporter:
-    """The reporter for standard output: a bar in a terminal, lines in a file or pipe."""
+def reporter_for(*, quiet: bool = False, show_test: bool = False) -> SilentReporter:
+    """The reporter for standard output: a bar in a terminal, lines in a file or pipe.
+
+    show_test: show the test side's scores during the training.
+    """
     if quiet:
         return SilentReporter()
-    return TerminalReporter() if sys.stdout.isatty() else PlainReporter()
+    shown = TerminalReporter if sys.stdout.isatty() else PlainReporter
+    return shown(show_test=show_test)
 
 
 class FoldReporter:

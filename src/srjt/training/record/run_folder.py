@@ -13,25 +13,32 @@ Opening a folder executes no code from it: it contains JSON, CSV and safetensors
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from srjt._version import __version__
 from srjt.errors import SrjtError
-from srjt.files import is_foreign, write_json
+from srjt.files import check_regular_files, is_foreign, lock_folder, write_json
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
 from srjt.training.engine.cpu_tuning import CpuSetting
 
 __all__ = [
     "RunFacts",
+    "has_summary",
     "is_finished",
+    "lock_run_folder",
     "open_run_folder",
     "read_facts",
     "read_noise_estimate",
     "read_noise_file",
+    "read_summary",
     "write_facts",
 ]
 
@@ -74,6 +81,9 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
 
 def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
+    if folder.is_file():
+        raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
+    check_regular_files(folder)
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
         if raw["format"] > FORMAT:
@@ -98,7 +108,62 @@ def read_facts(folder: Path) -> RunFacts:
 
 
 def is_finished(folder: Path) -> bool:
-    return all((folder / name).exists() for name in ("weights.safetensors", "summary.json"))
+    return (folder / "weights.safetensors").exists() and has_summary(folder)
+
+
+def has_summary(folder: Path) -> bool:
+    """Whether the folder has a ``summary.json``, which is written last; a damaged one does not count."""
+    if not (folder / "summary.json").exists():
+        return False
+    try:
+        read_summary(folder)
+    except SrjtError:
+        return False
+    return True
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The contents of ``summary.json``."""
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        for row in summary.get("last_epochs", []):
+            _ = row["split"], row["metric"], float(row["value"])
+        for counts in summary.get("confusion", {}).values():
+            networks, classes, columns = np.shape(counts)  # networks, then their ensemble
+            if networks < 2 or classes != columns:
+                raise ValueError(f"confusion counts of shape {np.shape(counts)}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
+        ) from None
+    assert isinstance(summary, dict)
+    return summary
+
+
+@contextlib.contextmanager
+def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFacts]:
+    """Lock a folder and open it for a run. A process that does not get the lock changes nothing in the folder.
+
+    None locks nothing.
+    """
+    if folder is None:
+        yield requested
+        return
+    _refuse_other_files(folder)  # before the lock: a folder that is not ours gets no lock file
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
+    with lock_folder(folder):
+        yield open_run_folder(folder, requested)
+
+
+def _refuse_other_files(folder: Path) -> None:
+    if (folder / "run.json").exists() or not folder.is_dir():
+        return
+    if any(is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
+        raise SrjtError(f"{folder} already contains other files: choose another --out.")
 
 
 def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
@@ -107,10 +172,7 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
     A different run in the folder is an error that lists the differences.
     """
     if not (folder / "run.json").exists():
-        if folder.is_dir() and any(
-            is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()
-        ):
-            raise SrjtError(f"{folder} already contains other files: choose another --out.")
+        _refuse_other_files(folder)
         write_facts(folder, requested)
         return requested
     found = read_facts(folder)

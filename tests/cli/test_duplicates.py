@@ -1,0 +1,103 @@
+"""What the commands say and do about images that are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+from srjt.auditing.folder import read_audit
+from srjt.data.synthetic import generate, write
+
+Srjt = Callable[..., tuple[int, str, str]]
+TRAINING = ["--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1"]
+
+
+@pytest.fixture
+def twins(tmp_path: Path) -> Path:
+    """60 images of 20 patients: 1 and 50 are identical with different grades, 2 and 55 nearly identical."""
+    path = write(generate(images=60, patients=20, size=64), tmp_path / "set")
+    table = pd.read_csv(path)
+    files = [path.parent / name for name in table["image"]]
+    files[50].write_bytes(files[1].read_bytes())
+    Image.open(files[2]).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(files[55])
+    table.loc[50, "grade"] = (table.loc[1, "grade"] + 1) % 4
+    table["part"] = ["train"] * 40 + ["val"] * 10 + ["test"] * 10
+    table.to_csv(path, index=False)
+    return path
+
+
+def test_inspect_reports_both_kinds_and_draws_the_pairs(command: Srjt, twins: Path) -> None:
+    table = pd.read_csv(twins)
+    status, out, _ = command("data", "inspect", twins)
+    assert status == 0
+    said = " ".join(out.split())
+    assert "1 identical-images-other-grade" in said
+    assert "1 near-duplicates" in said
+    assert f"same pixels as {table['image'][50]}" in said
+    assert f"nearly the same image as {table['image'][55]}" in said
+    assert "There is a column part: use --split-column part." in said
+    width, height = Image.open("duplicates.png").size
+    assert width > 600
+    assert height > 112
+
+
+def test_split_tells_the_number_of_groups_once(command: Srjt, twins: Path) -> None:
+    status, _, err = command("data", "split", twins, "--out", "exact.csv")
+    assert status == 0
+    assert err.count("2 images are identical to another: they make 1 group") == 1
+    status, _, err = command("data", "split", twins, "--group-near-duplicates", "--out", "near.csv")
+    assert status == 0
+    assert err.count("4 images are identical or nearly identical to another: they make 2 groups") == 1
+    ids = pd.read_csv(twins)["image"]
+    for name, pairs in (("exact.csv", [(1, 50)]), ("near.csv", [(1, 50), (2, 55)])):
+        for _, fold in pd.read_csv(name).groupby("fold"):
+            side = fold.set_index("id")["split"]
+            assert all(side[ids[one]] == side[ids[other]] for one, other in pairs)
+
+
+def test_training_tells_once_and_names_a_column_that_holds_a_split(command: Srjt, twins: Path) -> None:
+    near = "--group-near-duplicates"
+    status, _, err = command("train", twins, "--noise-rate", "0.2", near, "--out", "run", *TRAINING)
+    assert status == 0, err
+    assert err.count("nearly identical to another") == 1
+    said = " ".join(err.split())
+    assert "All samples are used for training, but there is a column part: use --split-column part" in said
+    status, _, err = command(
+        "train", twins, "--noise-rate", "0.2", "--split-column", "part", "--out", "other", *TRAINING
+    )
+    assert status == 0
+    assert "has identical images on two sides" in " ".join(err.split())
+
+
+def test_contradictory_twins_head_the_audit(command: Srjt, twins: Path) -> None:
+    ids = pd.read_csv(twins)["image"]
+    status, out, err = command("audit", twins, "--folds", "2", "--out", "audit", *TRAINING)
+    assert status == 0, err
+    assert err.count("identical to another") == 1
+    assert "Identical images with different labels: 1 images, 2 labels." in " ".join(out.split())
+    scores = pd.read_csv("audit/audit.csv", dtype={"twins": str}, keep_default_na=False)
+    assert set(scores["id"][:2]) == {ids[1], ids[50]}
+    assert scores["twins"].tolist()[:3] == ["1", "1", ""]
+    assert scores["quality"][:2].sum() <= 1.00001
+    assert scores["fold"][0] == scores["fold"][1]
+    found = read_audit(Path("audit"))
+    assert found.twins is not None
+    assert found.twins[:3].tolist() == [1, 1, 0]
+    assert found.expected_wrong >= 2  # a reviewer sees both
+    assert found.neighbours is not None
+    for line, twin in ((0, 1), (1, 0)):  # and each beside the other
+        assert found.neighbours[line, found.labels[twin], 0] == twin
+    page = Path("audit/audit.html").read_text()
+    assert "identical images with different labels" in page
+
+
+def test_a_study_says_how_many(command: Srjt, twins: Path) -> None:
+    status, out, _ = command(
+        "study", twins, "--methods", "sord", "--folds", "3", "--dry-run", "--out", "study"
+    )
+    assert status == 0
+    assert "2 images are identical to another: they make 1 group" in " ".join(out.split())

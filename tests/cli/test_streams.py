@@ -1,0 +1,110 @@
+"""Real processes whose standard output is closed, full, ASCII-only or cut off, and Ctrl-C at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srjt.cli.streams import exit_status
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX shells and signals")
+
+SRJT = f"{sys.executable} -m srjt"
+
+
+def shell(command: str, cwd: Path, **env: str) -> Any:
+    environment = {**os.environ, "SRJT_CACHE": str(cwd / "cache"), "COLUMNS": "80", **env}
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_reader_that_exits(labelled: Path, tmp_path: Path) -> None:
+    done = shell(f"{SRJT} data inspect {labelled} --no-decode | head -n 1; exit ${{PIPESTATUS[0]}}", tmp_path)
+    assert done.stderr == ""
+    # true exits at once, before anything is printed
+    done = shell(f"{SRJT} data inspect {labelled} --no-decode | true; exit ${{PIPESTATUS[0]}}", tmp_path)
+    assert (done.returncode, done.stderr) == (141, "")
+    done = shell(f"{SRJT} methods | true; exit ${{PIPESTATUS[0]}}", tmp_path)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["methods", "data inspect LABELS --no-decode", "--version"])
+def test_a_full_disk_behind_standard_output(labelled: Path, tmp_path: Path, command: str) -> None:
+    for unbuffered in ("", "1"):
+        order = f"{SRJT} {command.replace('LABELS', str(labelled))} > /dev/full"
+        done = shell(order, tmp_path, PYTHONUNBUFFERED=unbuffered)
+        assert done.stderr == "srjt: Standard output cannot be written: No space left on device.\n"
+        assert done.returncode == 2
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_closed_streams(labelled: Path, tmp_path: Path, closed: str) -> None:
+    done = shell(f"{SRJT} data split {labelled} --grade-column true_grade --out s.csv {closed}", tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "s.csv").read_text().startswith("id,fold,split")
+
+
+def test_a_terminal_that_knows_ascii_only(labelled: Path, tmp_path: Path) -> None:
+    ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    done = shell(f"{SRJT} data inspect {labelled} --no-decode", tmp_path, **ascii_only)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii()
+    done = shell(f"{SRJT} train nowhere-\u00fc.csv --out run", tmp_path, **ascii_only)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("tenths", [1, 4, 8, 14, 25])
+def test_ctrl_c_while_modules_are_imported(labelled: Path, tmp_path: Path, tenths: int) -> None:
+    """Wherever it comes: status 130 (or the signal itself, before Python runs a line of ours) and no traceback."""
+    order = [sys.executable, "-m", "srjt", "train", str(labelled), "--out", "run", "--network", "resnet18",
+             "--no-pretrained", "--noise-rate", "0.2", "--device", "cpu"]  # fmt: skip
+    with subprocess.Popen(
+        order, cwd=tmp_path, env={**os.environ, "SRJT_CACHE": str(tmp_path / "cache")}, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        wait_for_python(process.pid)
+        time.sleep(tenths / 10)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    assert process.returncode in (130, -signal.SIGINT), err
+    assert "Traceback" not in err
+
+
+def wait_for_python(pid: int) -> None:
+    """Until the interpreter has installed a handler of ours: one line of /proc/PID/status changes."""
+    for _ in range(400):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines() if Path("/proc").exists() else []
+        caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt")), 0)
+        if caught >> (signal.SIGINT - 1) & 1:
+            time.sleep(0.1)
+            return
+        time.sleep(0.01)
+
+
+def test_the_status_of_what_typer_and_rich_report_as_1() -> None:
+    def left(code: Any, because: BaseException | None = None) -> SystemExit:
+        stop = SystemExit(code)
+        stop.__context__ = because
+        return stop
+
+    assert exit_status(left(0)) == exit_status(left(None)) == 0
+    assert exit_status(left(1)) == exit_status(left("a message")) == 1
+    assert exit_status(left(1, BrokenPipeError())) == 141
+    assert exit_status(left(1, left(1, KeyboardInterrupt()))) == 130
+    assert exit_status(left(3, BrokenPipeError())) == 3

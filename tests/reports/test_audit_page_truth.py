@@ -1,0 +1,104 @@
+"""Every sentence and every fact on the page of an audit is true, with and without patients, images and true grades."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from reports.page_text import Rule, all_sections, check, facts_of
+from reports.test_audit_page import write_folder
+from srjt.auditing.folder import read_audit
+from srjt.reports.pages import audit_page
+
+RULES: dict[str, Rule] = {
+    r"About \d+% of (?P<n>\d+) labels are wrong \(95 % interval: \d+% to \d+%\)\.": (
+        lambda f, m: f["identifiable"] and int(m["n"]) == f["samples"]
+    ),
+    r"The data do not determine how many of (?P<n>\d+) labels are wrong; a guess is \d+%\.": (
+        lambda f, m: not f["identifiable"] and int(m["n"]) == f["samples"]
+    ),
+    r"For (?P<n>\d+) labels? another grade is more probable than the given one\.": (
+        lambda f, m: int(m["n"]) == f["another"] and ("labels" in m[0]) == (f["another"] != 1)
+    ),
+    r"The data do not determine how many labels are wrong \(.+\): use the rate and the matrix as a guess only\.": (
+        lambda f, m: not f["identifiable"]
+    ),
+    r"The ranking of the labels can be useful all the same\.": lambda f, m: not f["identifiable"],
+    r"There are no patient ids\.": lambda f, m: not f["patients"],
+    r"If several samples belong to one patient, a label may have been judged by networks that were trained .+": (
+        lambda f, m: not f["patients"]
+    ),
+    r"The probability of each label \(column\) for each true grade \(row\)\.": lambda f, m: True,
+    r"The diagonal is correct labels\.": lambda f, m: True,
+    r"The probability that each label is right\.": lambda f, m: True,
+    r"Review those on the left\.": lambda f, m: True,
+    r"All labels, the most doubtful first, with the probability that each one is right\.": (
+        lambda f, m: f["samples"] <= 60
+    ),
+    r"The 60 most doubtful labels, the most doubtful first, .+": lambda f, m: f["samples"] > 60,
+    r"“A → B” is a label A for which grade B is more probable\.": lambda f, m: f["images"],
+    r"Most doubtful first": lambda f, m: not f["images"],
+    r"All labels are in audit\.csv\.": lambda f, m: True,
+    r"Expected errors are the sum of 1 − quality, where quality is the probability that a label is right\.": (
+        lambda f, m: True
+    ),
+    r"The intervals are Wilson intervals: .+": lambda f, m: True,
+    r"By given grade": lambda f, m: True,
+    r"By reader, most errors first": lambda f, m: f["readers"],
+    r"By patient, most errors first(: 20 of \d+)?": lambda f, m: f["patients"],
+    r"All patients are in summary\.json\.": lambda f, m: f["patients"],
+    r"Every label was judged by networks that were not trained on its (?P<thing>sample|image)\.": (
+        lambda f, m: not f["patients"] and m["thing"] == f["thing"]
+    ),
+    r"Every label was judged by networks that were trained on neither its (?P<thing>sample|image) nor any other "
+    r"(?P=thing) of the same patient\.": lambda f, m: f["patients"] and m["thing"] == f["thing"],
+    r"To review and correct the doubtful labels:": lambda f, m: True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("patients", "features", "identifiable", "truth", "images"),
+    [
+        *product([False, True], [False, True], [False, True], [False, True], [12]),
+        (True, True, True, False, 64),
+    ],
+)
+def test_the_page_of_an_audit_is_true(
+    patients: bool,
+    features: bool,
+    identifiable: bool,
+    truth: bool,
+    images: int,
+    make_audit_folder: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("matrix_figure", "_histogram"):  # captions are checked, not drawings
+        monkeypatch.setattr(audit_page, name, lambda *args, **kwargs: None)
+    folder = write_folder(
+        tmp_path / "audit", make_audit_folder, images=images, patients=patients, features=features, truth=truth,
+        identifiable=identifiable, reason="" if identifiable else "there are few labels.",
+    )  # fmt: skip
+    audit = read_audit(folder)
+    page = audit_page.audit_page(folder)
+    facts = {
+        "samples": images,
+        "another": int((audit.suggested != audit.labels).sum()),
+        "identifiable": identifiable,
+        "patients": patients,
+        "readers": True,
+        "images": not features,
+        "thing": "sample" if features else "image",
+    }
+    check(page, RULES, facts)
+    shown = facts_of(page)
+    assert shown["samples"] == str(images)
+    assert ("known wrong labels" in shown) == truth
+    assert shown["expected wrong labels"].endswith(f" of {images}")
+    assert (shown["method"], shown["network"], shown["folds"]) == ("co-teaching+ours", "tiny", "5")
+    tables = {table.slug for section in all_sections(page) for table in section.tables}
+    assert ("rates-patient" in tables) == patients
+    assert ("worst" in tables) == features

@@ -1,0 +1,151 @@
+"""One damaged file in a study: its run counts as failed and is named, and everything else is shown."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from srjt.cli import app
+from srjt.errors import SrjtError
+from srjt.studies.config import StudyConfig
+from srjt.studies.folder import lock_study, run_folder, run_status
+from srjt.studies.open_data import open_data
+from srjt.studies.results import collect_results
+from srjt.studies.study import choose_executor, run_study
+from srjt.studies.watcher import SilentWatcher
+
+Small = Callable[..., StudyConfig]
+
+
+@pytest.fixture
+def copied(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "study"))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def scribble(path: Path) -> None:
+    path.write_bytes(b"\xff\x00{[")
+
+
+def number(path: Path) -> None:
+    path.write_text("3")
+
+
+def srjt(*arguments: object) -> Any:
+    done = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert done.exit_code == 0, (done.output, done.exception)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("summary.json", cut),
+        ("summary.json", scribble),
+        ("summary.json", number),
+        ("metrics.csv", cut),
+        ("metrics.csv", scribble),
+        ("metrics.csv", Path.unlink),
+        ("noise.json", number),
+    ],
+)
+def test_a_damaged_run_is_named_and_the_others_are_shown(
+    copied: Path, tmp_path: Path, name: str, damage: Callable[[Path], Any]
+) -> None:
+    key, *others = collect_results(copied).runs["key"]
+    (run_folder(copied, key) / name).touch()
+    damage(run_folder(copied, key) / name)
+    results = collect_results(copied)
+    assert results.runs["status"].tolist() == ["failed", "done", "done"]
+    assert name in results.runs["error"].iloc[0]
+    assert set(results.scores["key"]) == set(results.confusions) == set(others)
+    said = srjt("study", "status", copied).output
+    assert "2 done, 0 running, 1 failed" in said
+    assert f"failed: {key}: " in said
+    assert name in said
+    done = srjt("study", "export", copied, "--scores", "--out", tmp_path / "scores.csv")
+    assert f"failed: {key}" in done.output
+    assert set(pd.read_csv(tmp_path / "scores.csv")["key"]) == set(others)
+    srjt("report", copied)
+    assert "1 run failed and is missing from tables and figures" in (copied / "report.html").read_text()
+
+
+def test_a_run_with_a_cut_summary_is_trained_again(
+    copied: Path, small: Small, run: Callable[..., Any]
+) -> None:
+    key = collect_results(copied).runs["key"].iloc[0]
+    before = (run_folder(copied, key) / "weights.safetensors").read_bytes()
+    cut(run_folder(copied, key) / "summary.json")
+    assert run_status(copied, key) == "failed"
+    _, _, outcome = run(copied, small(only_folds=(0,), train={"epochs": 24}))
+    assert set(outcome.values()) == {"done"}
+    assert collect_results(copied).runs["status"].tolist() == ["done"] * 3
+    assert (run_folder(copied, key) / "weights.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", [cut, scribble, number])
+def test_a_damaged_file_about_a_noise_is_named(
+    copied: Path, tmp_path: Path, damage: Callable[[Path], Any]
+) -> None:
+    (file,) = (copied / "noise").glob("*.json")
+    damage(file)
+    results = collect_results(copied)
+    assert results.noise.empty
+    assert set(results.runs["status"]) == {"done"}
+    assert file.name in srjt("study", "status", copied).output
+    assert file.name in srjt("study", "export", copied, "--out", tmp_path / "metrics.csv").output
+    srjt("report", copied)
+    assert file.name in (copied / "report.html").read_text()
+
+
+# ------------------------------------------------------------------------------- a full or read-only disk
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(errno.ENOSPC, "study.json"), (errno.ENOSPC, "splits.csv"), (errno.EROFS, "noise")],
+)
+def test_a_disk_that_cannot_be_written_is_one_sentence(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, name: str
+) -> None:
+    real = os.replace
+
+    def fail(source: Any, target: Any) -> None:
+        if name in Path(target).parts[-2:]:
+            raise OSError(number, os.strerror(number))
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(SrjtError, match=f"The study cannot be written to .*: {os.strerror(number)}"):
+        run_study(
+            open_data(small(only_folds=(0,))),
+            tmp_path / "study",
+            command="srjt study",
+            execute=choose_executor("local", jobs=1, device="cpu"),
+            watcher=SilentWatcher(),
+        )
+
+
+def test_a_folder_in_which_no_lock_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def read_only(path: Any, flags: int, *more: Any, **options: Any) -> int:
+        if str(path).endswith(".lock"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+        return real(path, flags, *more, **options)
+
+    monkeypatch.setattr(os, "open", read_only)
+    with pytest.raises(SrjtError, match="cannot be written: Read-only file system"), lock_study(tmp_path):
+        pass

@@ -1,0 +1,161 @@
+"""Other images under the same names are not the same run, audit or study."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import srjt
+from srjt.data import Manifest
+from srjt.data.splits import assign_folds
+from srjt.errors import Interrupted, SrjtError
+from srjt.training.config import TrainConfig
+from srjt.training.crossfit import cross_fit
+from srjt.training.record.reporters import SilentReporter
+
+from .test_resume import StopAt
+
+
+@pytest.fixture
+def files(labels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(labels.parent, tmp_path / "set")
+    return srjt.data.read(tmp_path / "set" / labels.name).manifest
+
+
+def invert(path: Path) -> None:
+    """Another image, in a file of the same size."""
+    image = Image.open(path)
+    inverted = Image.fromarray(255 - np.asarray(image))
+    inverted.save(path)
+
+
+@pytest.fixture
+def stopped(files: Manifest, settings: dict[str, Any], tmp_path: Path) -> Path:
+    with pytest.raises(Interrupted):
+        srjt.train(files, out=tmp_path / "run", reporter=StopAt(2, 2), **settings)
+    return tmp_path / "run"
+
+
+def test_a_run_is_not_resumed_with_another_image(
+    files: Manifest, settings: dict[str, Any], stopped: Path
+) -> None:
+    row = int(settings["split"].train[3])
+    invert(files.paths[row])
+    with pytest.raises(SrjtError, match=f"The image {files.ids[row]} has changed since this run began"):
+        srjt.train(files, out=stopped, **settings)
+    for path in files.paths:
+        if path != files.paths[row]:
+            invert(path)
+    with pytest.raises(SrjtError, match=r"The image \S+ \(and 129 others\) has changed since this run began"):
+        srjt.train(files, out=stopped, **settings)
+    for path in files.paths:  # twice inverted is as before
+        invert(path)
+    assert len(srjt.train(files, out=stopped, **settings).metrics)
+
+
+def test_a_finished_run_is_not_opened_with_another_image_on_any_side(
+    files: Manifest, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    srjt.train(files, out=tmp_path / "run", **settings)
+    row = int(settings["split"].test[0])
+    invert(files.paths[row])
+    with pytest.raises(SrjtError, match=f"The image {files.ids[row]} has changed"):
+        srjt.train(files, out=tmp_path / "run", **settings)
+
+
+def test_images_in_memory_count_too(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    srjt.train(data.manifest, out=tmp_path / "run", **settings)
+    other = data.manifest.arrays.copy()
+    row = int(data.split.train[0])
+    other[row] = 255 - other[row]
+    with pytest.raises(SrjtError, match=f"The image {data.manifest.ids[row]} has changed"):
+        srjt.train(replace(data.manifest, arrays=other), out=tmp_path / "run", **settings)
+
+
+def test_a_run_of_an_earlier_version_is_resumed(
+    files: Manifest, settings: dict[str, Any], stopped: Path
+) -> None:
+    facts = json.loads((stopped / "run.json").read_text())
+    del facts["data"]["images"]
+    (stopped / "run.json").write_text(json.dumps(facts))
+    (stopped / "image_hashes.npy").unlink()
+    assert len(srjt.train(files, out=stopped, **settings).metrics)
+    assert not (stopped / "image_hashes.npy").exists()  # what it was trained on at first is not known
+
+
+def test_the_folds_of_a_run_of_an_earlier_version_stay(
+    files: Manifest, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    shutil.copy(files.paths[0], files.paths[-1])
+    settings["split"] = lambda manifest: srjt.data.folds(manifest)[0]
+    before = replace(files, duplicates=np.arange(len(files)), hashes=np.ones((len(files), 2), np.uint64))
+    srjt.train(before, out=tmp_path / "run", **settings)
+    with (
+        pytest.warns(srjt.data.DuplicateImagesWarning),
+        pytest.raises(SrjtError, match="split are not the same"),
+    ):
+        srjt.train(files, out=tmp_path / "run", **settings)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    del facts["data"]["images"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+    with pytest.warns(srjt.data.DuplicateImagesWarning):
+        assert len(srjt.train(files, out=tmp_path / "run", **settings).metrics)
+
+
+def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
+    files: Manifest, settings: dict[str, Any], stopped: Path
+) -> None:
+    (stopped / "image_hashes.npy").unlink()
+    invert(files.paths[0])
+    with pytest.raises(SrjtError, match="Some images have changed since this run began"):
+        srjt.train(files, out=stopped, **settings)
+
+
+CONFIG = TrainConfig(
+    method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16, tune_cpu=False
+)
+
+
+class StoppedError(Exception):
+    pass
+
+
+class StopInFold(SilentReporter):
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        raise StoppedError
+
+
+def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: Path) -> None:
+    cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", device="cpu")
+    invert(files.paths[7])
+    with pytest.raises(
+        SrjtError, match=f"The image {files.ids[7]} has changed since this audit or estimate began"
+    ):
+        cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", device="cpu")
+
+
+def test_a_cross_fit_of_an_earlier_version_keeps_its_folds(files: Manifest, tmp_path: Path) -> None:
+    shutil.copy(files.paths[0], files.paths[-1])  # identical images of two patients
+    with pytest.warns(srjt.data.DuplicateImagesWarning):
+        now = cross_fit(files, config=CONFIG, folds=2, device="cpu")
+    assert now.fold[0] == now.fold[-1]
+    old = tmp_path / "old"
+    with pytest.warns(srjt.data.DuplicateImagesWarning), pytest.raises(StoppedError):
+        cross_fit(files, config=CONFIG, folds=2, out=old, device="cpu", reporter=StopInFold())
+    facts = json.loads((old / "crossfit.json").read_text())
+    (old / "crossfit.json").write_text(json.dumps({**facts, "format": 1}))
+    shutil.rmtree(old / "fold0")
+    (old / "fold0").mkdir()
+    with pytest.warns(srjt.data.DuplicateImagesWarning):
+        found = cross_fit(files, config=CONFIG, folds=2, out=old, device="cpu")
+    table = files.table.drop(columns="true_grade")
+    before = assign_folds(replace(files, table=table, duplicates=np.arange(len(files))), folds=2)
+    np.testing.assert_array_equal(found.fold, before)

@@ -1,0 +1,91 @@
+"""Pretrained weights that are not available are known before any image is decoded."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import srjt
+from srjt.data import read
+from srjt.errors import SrjtError
+from srjt.networks import imagenet_weights
+from srjt.studies.study import study
+from srjt.training.config import TrainConfig
+from srjt.training.crossfit import cross_fit
+from srjt.training.record.reporters import SilentReporter
+
+ADVICE = r"--weights FILE, .*--no-pretrained, .*--network tiny, .*srjt features"
+
+
+class Decoding(SilentReporter):
+    """Fails the test when an image is decoded."""
+
+    def decoded(self, done: int, total: int) -> None:
+        raise AssertionError("images were decoded first")
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(imagenet_weights.OFFICIAL, "resnet18", "http://127.0.0.1:9/resnet18-f37072fd.pth")
+
+
+@pytest.mark.parametrize("method", ["srjt", "standard"])
+def test_training_stops_first(labels: Path, tmp_path: Path, method: str) -> None:
+    """srjt is the README's method; it estimates the noise first."""
+    with pytest.raises(SrjtError, match=ADVICE):
+        srjt.train(
+            read(labels).manifest, out=tmp_path / "run", method=method, device="cpu", reporter=Decoding()
+        )
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_missing_file_stops_first(labels: Path, tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match=r"There is no weights file at nowhere\.pth"):
+        srjt.train(
+            read(labels).manifest, method="standard", weights="nowhere.pth", device="cpu", reporter=Decoding()
+        )
+
+
+def test_cross_fitting_stops_first(labels: Path) -> None:
+    with pytest.raises(SrjtError, match=ADVICE):
+        cross_fit(read(labels).manifest, config=TrainConfig(method="sord"), device="cpu", reporter=Decoding())
+
+
+def test_a_study_stops_first(labels: Path, tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match=ADVICE):
+        study(labels, out=tmp_path / "study", methods=["standard", "sord"], folds=3, device="cpu", jobs=1)
+    assert not list(tmp_path.glob("study/runs/*"))
+
+
+def test_a_finished_run_opens_without_them(
+    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from srjt.training import trained
+
+    calls: list[Any] = []
+    real: Callable[..., None] = trained.networks.fetch_weights
+    monkeypatch.setattr(trained.networks, "fetch_weights", lambda *a, **k: (calls.append(a), real(*a, **k)))
+    given: dict[str, Any] = {
+        "out": tmp_path / "run", "split": data.split, "method": "standard", "network": "resnet18", "image_size": 32,
+        "crop": 32, "epochs": 1, "batch_size": 64, "tune_cpu": False, "device": "cpu",
+    }  # fmt: skip
+    torch.manual_seed(0)
+    file = tmp_path / "weights.pth"
+    backbone = trained.networks.build(
+        "resnet18", head=lambda features: torch.nn.Identity(), in_shape=(3, 32, 32)
+    )[0]
+    torch.save(backbone.state_dict(), file)
+    srjt.train(data.manifest, **given, weights=str(file))
+    assert len(calls) == 1
+    file.unlink()
+    assert srjt.train(data.manifest, **given, weights=str(file)).metrics["epoch"].max() == 1
+    assert len(calls) == 1
+    shutil.rmtree(tmp_path / "run")
