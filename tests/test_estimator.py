@@ -425,3 +425,23 @@ def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
     unseen = rows(600, seed=1)
     said = model.predict(unseen.X)
     assert min(np.mean(said[unseen.true == grade] == grade) for grade in range(4)) > 0.6
+
+
+def test_verified_grades_reach_the_estimate() -> None:
+    rng = np.random.default_rng(0)
+    true = np.arange(300) % 3
+    y = np.where(rng.random(300) < 0.3, (true + 1) % 3, true)
+    X = rng.normal(size=(300, 3), scale=0.4) + true[:, None]
+    names = np.array(["g0", "g1", "g2"])
+    rows = rng.permutation(300)[:100]
+    verified = np.full(300, None, dtype=object)
+    verified[rows] = names[true[rows]]
+    model = OrdinalNoiseClassifier(epochs=4, random_state=0, device="cpu", network="linear")
+    model.fit(X, names[y], verified=verified)
+    assert model.noise_estimate_ is not None
+    assert model.noise_estimate_.verified == 100
+    assert model.noise_rate_ == model.noise_estimate_.rate
+    low, high = model.noise_estimate_.rate_interval
+    assert low < (y != true).mean() < high
+    with pytest.raises(SrjtError, match="The verified grade 'g7' is not among the grades"):
+        model.fit(X, names[y], verified=np.where(verified == "g1", "g7", verified))

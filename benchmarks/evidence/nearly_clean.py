@@ -1,9 +1,9 @@
-"""What the recipe's least rate costs where hardly any label is wrong: simulated rows, clear and unclear ones.
+"""What too high a noise rate costs where hardly any label is wrong: simulated rows, clear and unclear ones.
 
     python benchmarks/evidence/nearly_clean.py        # about a minute on two cores
 
 Four grades along two of three features, 55 / 25 / 13 / 7 % of the rows, one label in twenty wrong by one grade. The
-wider the spread, the less a row shows its grade. Estimates are raised to the least rate only where that is the case.
+wider the spread, the less a row shows its grade.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from srjt.ordinal.metrics import METRICS
 SHARES, WRONG = (0.55, 0.25, 0.13, 0.07), 0.05
 WAYS: dict[str, dict[str, Any]] = {
     "srjt": {"method": "srjt"},
-    "told 0.05": {"method": "srjt", "noise_rate": 0.05},
-    "told 0.3": {"method": "srjt", "noise_rate": 0.3},
+    "given 0.05": {"method": "srjt", "noise_rate": 0.05},
+    "given 0.3": {"method": "srjt", "noise_rate": 0.3},
     "sord": {"method": "sord"},
 }
 

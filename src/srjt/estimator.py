@@ -166,7 +166,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.verbose = verbose
         self.device = device
 
-    def fit(self, X: Any, y: Any, groups: Any = None) -> OrdinalNoiseClassifier:
+    def fit(self, X: Any, y: Any, groups: Any = None, verified: Any = None) -> OrdinalNoiseClassifier:
         """Train. Only temporary files are written.
 
         Parameters
@@ -177,6 +177,9 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             The grades, some of them wrong.
         groups : array of shape (N,), optional
             Patients, which the warm-up keeps together.
+        verified : array of shape (N,), optional
+            The true grades of a random sample of the rows, as in ``y``; None or nan for the others. With them the
+            estimate of the noise is unbiased; without ``noise_rate="auto"`` they are not used.
 
         Returns
         -------
@@ -191,10 +194,14 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         else:
             X, y = validate_data(self, X, y, dtype=(np.float64, np.float32), ensure_min_samples=2)
             X = as_features(X, what="X")
-        check_consistent_length(X, y, groups)
+        check_consistent_length(X, y, groups, verified)
         check_classification_targets(y)
         classes, codes = grade_codes(y, grades=grades)
         manifest = _manifest(X, codes, names=[str(name) for name in classes], groups=groups)
+        if verified is not None:
+            manifest = replace(
+                manifest, table=manifest.table.assign(verified_grade=_verified_codes(verified, classes))
+            )
         config = self._config(manifest)
         maker = None if isinstance(self.network, str) else self.network
 
@@ -356,6 +363,19 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | None = None) -> tuple[Array
             "by numbers in alphabetical order when it computes probabilities: use integer labels there.)"
         )
     return classes, np.array([code_of[label] for label in y.tolist()], dtype=np.int64)
+
+
+def _verified_codes(verified: Any, classes: Array) -> Ints:
+    """(N,) the position of each verified grade among the classes; −1 where it is None or nan."""
+    code_of = {grade: code for code, grade in enumerate(classes.tolist())}
+    known = [None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()]
+    unknown = [grade for grade in known if grade is not None and grade not in code_of]
+    if unknown:
+        raise SrjtError(
+            f"The verified grade {unknown[0]!r} is not among the grades {classes.tolist()}; use None or nan for rows "
+            "that were not verified."
+        )
+    return np.array([-1 if grade is None else code_of[grade] for grade in known], dtype=np.int64)
 
 
 def _ordered(present: Array) -> Array:

@@ -51,7 +51,12 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     facts = json.loads((made.folder / "audit.json").read_text())
     assert facts["format"] == 1
     assert facts["grades"] == list(noisy.grades)
-    assert facts["columns"] == {"patient": True, "reader": True, "true_grade": True}
+    assert facts["columns"] == {
+        "patient": True,
+        "reader": True,
+        "true_grade": True,
+        "verified_grade": False,
+    }
     assert (facts["samples"], facts["folds"], facts["method"], facts["network"]) == (240, 3, "sord", "linear")
     assert (facts["source"], facts["label_column"], facts["table"]) == ("data/set.npz", "grade", None)
     assert NoiseEstimate.from_dict(facts["estimate"]).to_dict() == made.estimate.to_dict()
@@ -70,6 +75,40 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
         assert [[found.ids[n] for n in close] for close in found.neighbours[line]] == theirs
     assert json.loads((made.folder / "summary.json").read_text()) == json.loads(json.dumps(made.summary))
     assert not (made.folder / "images").exists()  # features have no pictures
+
+
+def with_verified(noisy: Manifest, count: int) -> Manifest:
+    """The true grades of so many samples, drawn at random."""
+    truth = noisy.true_labels
+    assert truth is not None
+    rows = np.random.default_rng(0).permutation(len(noisy))[:count]
+    verified = np.full(len(noisy), -1)
+    verified[rows] = truth[rows]
+    return replace(noisy, table=noisy.table.assign(verified_grade=verified))
+
+
+@pytest.mark.parametrize("method", ["sord", "co-teaching+ours"])
+def test_verified_grades_need_no_new_training(noisy: Manifest, tmp_path: Path, method: str) -> None:
+    """The same command again, after 80 labels were verified: an unbiased rate, and known qualities."""
+    given: dict[str, Any] = {"out": tmp_path / "audit", "folds": 2, "epochs": 4, "method": method, **HERE}
+    audit(noisy, **given)
+    runs = {p: p.stat().st_mtime_ns for p in (tmp_path / "audit").rglob("weights.safetensors")}
+    done = audit(with_verified(noisy, 80), **given)
+    assert {p: p.stat().st_mtime_ns for p in runs} == runs
+    verified = done.summary["verified"]
+    sample = done.scores[done.scores["verified_grade"] != ""]
+    wrong = int((sample["grade"] != sample["verified_grade"]).sum())
+    assert (verified["labels"], verified["wrong"]) == (80, wrong)
+    assert sample["quality"].tolist() == (sample["grade"] == sample["verified_grade"]).astype(float).tolist()
+    low, high = done.summary["rate_interval"]
+    assert done.estimate.verified == 80
+    assert done.estimate.identifiable
+    assert high - low < verified["interval"][1] - verified["interval"][0]
+    assert low < (noisy.labels != noisy.true_labels).mean() < high
+    report(tmp_path / "audit")
+    page = (tmp_path / "audit" / "report.html").read_text()
+    assert f"Wrong among 80 verified labels: {wrong}, " in page
+    assert f"Verify {done.summary['verify_more']} more labels" in page
 
 
 @pytest.mark.usefixtures("quick")

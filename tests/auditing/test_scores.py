@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import binomtest
 
-from srjt.auditing.scores import error_rates, score, summarise, wilson
+from srjt.auditing.scores import error_rates, score, summarise, verification_plan, verified_alone, wilson
 from srjt.data import Manifest, from_arrays
 from srjt.noise.estimate import NoiseEstimate
+from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
 
 
-def plain_bayes(labels, probabilities, *, transition, prior, same_image=None):
+def plain_bayes(labels, probabilities, *, transition, prior, verified=None, same_image=None):
     """Without the calibration, which six samples do not determine."""
     joint = probabilities * transition.T[labels]
+    if verified is not None:
+        joint = np.where(verified[:, None] >= 0, np.eye(len(transition))[verified], joint)
     return joint / joint.sum(axis=1, keepdims=True)
 
 
@@ -79,7 +83,11 @@ def test_the_most_doubtful_comes_first_and_ties_are_ordered_by_id(
     assert scores["quality"].is_monotonic_increasing
     estimate = _estimate(fitted.manifest)
     posterior = plain_bayes(
-        fitted.manifest.labels, fitted.probabilities, transition=estimate.transition, prior=estimate.prior
+        fitted.manifest.labels,
+        fitted.probabilities,
+        transition=estimate.transition,
+        prior=estimate.prior,
+        verified=None,
     )
     for row, line in scores.iterrows():
         np.testing.assert_allclose([line[f"p_{k}"] for k in range(3)], posterior[row], atol=1e-6)
@@ -97,6 +105,55 @@ def test_the_most_doubtful_comes_first_and_ties_are_ordered_by_id(
         "rank", "id", "image", "grade", "suggested", "quality", "distance", "p_0", "p_1", "p_2", "network_1", "fold",
         "selected", "patient", "reader",
     ]  # fmt: skip
+
+
+def test_what_is_verified_is_known(fitted: CrossFit) -> None:
+    table = fitted.manifest.table.assign(verified_grade=[1, 1, -1, -1, 0, -1])  # of c, b and e
+    manifest = replace(fitted.manifest, table=table)
+    estimate = replace(_estimate(manifest), verified=3, verified_worth=3.0)
+    scores = score(replace(fitted, manifest=manifest), estimate, images=[""] * 6).set_index("id")
+    assert scores.loc[["c", "b", "e"], "quality"].tolist() == [0.0, 1.0, 0.0]
+    assert scores.loc[["c", "b", "e"], "suggested"].tolist() == ["medium", "medium", "mild"]
+    assert scores["verified_grade"].loc[list("cbafed")].tolist() == ["medium", "medium", "", "", "mild", ""]
+    summary = summarise(scores.reset_index(), estimate, grades=manifest.grades)
+    low, high = binomtest(2, 3).proportion_ci(method="exact")
+    verified = summary["verified"]
+    assert (verified["labels"], verified["wrong"], verified["rate"]) == (3, 2, pytest.approx(2 / 3))
+    assert verified["interval"] == pytest.approx([low, high])
+    assert verified_alone(verified) == (
+        "Wrong among 3 verified labels: 2, 67% (exact 95 % interval: 9% to 99%, without the model)."
+    )
+    assert summary["verify_more"] == 3  # all that are left
+    assert verification_plan(summary) == "Verify 3 more labels, drawn at random, to know the rate within ±5%."
+
+
+@pytest.mark.parametrize(
+    ("found", "more"),
+    [
+        ({"rate": 0.2, "rate_interval": (0.16, 0.24)}, 0),
+        ({"rate": 0.2, "rate_interval": (0.1, 0.3)}, labels_to_verify(0.2)),
+        ({"rate": 0.2, "rate_interval": (0.0, 0.4), "identifiable": False}, labels_to_verify(0.4)),
+        ({"rate": 0.2, "rate_interval": (0.0, 0.7), "identifiable": False}, labels_to_verify(0.5)),
+        ({"rate": 0.2, "rate_interval": (0.1, 0.3), "verified": 50, "verified_worth": 100.0}, None),
+    ],
+)
+def test_a_plan_for_what_is_not_known(fitted: CrossFit, found: dict[str, Any], more: int | None) -> None:
+    estimate = replace(_estimate(fitted.manifest), samples=10**9, **found)
+    scores = score(fitted, estimate, images=[""] * 6)
+    expected = labels_to_verify(0.2, verified=50, worth=100.0) if more is None else more
+    assert summarise(scores, estimate, grades=fitted.manifest.grades)["verify_more"] == expected
+
+
+def test_few_labels_need_a_smaller_sample(fitted: CrossFit) -> None:
+    """Of 500 labels, as many verified ones as the plan says determine the rate as well as it promises."""
+    estimate = replace(_estimate(fitted.manifest), samples=500)
+    more = summarise(score(fitted, estimate, images=[""] * 6), estimate, grades=fitted.manifest.grades)[
+        "verify_more"
+    ]
+    low, high = exact_interval(0.2, more / (1 - more / 500))
+    assert high - low <= 2 * 0.05 + 1e-9
+    low, high = exact_interval(0.2, (more - 1) / (1 - (more - 1) / 500))
+    assert high - low > 2 * 0.05
 
 
 def test_the_order_of_the_rows_does_not_matter(fitted: CrossFit, scores: pd.DataFrame) -> None:

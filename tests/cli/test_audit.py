@@ -10,7 +10,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from srjt.auditing.folder import read_audit
 from srjt.noise.estimate import estimate_noise
+from srjt.review.decisions import Decisions
+from srjt.review.sample import draw_sample
 
 Srjt = Callable[..., tuple[int, str, str]]
 
@@ -60,6 +63,32 @@ def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: P
     assert code == 2
     assert "made with other settings (seed was 0 and is now 1" in wrong
     assert wrong.count("\n") == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, tmp_path: Path) -> None:
+    order = ["audit", labelled, "--out", tmp_path / "audit", "--folds", "2", *SMALL]
+    code, said, _ = command(*order)
+    assert code == 0
+    more = json.loads((tmp_path / "audit" / "summary.json").read_text())["verify_more"]
+    assert f"Verify {more} labels, drawn at random, to know the rate within ±5%." in said
+    assert f"srjt review {tmp_path / 'audit'} --sample {more}" in said
+    audit, decisions = read_audit(tmp_path / "audit"), Decisions(tmp_path / "audit" / "decisions.sqlite")
+    truth = pd.read_csv(labelled, dtype=str).set_index("image")["true_grade"]
+    sample = [audit.ids[line] for line in draw_sample(audit, 40)]
+    for name in sample:
+        decisions.verify(name, reviewer="anna", grade=truth[name])
+    decisions.verify(audit.ids[draw_sample(audit, 41)[-1]], reviewer="anna", grade=None)  # cannot be graded
+    decisions.close()
+    code, said, _ = command(*order)
+    assert code == 0
+    assert "loss" not in said  # nothing is trained again
+    scores = pd.read_csv(tmp_path / "audit" / "audit.csv", dtype=str, keep_default_na=False).set_index("id")
+    known = scores.loc[sample]
+    errors = int((known["grade"] != known["true_grade"]).sum())
+    assert f"Wrong among 40 verified labels: {errors}, " in said
+    assert known["quality"].astype(float).tolist() == (known["grade"] == known["true_grade"]).tolist()
+    assert "more labels, drawn at random" in said
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,11 @@ def test_what_is_packed_is_read_back(
     )
     grades = [0, 1, *data.draw(st.lists(st.integers(0, 1), min_size=count - 2, max_size=count - 2))]
     reading = from_arrays(
-        x, [["low", "high"][g] for g in grades], names=["low", "high"], true_grades=["low"] * count
+        x,
+        [["low", "high"][g] for g in grades],
+        names=["low", "high"],
+        true_grades=["low"] * count,
+        verified_grades=["high", *[None] * (count - 1)],
     )
     extra = [text.strip() for text in data.draw(st.lists(texts, min_size=count, max_size=count))]
     manifest = Manifest(
@@ -194,7 +198,7 @@ def test_what_is_packed_is_read_back(
     np.testing.assert_array_equal(again.arrays, manifest.arrays)
     assert again.grades == manifest.grades
     assert again.made == manifest.made
-    both = ["id", "grade", "true_grade"]
+    both = ["id", "grade", "true_grade", "verified_grade"]
     pd.testing.assert_frame_equal(again.table[both], manifest.table[both])
     assert again.table[column].tolist() == ["" if text == "<NA>" else text for text in extra]
     assert pack_features(manifest) == pack_features(manifest)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,34 @@ def test_columns_can_be_named_and_the_more_telling_name_wins(tmp_path: Path) -> 
     assert reading.manifest.true_labels is not None
     assert reading.manifest.true_labels.tolist() == [1, 0]
     assert reading.manifest.table["grade_source"].tolist() == ["1", "0"]
+
+
+def test_verified_grades_are_of_a_few_rows(tmp_path: Path) -> None:
+    path = table(tmp_path, "image,grade,Verified grade\na.png,0,\nb.png,2,1\nc.png,1,n/a\nd.png,0,0\n")
+    reading = read(path)
+    manifest = reading.manifest
+    assert not reading.problems
+    assert "verified grade: column 'Verified grade' (by its name)" in reading.notes
+    assert manifest.grades == ("0", "1", "2")
+    assert manifest.verified_labels is not None
+    assert manifest.verified_labels.tolist() == [-1, 1, -1, 0]
+    write_table(manifest, tmp_path / "again.csv")
+    again = read(tmp_path / "again.csv").manifest
+    pd.testing.assert_frame_equal(again.table, manifest.table)
+    assert manifest.select([0, 2]).verified_labels is None
+    arrays = from_arrays(np.zeros((3, 2)), [0, 1, 0], verified_grades=[None, 1, float("nan")]).manifest
+    assert arrays.table["verified_grade"].tolist() == [-1, 1, -1]
+
+
+def test_a_verified_grade_that_is_none_is_a_problem_of_its_row(tmp_path: Path) -> None:
+    path = table(tmp_path, "image,grade,checked\na.png,0,0\nb.png,1,maybe\nc.png,1,\n")
+    reading = read(path, verified_grade_column="checked")
+    assert [problem.detail for problem in reading.problems] == [
+        "line 3: verified grade: 'maybe' is not one of 0, 1"
+    ]
+    assert reading.manifest.ids == ["a.png", "c.png"]
+    with pytest.raises(SrjtError, match="Verified grades must lie in 0 … 1"):
+        replace(reading.manifest, table=reading.manifest.table.assign(verified_grade=2))
 
 
 def test_a_misspelt_column_is_an_error_with_the_nearest(tmp_path: Path) -> None:

@@ -119,6 +119,17 @@ def test_a_matrix_that_does_not_fit_is_refused() -> None:
         label_quality(labels - 1, p, transition=matrix)
 
 
+def test_the_quality_of_a_verified_label_is_known() -> None:
+    labels = np.array([0, 0, 1, 1, 1, 0] * 20)
+    probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
+    verified = np.full(120, -1)
+    verified[[0, 5, 6]] = [0, 0, 1]  # right although it is doubtful, and wrong although it is not
+    plain, known = (label_quality(labels, probabilities, verified=v) for v in (None, verified))
+    assert known[[0, 5, 6]].tolist() == [1.0, 1.0, 0.0]
+    others = verified < 0
+    np.testing.assert_array_equal(known[others], plain[others])
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_of_two_labels_of_one_image_at_most_one_is_probably_right(seed: int) -> None:
     rng = np.random.default_rng(seed)

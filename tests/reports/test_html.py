@@ -22,7 +22,7 @@ from srjt.reports.pages.run_page import _noise_used, run_page
 from srjt.reports.pages.settings import settings_section
 from srjt.reports.pages.study_page import study_notes, study_page
 from srjt.training.config import TrainConfig
-from srjt.training.record.run_folder import RunFacts, write_facts
+from srjt.training.record.run_folder import RunFacts, read_facts, write_facts
 
 FEW = {
     "methods": ("standard", "co-teaching", "co-teaching+ours"),
@@ -181,14 +181,12 @@ def test_a_study_that_has_not_begun_is_a_page_too(study) -> None:
     assert "0 of 1 run finished" in text
 
 
-def test_the_noise_section_says_that_a_recipe_may_have_used_more_than_the_estimate(study) -> None:
-    def text(*methods: str) -> str:
-        made = study(**{**FEW, "methods": methods})
-        made = replace(made, noise=made.noise.assign(estimated_rate=0.03))
-        return " ".join(next(s for s in study_page(made).sections if s.slug == "noise").text)
-
-    assert "srjt used at least 0.3 if the estimate was uncertain" in text("standard", "srjt")
-    assert "at least" not in text("standard", "jocor+ours")
+def test_the_noise_section_says_that_the_estimate_was_used(study) -> None:
+    made = study(**{**FEW, "methods": ("standard", "srjt")})
+    made = replace(made, noise=made.noise.assign(estimated_rate=0.03))
+    text = " ".join(next(s for s in study_page(made).sections if s.slug == "noise").text)
+    assert "used an estimate from the training labels" in text
+    assert "at least" not in text
 
 
 def test_noise_that_was_not_injected_is_not_claimed_to_be(study) -> None:
@@ -359,6 +357,21 @@ def test_a_run_says_where_its_noise_rate_came_from(
     config = TrainConfig(method="standard", **settings)
     object.__setattr__(config, "method", name)
     assert _noise_used(config, None if estimated is None else estimate(estimated)) == sentence
+
+
+def test_a_run_says_what_was_estimated_what_was_used_and_why(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    assert "noise" not in [section.slug for section in run_page(folder).sections]  # of an earlier version
+    noise = {
+        "requested": "auto",
+        "estimated": 0.21,
+        "used": 0.21,
+        "why": "Estimated noise rate 0.21 (95 %: …).",
+    }
+    write_facts(folder, dataclasses.replace(read_facts(folder), noise=noise))
+    section = next(section for section in run_page(folder).sections if section.slug == "noise")
+    assert section.facts == [("estimated", "0.210"), ("used", "0.210")]
+    assert section.text == [noise["why"]]
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,19 @@ def test_the_run_uses_the_estimate_and_logs_it(
     assert run.config.transition is None  # co-teaching does not ask for it
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"] == estimate.rate
     low, high = estimate.rate_interval
-    expected = f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), banded form, from"
-    assert any(note.startswith(expected) for note in watching.notes)
+    expected = (
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), banded form, from "
+        f"{len(split.train)} training labels and 3 short trainings (3 epochs). srjt audit uses all labels and "
+        "trainings of its own, so its rate may differ."
+    )
+    assert expected in watching.notes
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
+    assert recorded == {
+        "requested": "auto",
+        "estimated": estimate.rate,
+        "used": estimate.rate,
+        "why": expected,
+    }
     assert not (tmp_path / "run" / "warmup").exists()
     assert estimate.samples == len(split.train)
 
@@ -185,26 +196,30 @@ def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, a
         single_run(noisy, config=asked, device="cpu")
 
 
-def test_an_undetermined_rate_warns_and_is_clipped(
-    noisy: Manifest, asked: TrainConfig, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("method", ["co-teaching+ours", "srjt", "f-correction"])
+def test_an_undetermined_rate_warns_and_is_used_as_it_is(
+    noisy: Manifest, fits: TrainConfig, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    from functools import partial
+    real = auto.estimate_noise
 
-    monkeypatch.setattr(auto, "estimate_noise", partial(auto.estimate_noise, identifiable=False))
-    monkeypatch.setattr(auto, "PLAUSIBLE", (0.01, 0.02))
-    with pytest.warns(
-        UserWarning, match=r"do not determine the noise rate \(the networks know nothing\); 0\.02 is used"
-    ):
-        config, _ = resolve_noise_rate(noisy, config=asked, device="cpu")
-    assert config.noise_rate == 0.02
-    with pytest.warns(UserWarning, match=r"0\.02 is used"):
+    def pretend(*given: Any, **how: Any) -> Any:
+        found = real(*given, **how, identifiable=False)
+        return replace(found, rate=0.03, rate_interval=(0.0, 0.35), assumption="The rate assumes luck.")
+
+    monkeypatch.setattr(auto, "estimate_noise", pretend)
+    expected = (
+        r"do not determine the noise rate, 0\.00 to 0\.35 \(the networks know nothing\); 0\.03 is used\. The rate "
+        r"assumes luck\. Verified grades of a random sample \(column verified_grade\) or a rate that you know"
+    )
+    with pytest.warns(UserWarning, match=expected) as raised:
         config, estimate = resolve_noise_rate(
-            noisy, config=asked.replace(method="f-correction"), device="cpu"
+            noisy, config=fits.replace(method=method, noise_rate="auto"), device="cpu"
         )
+    assert len(raised) == 1
     assert estimate is not None
-    used = np.asarray(config.transition)  # not the matrix of an unreliable estimate
-    assert float(estimate.prior @ (1 - np.diag(used))) == pytest.approx(0.02)
-    np.testing.assert_allclose(used.sum(axis=1), 1.0)
+    assert config.noise_rate == estimate.rate == 0.03
+    if method == "f-correction":
+        np.testing.assert_array_equal(config.transition, estimate.transition)
 
 
 def test_several_processes_at_once_are_refused_unless_it_is_known(
@@ -272,7 +287,6 @@ def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig
     estimate = read_noise_estimate(tmp_path / "run")
     assert estimate is not None
     recipe = srjt.methods.lookup("srjt").recipe
-    assert estimate.rate > recipe.least_rate
     assert (run.config.noise_rate, run.config.balance) == (estimate.rate, recipe.balance)
     assert run.config.method_options["ramp_epochs"] == recipe.ramp_epochs(config.epochs)
     other = fits.replace(method="co-teaching", noise_rate="auto")
@@ -299,51 +313,54 @@ def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split,
     assert run.config.noise_rate == 0.1
 
 
-UNCLEAR = "no image shows grade 1 clearly"
+def test_verified_grades_of_the_training_side_are_used(
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = auto.estimate_noise, []
+
+    def watch(*given: Any, **how: Any) -> Any:
+        seen.append(how["verified"])
+        return real(*given, **how)
+
+    monkeypatch.setattr(auto, "estimate_noise", watch)
+    truth = noisy.true_labels
+    assert truth is not None
+    verified = np.where(np.arange(len(noisy)) % 3 == 0, truth, -1)
+    checked = replace(noisy, table=noisy.table.assign(verified_grade=verified))
+    given: dict[str, Any] = {"config": asked, "split": split, "out": tmp_path / "run", "device": "cpu"}
+    resolve_noise_rate(checked, **given)
+    np.testing.assert_array_equal(seen[0], verified[split.train])
+    resolve_noise_rate(checked, **given)
+    assert len(seen) == 1
+    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other images, labels or settings"):
+        resolve_noise_rate(noisy, **given)
+    resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
+    assert seen[1] is None
+    file = tmp_path / "without" / "noise.json"  # as earlier versions wrote it
+    old = json.loads(file.read_text())
+    assert old.pop("verified") is None
+    file.write_text(json.dumps(old))
+    resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
+    assert len(seen) == 2
 
 
 @pytest.mark.parametrize(
-    ("found", "method", "used"),
+    ("settings", "used", "why"),
     [
-        ({"rate": 0.03, "caution": UNCLEAR}, "srjt", 0.3),
-        ({"rate": 0.37, "caution": UNCLEAR}, "srjt", 0.37),
-        ({"rate": 0.03, "caution": ""}, "srjt", 0.03),
-        ({"rate": 0.03, "caution": UNCLEAR}, "jocor+ours", 0.03),
+        ({"method": "co-teaching", "noise_rate": 0.2}, 0.2, "The rate was given."),
+        ({"method": "sord", "noise_rate": "auto"}, None, "The method needs no noise rate."),
+        ({"method": "sord", "noise_rate": 0.2}, None, "The method needs no noise rate."),
+        ({"method": "f-correction", "transition": np.eye(4).tolist()}, None, "The matrix was given."),
     ],
 )
-def test_a_low_estimate_is_raised_where_images_are_unclear(
-    noisy: Manifest,
-    split: Split,
-    fits: TrainConfig,
-    monkeypatch: pytest.MonkeyPatch,
-    found: dict[str, Any],
-    method: str,
-    used: float,
+def test_the_run_records_why_it_used_a_rate(
+    noisy: Manifest, fits: TrainConfig, tmp_path: Path, settings: dict[str, Any], used: float | None, why: str
 ) -> None:
-    """Where no image shows a grade clearly, an estimate is too low. The recipe takes it for more; it stays as it is."""
-    real = auto.estimate_noise
-
-    def pretend(*given: Any, **how: Any) -> Any:
-        return replace(real(*given, **how), identifiable=True, reason="", **found)
-
-    monkeypatch.setattr(auto, "estimate_noise", pretend)
-    watching = SilentReporter()
-    config = fits.replace(method=method, noise_rate="auto")
-    config_used, estimate = resolve_noise_rate(
-        noisy, config=config, split=split, device="cpu", reporter=watching
-    )
-    assert estimate is not None
-    assert (config_used.noise_rate, estimate.rate) == (used, found["rate"])
-    assert any(note.startswith("srjt uses 0.30 instead") for note in watching.notes) == (used == 0.3)
-
-
-def test_a_recipe_that_cannot_rely_on_the_estimate_drops_no_less(
-    noisy: Manifest, fits: TrainConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from functools import partial
-
-    monkeypatch.setattr(auto, "estimate_noise", partial(auto.estimate_noise, identifiable=False))
-    monkeypatch.setattr(auto, "PLAUSIBLE", (0.01, 0.02))
-    with pytest.warns(UserWarning, match=r"0\.30 is used"):
-        config_used, _ = resolve_noise_rate(noisy, config=fits.replace(method="srjt"), device="cpu")
-    assert config_used.noise_rate == 0.3
+    srjt.train(noisy, config=fits.replace(**settings), epochs=1, out=tmp_path / "run", device="cpu")
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
+    assert recorded == {
+        "requested": settings.get("noise_rate"),
+        "estimated": None,
+        "used": used,
+        "why": why,
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,8 @@ def audit(
     ----------
     manifest : Manifest
         The samples, from ``srjt.data.read(path).manifest`` or ``srjt.data.from_arrays(...).manifest``. All of them
-        are audited.
+        are audited. Verified grades (``verified_grade`` in its table), the true grades of a random sample of the
+        labels, make the noise rate unbiased; the quality of these labels is 1 or 0.
     out : path, optional
         Folder of the audit, for ``srjt review`` and ``srjt.report``. Finished trainings in it are not repeated.
         Without it nothing is written.
@@ -147,8 +148,10 @@ def audit(
     if folder is not None:
         prepare_folder(folder)
     with lock_folder(folder):
+        # without verified grades: with more of them the finished trainings are still valid
+        unverified = replace(manifest, table=manifest.table.drop(columns="verified_grade", errors="ignore"))
         config, _ = resolve_noise_rate(
-            manifest,
+            unverified,
             config=config,
             out=None if folder is None else folder / "warmup",
             reporter=reporter,
@@ -167,7 +170,11 @@ def audit(
         samples = fitted.manifest
         reporter.note("Estimating the noise and scoring every label.")
         estimate = estimate_noise(
-            samples.labels, fitted.probabilities, groups=samples.groups, seed=config.seed
+            samples.labels,
+            fitted.probabilities,
+            groups=samples.groups,
+            verified=samples.verified_labels,
+            seed=config.seed,
         )
         scores = score(fitted, estimate, images=image_names(samples, folder), reader=reader)
         summary = summarise(scores, estimate, grades=samples.grades)
@@ -184,7 +191,9 @@ def audit(
                 "folds": folds,
                 "seed": config.seed,
                 "estimate": estimate.to_dict(),
-                "columns": {name: name in scores for name in ("patient", "reader", "true_grade")},
+                "columns": {
+                    name: name in scores for name in ("patient", "reader", "true_grade", "verified_grade")
+                },
                 "label_column": label_column,
                 "read_with": list(read_options),
                 "features": samples.are_features,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,22 @@ import pandas as pd
 from srjt.data.groups import contradictory_twins
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.label_quality import true_grade_posterior
+from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
 
-__all__ = ["error_rates", "score", "summarise", "wilson"]
+__all__ = [
+    "error_rates",
+    "estimated_from",
+    "score",
+    "summarise",
+    "verification_plan",
+    "verified_alone",
+    "verified_summary",
+    "wilson",
+]
 
 Floats = npt.NDArray[np.float64]
+WITHIN = 0.05  # how precisely the plan of a verification aims to know the rate
 DIGITS = 6  # of probabilities: differences beyond are rounding, and must not decide the order
 
 
@@ -37,7 +48,12 @@ def score(
     twins = contradictory_twins(manifest)
     together = {"same_image": np.where(twins > 0, twins, -np.arange(len(twins)))} if twins.any() else {}
     posterior = true_grade_posterior(
-        labels, fitted.probabilities, transition=estimate.transition, prior=estimate.prior, **together
+        labels,
+        fitted.probabilities,
+        transition=estimate.transition,
+        prior=estimate.prior,
+        verified=manifest.verified_labels,
+        **together,
     )
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
@@ -58,6 +74,8 @@ def score(
         columns["reader"] = ["" if pd.isna(name) else str(name) for name in manifest.table[reader]]
     if manifest.true_labels is not None:
         columns["true_grade"] = names[manifest.true_labels]
+    if (verified := manifest.verified_labels) is not None:
+        columns["verified_grade"] = np.where(verified >= 0, names[verified], "")
     table = pd.DataFrame(columns)
     if twins.any():
         table["twins"] = twins
@@ -129,6 +147,11 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
         "patients": error_rates(scores, "patient") if "patient" in scores else None,
         "readers": error_rates(scores, "reader") if "reader" in scores else None,
     }
+    if "verified_grade" in scores:
+        sample = scores[scores["verified_grade"] != ""]
+        wrong = int((sample["grade"] != sample["verified_grade"]).sum())
+        summary["verified"] = verified_summary(labels=len(sample), wrong=wrong)
+    summary["verify_more"] = _verify_more(estimate)
     if "twins" in scores:
         summary["twins"] = {
             "images": int(scores["twins"].replace("", None).nunique()),
@@ -137,6 +160,52 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
     if "true_grade" in scores:
         summary["known"] = _against_truth(scores)
     return summary
+
+
+def estimated_from(*, samples: int, folds: int, epochs: int) -> str:
+    """What the rate of an audit is computed from, in one sentence: a training estimates it from less."""
+    return (
+        f"Estimated from all {samples:,} labels and {folds} trainings of {epochs} epochs; srjt train --noise-rate auto "
+        "uses its training side and shorter trainings, so its rate may differ."
+    )
+
+
+def verified_alone(verified: Mapping[str, Any]) -> str:
+    """The rate of the verified labels alone, in one sentence; ``verified``: that part of the summary."""
+    low, high = verified["interval"]
+    return (
+        f"Wrong among {verified['labels']:,} verified labels: {verified['wrong']:,}, {verified['rate']:.0%} "
+        f"(exact 95 % interval: {low:.0%} to {high:.0%}, without the model)."
+    )
+
+
+def verification_plan(summary: Mapping[str, Any]) -> str:
+    """How many labels to verify to know the rate, in one sentence; "" if it is known, or in an earlier audit."""
+    more = int(summary.get("verify_more", 0))
+    if not more:
+        return ""
+    more_of_them = " more" if "verified" in summary else ""
+    return f"Verify {more:,}{more_of_them} labels, drawn at random, to know the rate within ±{WITHIN:.0%}."
+
+
+def verified_summary(*, labels: int, wrong: int) -> dict[str, Any]:
+    """What a random sample of verified labels says by itself, without any model."""
+    rate = wrong / labels
+    return {"labels": labels, "wrong": wrong, "rate": rate, "interval": list(exact_interval(rate, labels))}
+
+
+def _verify_more(estimate: NoiseEstimate) -> int:
+    """How many more labels to verify, at random, to know the rate within ± ``WITHIN``; 0: it is known."""
+    low, high = estimate.rate_interval
+    if estimate.identifiable and high - low <= 2 * WITHIN:
+        return 0
+    # Undetermined: the rate that needs the largest sample of those in the interval.
+    rate = estimate.rate if estimate.identifiable else min(max(0.5, low), high)
+    verified, labels = estimate.verified, estimate.samples
+    needed = labels_to_verify(rate, within=WITHIN)  # of infinitely many, without the model
+    # n verified labels are worth gain · n / (1 − n / N) of these: what is verified is no longer uncertain.
+    gain = estimate.verified_worth * (1.0 - verified / labels) / verified if verified else 1.0
+    return max(0, math.ceil(needed / (gain + needed / labels)) - verified)
 
 
 def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
     from srjt.data import Reading
 
-ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column")
+ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", "verified_grade_column")
 SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
 
 
@@ -62,7 +62,7 @@ def audit(
     by grade, patient and reader), audit.html (the report) and the files that
     srjt review reads. All samples are audited, on whatever side of a split they
     are, and no label is changed. Run the same command again to resume after an
-    interruption.
+    interruption, or to use the grades that srjt review --sample has verified.
     """
     from srjt.auditing.audit import DEFAULTS, with_noise_rate
     from srjt.auditing.audit import audit as run_audit
@@ -70,6 +70,7 @@ def audit(
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.data import read
     from srjt.reports.report import report as write_report
+    from srjt.review.sample import read_verified_grades, with_verified_grades
     from srjt.training.record.reporters import reporter_for
 
     run_config = with_noise_rate(
@@ -80,6 +81,7 @@ def audit(
     if reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    manifest = with_verified_grades(manifest, read_verified_grades(out))
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = grouped(manifest, near=True)
     columns = {name.removesuffix("_column"): column for name, column in how.items() if name in ROLES}
@@ -104,7 +106,7 @@ def audit(
         write_report(out, out=out / "audit.html")
     list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
     if not quiet:
-        _print_summary(done, out)
+        _print_summary(done, out, folds=folds, epochs=run_config.epochs)
 
 
 def _as_options(how: dict[str, Any]) -> list[str]:
@@ -129,9 +131,11 @@ def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tu
     return file, chosen["grade"]
 
 
-def _print_summary(done: Audit, out: Path) -> None:
+def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.console import Console
     from rich.table import Table
+
+    from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
 
     console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names = done.fitted.manifest.grades
@@ -146,14 +150,22 @@ def _print_summary(done: Audit, out: Path) -> None:
             f"{high:.0%}).",
             "bold",
         )
+        if verified := summary.get("verified"):
+            echo(verified_alone(verified))
         if estimate.assumption:
             echo(estimate.assumption)
     else:
         echo(
-            f"The data do not determine how many of {len(done.scores):,} labels are wrong: "
-            f"{estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%}).",
+            f"The data do not determine how many of {len(done.scores):,} labels are wrong: {low:.0%} to {high:.0%}, "
+            f"because {estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%}).",
             "yellow",
         )
+        echo(estimate.assumption)
+    echo(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs))
+    if plan := verification_plan(summary):
+        echo(plan)
+        size = estimate.verified + summary["verify_more"]
+        typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
     echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
     if "twins" in summary:
         twins = summary["twins"]

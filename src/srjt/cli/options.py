@@ -151,6 +151,9 @@ READING: dict[str, Any] = {
     "grade_column": _reading(str, "NAME", "Column of grades. [dim]default: found by its name[/]"),
     "patient_column": _reading(str, "NAME", "Column of patient ids. [dim]default: found by its name[/]"),
     "true_grade_column": _reading(str, "NAME", "Column of true grades, if they are known."),
+    "verified_grade_column": _reading(
+        str, "NAME", "Column of true grades of a random sample. [dim]default: found by its name[/]"
+    ),
     "split_column": _reading(str, "NAME", "Column with train, validation or test."),
     "grades": _reading(str, "LIST", 'Grades from mild to severe: "none,mild,severe".'),
     "labels": _reading(Path, "FILE", "Table of grades for features: by id, or row by row."),

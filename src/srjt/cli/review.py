@@ -49,6 +49,15 @@ def run(
             show_default=False,
         ),
     ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
+            show_default=False,
+        ),
+    ] = None,
     alone: Annotated[
         bool,
         typer.Option("--alone", help="Hide the decisions of other reviewers, for an independent reading."),
@@ -73,8 +82,10 @@ def run(
     from srjt.auditing.folder import read_audit
     from srjt.errors import SrjtError
     from srjt.review.app import ReviewSession
+    from srjt.review.blind import BlindSession
     from srjt.review.decisions import Decisions
     from srjt.review.progress import review_progress
+    from srjt.review.sample import draw_sample
     from srjt.review.server import listen, open_browser, serve
 
     name = _login() if reviewer is None else reviewer.strip()
@@ -83,6 +94,12 @@ def run(
             "The reviewer's name is empty or contains characters that cannot be printed: use --reviewer NAME."
         )
     audit = read_audit(folder)
+    if sample is not None and (limit is not None or alone):
+        raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
+    if sample is not None and not any(audit.images):
+        raise SrjtError(
+            "This audit has no images to show: verify the grades elsewhere, and add them as a column verified_grade."
+        )
     queue = audit.expected_wrong if limit is None else min(limit, len(audit))
     decisions = Decisions(folder / "decisions.sqlite", only_reviewer=name if alone else None)
     first_revision = decisions.current.revision
@@ -97,11 +114,19 @@ def run(
         )
 
     def announce() -> None:
-        typer.echo(f"Review as {name}: {server.address(server.access.token)}  (Ctrl-C stops)")
+        verb = "Review" if sample is None else f"Verify {min(sample, len(audit)):,} random labels"
+        typer.echo(f"{verb} as {name}: {server.address(server.access.token)}  (Ctrl-C stops)")
         if open_:
             open_browser(server)
 
     try:
+        if sample is not None:
+            blind = BlindSession(
+                audit=audit, decisions=decisions, reviewer=name, lines=draw_sample(audit, sample)
+            )
+            serve(blind, server, started=announce)
+            _print_verified(audit, decisions.verified())
+            return
         session = ReviewSession(audit=audit, decisions=decisions, reviewer=name, queue=queue)
         serve(session, server, started=announce)
         decisions.refresh()
@@ -112,6 +137,25 @@ def run(
         typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
     finally:
         decisions.close()
+
+
+def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None:
+    from srjt.auditing.scores import verified_alone, verified_summary
+
+    known = [
+        (audit.grades[audit.labels[audit.line_of[sample]]], grade)
+        for sample, grade in verified.items()
+        if grade in audit.grades and sample in audit.line_of
+    ]
+    if not known:
+        typer.echo("\nNothing is verified yet.")
+        return
+    wrong = sum(label != grade for label, grade in known)
+    typer.echo(f"\n{verified_alone(verified_summary(labels=len(known), wrong=wrong))}")
+    typer.echo(
+        "Next: run the same srjt audit command again: it combines the verified grades with the networks' "
+        "probabilities, and repeats no training."
+    )
 
 
 @app.command()
@@ -125,6 +169,13 @@ def export(
             metavar="FILE", help="CSV file to write: the samples that reviewers graded differently."
         ),
     ] = None,
+    verified: Annotated[
+        bool,
+        typer.Option(
+            "--verified",
+            help="Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
+        ),
+    ] = False,
 ) -> None:
     """Write the corrected table, with who decided what and when. The original table is not changed.
 
@@ -139,6 +190,9 @@ def export(
     path = folder / "decisions.sqlite"
     if not log_exists(path):
         raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
+    if verified:
+        _export_verified(audit, out, force)
+        return
     decisions = Decisions(path)
     log = decisions.log()
     decisions.close()
@@ -151,6 +205,22 @@ def export(
         f"{corrected.skipped:,} skipped."
     )
     _print_agreement(audit, log, conflicts, force)
+    typer.echo(f"Next: {training_command(audit, out)}")
+
+
+def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
+    from srjt.errors import SrjtError
+    from srjt.review.export import training_command, verified_table, write_table
+    from srjt.review.sample import read_verified_grades
+
+    grades = read_verified_grades(audit.folder)
+    if not grades:
+        raise SrjtError(f"Nothing is verified in {audit.folder} yet: start with srjt review --sample 100.")
+    table, notes = verified_table(audit, grades)
+    write_table(table, out, original=audit.table, overwrite=force)
+    for note in notes:
+        typer.echo(note, err=True)
+    typer.echo(f"{out}: {len(table):,} rows, {int((table['verified_grade'] != '').sum()):,} verified.")
     typer.echo(f"Next: {training_command(audit, out)}")
 
 

@@ -33,6 +33,7 @@ class Manifest:
         - ``grade`` (int64): the given label, possibly wrong
         - ``patient`` (str, optional): samples of one patient are never split
         - ``true_grade`` (int64, optional): known if the noise was injected
+        - ``verified_grade`` (int64, optional): the true grades of a random sample of the labels, −1 for the others
         - ``split`` (str, optional): train, validation or test, as published with the data
 
         and any other columns of the source (reader, eye, …), unchanged.
@@ -80,6 +81,12 @@ class Manifest:
             raise SrjtError(f"Sample ids must be unique; {twice!r} occurs more than once.")
         if len(self) and not self.table["grade"].between(0, self.num_classes - 1).all():
             raise SrjtError(f"Grades must lie in 0 … {self.num_classes - 1}.")
+        if "verified_grade" in self.table:
+            verified = self.table["verified_grade"]
+            if verified.dtype.kind not in "iu" or not verified.between(-1, self.num_classes - 1).all():
+                raise SrjtError(
+                    f"Verified grades must lie in 0 … {self.num_classes - 1}, or be −1 where they are not known."
+                )
 
     def __len__(self) -> int:
         return len(self.table)
@@ -105,6 +112,14 @@ class Manifest:
         if "true_grade" not in self.table:
             return None
         return self.table["true_grade"].to_numpy(np.int64, copy=True)
+
+    @property
+    def verified_labels(self) -> Ints | None:
+        """(N,) verified grades, as a copy, −1 where they are unknown; None if all are."""
+        if "verified_grade" not in self.table:
+            return None
+        verified = self.table["verified_grade"].to_numpy(np.int64, copy=True)
+        return verified if (verified >= 0).any() else None
 
     @property
     def ids(self) -> list[str]:

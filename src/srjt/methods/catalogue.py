@@ -60,12 +60,11 @@ METHODS = (
          paper=OURS, update="soft"),
     # Our recipe: "+ours" on JoCoR, trained as our search on real images favours. Not in the paper, which trains all
     # methods alike: five epochs until only 1 − ε is kept, each grade as often as it occurs, ε known. On imbalanced
-    # photographs that keeps the commonest grade and nothing else, and outside a paper ε is not known. Where no image
-    # shows a grade clearly, its wrong labels look like unclear images and the estimate of ε misses them: there at least
-    # 0.3 is discarded. The networks are pulled together on the discarded images too, which needs no label.
-    # docs/results.md says what each change was worth; this is the only place to change one.
+    # photographs that keeps the commonest grade and nothing else, and outside a paper ε is not known. The networks are
+    # pulled together on the discarded images too, which needs no label. docs/results.md says what each change was
+    # worth; this is the only place to change one.
     _two("srjt", "jocor:JoCor", scores="as jocor+ours",
          updates="as jocor+ours; D on all samples, slow ramp, rare grades drawn more often, ε estimated",
-         paper="this project", recipe=Recipe(noise_rate="auto", least_rate=0.3, balance=0.5, ramp_share=0.4),
+         paper="this project", recipe=Recipe(noise_rate="auto", balance=0.5, ramp_share=0.4),
          update="soft", agree="all", co_lambda=1.0),
 )  # fmt: skip

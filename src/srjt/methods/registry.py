@@ -32,8 +32,6 @@ class Recipe:
     ----------
     noise_rate : "auto", optional
         ``"auto"``: the noise rate is estimated unless it is given.
-    least_rate : float
-        Replaces a lower estimate if no image shows some grade clearly.
     balance : float
         Grade c is drawn with probability ∝ n_c^(1 − balance).
     ramp_share : float, optional
@@ -47,7 +45,6 @@ class Recipe:
     """
 
     noise_rate: Literal["auto"] | None = None
-    least_rate: float = 0.0
     balance: float = 0.0
     ramp_share: float | None = None
 

@@ -175,7 +175,7 @@ def estimate_noise(
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
-    reason = _doubt(y, found, interval=(low, max(largest, rate)), unsettled=tail)
+    reason = _doubt(y, found, unsettled=tail)
     assumption = _assumption(form, largest=interval[1])
     worth = 0.0
     if known is not None:
@@ -285,7 +285,7 @@ def _assumption(form: Form, *, largest: float) -> str:
     )
 
 
-def _doubt(y: Ints, found: Explanations, *, interval: tuple[float, float], unsettled: float) -> str:
+def _doubt(y: Ints, found: Explanations, *, unsettled: float) -> str:
     """Why the data do not determine the rate, in one sentence; "" if they do.
 
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
@@ -301,10 +301,6 @@ def _doubt(y: Ints, found: Explanations, *, interval: tuple[float, float], unset
             f"only about {expected.min():.0f} samples are of grade {int(expected.argmin())}: too few to see how "
             "often it is mistaken."
         )
-    low, high = interval
     if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
-        return (
-            "readers who are unsure between two neighbouring grades look like images that are unclear between them; "
-            f"the rate may lie anywhere between {low:.2f} and {high:.2f}."
-        )
+        return "readers who are unsure between two neighbouring grades look like images that are unclear between them."
     return ""

@@ -9,6 +9,7 @@ from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise.estimate import check_labels
 from srjt.noise.explanations import bayes, explain, rows_of
+from srjt.noise.verified import read_verified
 
 __all__ = ["label_quality", "true_grade_posterior"]
 
@@ -21,6 +22,7 @@ def label_quality(
     *,
     transition: npt.ArrayLike | None = None,
     prior: npt.ArrayLike | None = None,
+    verified: npt.ArrayLike | None = None,
 ) -> Floats:
     """The probability that each label is right, given the image and the label; low is bad.
 
@@ -30,8 +32,8 @@ def label_quality(
         Grades 0 … C − 1.
     probabilities : (N, C) array of float
         Out-of-fold probabilities of any network.
-    transition, prior : array, optional
-        As in ``true_grade_posterior``.
+    transition, prior, verified : array, optional
+        As in ``true_grade_posterior``. The quality of a verified label is 1 or 0.
 
     Returns
     -------
@@ -46,7 +48,7 @@ def label_quality(
     5
     """
     y = np.asarray(labels)
-    posterior = true_grade_posterior(y, probabilities, transition=transition, prior=prior)
+    posterior = true_grade_posterior(y, probabilities, transition=transition, prior=prior, verified=verified)
     return np.asarray(posterior[np.arange(len(y)), y])
 
 
@@ -56,6 +58,7 @@ def true_grade_posterior(
     *,
     transition: npt.ArrayLike | None = None,
     prior: npt.ArrayLike | None = None,
+    verified: npt.ArrayLike | None = None,
     same_image: npt.ArrayLike | None = None,
 ) -> Floats:
     """p(true grade | image, label) ∝ p(x)^β P[:, label]; the suggested grade is the largest entry of a row.
@@ -73,6 +76,8 @@ def true_grade_posterior(
         same arrays.
     prior : (C,) array, optional
         Shares of the true grades that the answer is fitted to. None: as the labels have it.
+    verified : (N,) array, optional
+        True grades where they are known, −1 or nan elsewhere. A known grade has the probability 1.
     same_image : (N,) array of int, optional
         Equal numbers for samples that show the same image. Where their labels differ, all of them are evidence of one
         true grade, so that at most one of the labels is probably right. Equal labels may be copies: they count once.
@@ -102,6 +107,9 @@ def true_grade_posterior(
     posterior = np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)
     for rows in _contradictory(y, same_image):
         posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
+    known = read_verified(verified, samples=len(y), classes=classes)
+    if known is not None:
+        posterior[known.rows] = np.eye(classes)[known.true]
     return posterior
 
 

@@ -51,6 +51,21 @@ CREATE TRIGGER log_is_not_cut BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'th
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
+# Grades of a random sample, given without seeing the label. They are no decisions: no label follows from them. Logs of
+# earlier versions lack the table.
+_VERIFIED = (
+    """CREATE TABLE IF NOT EXISTS verified (
+        revision INTEGER PRIMARY KEY AUTOINCREMENT,
+        id       TEXT NOT NULL,
+        reviewer TEXT NOT NULL,
+        at       TEXT NOT NULL,
+        grade    TEXT
+    )""",
+    """CREATE TRIGGER IF NOT EXISTS verified_is_not_changed BEFORE UPDATE ON verified
+        BEGIN SELECT RAISE(ABORT, 'the log only grows'); END""",
+    """CREATE TRIGGER IF NOT EXISTS verified_is_not_cut BEFORE DELETE ON verified
+        BEGIN SELECT RAISE(ABORT, 'the log only grows'); END""",
+)
 _COLUMNS = "revision, id, reviewer, at, action, from_grade, to_grade, undoes"
 
 
@@ -183,6 +198,26 @@ class Decisions:
             grade = earlier[-1].to_grade if earlier else label
             return self._append(entry.id, reviewer, "undo", grade, label, undoes=revision)
 
+    def verify(self, sample: str, *, reviewer: str, grade: str | None) -> None:
+        """Record the true grade of a sample, given without seeing its label; None: it cannot be graded."""
+        at = _now()
+        with self._transaction():
+            for statement in _VERIFIED:
+                self._connection.execute(statement)
+            self._connection.execute(
+                "INSERT INTO verified (id, reviewer, at, grade) VALUES (?,?,?,?)",
+                (sample, reviewer, at, grade),
+            )
+
+    def verified(self, *, reviewer: str | None = None) -> dict[str, str | None]:
+        """The last verified grade of each sample, of this reviewer or of any; None: it cannot be graded."""
+        with self.lock, self._readable_errors("read"):
+            tables = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if ("verified",) not in tables.fetchall():
+                return {}
+            rows = self._connection.execute("SELECT id, reviewer, grade FROM verified ORDER BY revision")
+            return {sample: grade for sample, by, grade in rows if reviewer in (None, by)}
+
     def close(self) -> None:
         with self.lock:
             self._connection.close()
@@ -191,8 +226,15 @@ class Decisions:
         self, sample: str, reviewer: str, action: Action, grade: str, label: str, undoes: int | None = None
     ) -> LogEntry:
         before = self.current.get(sample)
-        at = datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        values = (sample, reviewer, at, action, label if before is None else before.to_grade, grade, undoes)
+        values = (
+            sample,
+            reviewer,
+            _now(),
+            action,
+            label if before is None else before.to_grade,
+            grade,
+            undoes,
+        )
         added = self._connection.execute(
             "INSERT INTO log (id, reviewer, at, action, from_grade, to_grade, undoes) VALUES (?,?,?,?,?,?,?)",
             values,
@@ -256,6 +298,10 @@ class Decisions:
             raise SrjtError(
                 f"The decisions in {self.path} cannot be {verb}: {problem.strerror or problem}."
             ) from problem
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def log_exists(path: Path) -> bool:

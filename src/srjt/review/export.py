@@ -7,7 +7,7 @@ import os
 import posixpath
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ __all__ = [
     "disagreements",
     "training_command",
     "unknown_grades",
+    "verified_table",
     "write_table",
 ]
 
@@ -68,11 +69,19 @@ def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> CorrectedT
             f"{len(unknown):,} decisions are left out: their samples, such as {unknown[0]}, "
             "are not in this audit."
         )
-    if audit.table is None:
-        lines = sorted(range(len(audit)), key=audit.ids.__getitem__)
-        return _apply_decisions(audit, current, _own_table(audit).iloc[lines], lines, "grade", notes)
-    table, row_lines, more = _read_original(audit, audit.table)
-    return _apply_decisions(audit, current, table, row_lines, audit.label_column, [*notes, *more])
+    table, lines, column, more = _audited_table(audit)
+    return _apply_decisions(audit, current, table, lines, column, [*notes, *more])
+
+
+def verified_table(audit: AuditFolder, verified: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
+    """The audited table with a column ``verified_grade``, and notes. No label is corrected.
+
+    In a corrected table a verified label would be right more often than others, and no longer tell of them.
+    """
+    table, lines, column, notes = _audited_table(audit)
+    spellings = _grade_spellings(audit, table[column].tolist(), lines)
+    grades = ["" if line is None else spellings.get(verified.get(audit.ids[line], ""), "") for line in lines]
+    return table.assign(verified_grade=grades), notes
 
 
 def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwrite: bool) -> None:
@@ -165,6 +174,15 @@ def disagreement_table(differing: Sequence[Sequence[LogEntry]]) -> pd.DataFrame:
         for e in entries
     ]
     return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"])
+
+
+def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | None], str, list[str]]:
+    """What was audited, for each row its line in the audit (None: not audited), the column of labels, and notes."""
+    if audit.table is None:
+        lines = sorted(range(len(audit)), key=audit.ids.__getitem__)
+        return _own_table(audit).iloc[lines], lines, "grade", []
+    table, row_lines, notes = _read_original(audit, audit.table)
+    return table, row_lines, audit.label_column, notes
 
 
 def _own_table(audit: AuditFolder) -> pd.DataFrame:

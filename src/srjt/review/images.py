@@ -12,7 +12,7 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.pixel_depth import UInt8Array
 from srjt.errors import SrjtError
 
-__all__ = ["EncodedImage", "full_image", "image_path", "image_problem", "thumbnail"]
+__all__ = ["EncodedImage", "full_image", "image_path", "image_problem", "pixels_alone", "thumbnail"]
 
 THUMBNAIL_SIZE = 320  # pixels of the longer side
 
@@ -44,6 +44,11 @@ def full_image(audit: AuditFolder, line: int) -> EncodedImage:
     if content.startswith(b"\x89PNG\r\n\x1a\n") and content[24:25] != b"\x10":  # not 16 bits
         return EncodedImage(content, "image/png")
     return _encode(path)
+
+
+def pixels_alone(audit: AuditFolder, line: int) -> EncodedImage:
+    """The image as a new PNG, without the metadata of its file."""
+    return _encode(image_path(audit, line))
 
 
 def thumbnail(audit: AuditFolder, line: int) -> EncodedImage:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from srjt.errors import SrjtError
 from srjt.review.app import ReviewSession, create_app
+from srjt.review.blind import BlindSession, create_blind_app
 from srjt.review.security import LOOPBACK, AccessRules
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def listen(*, host: str = "127.0.0.1", port: int = 0, allow_remote: bool = False
     return Server(socket=listening, host=shown_host, port=port, access=access)
 
 
-def create_web_server(session: ReviewSession, server: Server) -> uvicorn.Server:
+def create_web_server(session: ReviewSession | BlindSession, server: Server) -> uvicorn.Server:
     """The web server of a review, which runs with ``run(sockets=[server.socket])``."""
     import uvicorn
 
@@ -74,7 +75,9 @@ def create_web_server(session: ReviewSession, server: Server) -> uvicorn.Server:
 
     log_once()
     config = uvicorn.Config(
-        create_app(session, server.access),
+        create_blind_app(session, server.access)
+        if isinstance(session, BlindSession)
+        else create_app(session, server.access),
         http=BoundedConnection,
         backlog=BACKLOG,
         log_level="error",
@@ -86,7 +89,7 @@ def create_web_server(session: ReviewSession, server: Server) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def serve(session: ReviewSession, server: Server, *, started: Callable[[], object]) -> None:
+def serve(session: ReviewSession | BlindSession, server: Server, *, started: Callable[[], object]) -> None:
     """Run until Ctrl-C or SIGTERM. ``started`` is called when the page can be opened."""
     web_server = create_web_server(session, server)
     # Both signals raise KeyboardInterrupt after the server has stopped, so that the command can print a summary.

@@ -7,17 +7,17 @@ run, and a resumed run uses it again.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from srjt import methods, noise
+from srjt import methods
 from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.store import OnBadImage, open_store
@@ -34,13 +34,12 @@ from srjt.training.record.run_folder import read_noise_file
 from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, build_method
 
-__all__ = ["describe", "needs_estimate", "resolve_noise_rate", "warm_up"]
+__all__ = ["describe", "needs_estimate", "noise_record", "not_determined", "resolve_noise_rate", "warm_up"]
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
 WARM_UP_MIN_EPOCHS = 10  # but no fewer than this, unless the run itself is shorter
-PLAUSIBLE = (0.05, 0.4)  # an estimate that cannot be relied on is clipped to this range
 
 
 def resolve_noise_rate(
@@ -91,6 +90,7 @@ def resolve_noise_rate(
             name: value for name, value in warm_up_config.to_dict().items() if name not in COMPUTE_ONLY
         },
         "folds": WARM_UP_FOLDS,
+        "verified": _verified_fingerprint(readable.select(rows)),
         "images": image_digest(readable.select(rows)),
     }
 
@@ -119,24 +119,18 @@ def resolve_noise_rate(
                 eval_transform=eval_transform,
             )
         return estimate_noise(
-            fitted.manifest.labels, fitted.probabilities, groups=fitted.manifest.groups, seed=config.seed
+            fitted.manifest.labels,
+            fitted.probabilities,
+            groups=fitted.manifest.groups,
+            verified=fitted.manifest.verified_labels,
+            seed=config.seed,
         )
 
     estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
     resolved = _apply(config, estimate)
-    used = float(resolved.known_noise_rate or 0.0)
-    reporter.note(describe(estimate))
+    reporter.note(describe(estimate, epochs=warm_up_config.epochs))
     if not estimate.identifiable:
-        warnings.warn(
-            f"The data do not determine the noise rate ({estimate.reason.rstrip('.')}); {used:.2f} is used. If you "
-            "know the rate, pass it.",
-            stacklevel=2,
-        )
-    elif used != estimate.rate:
-        reporter.note(
-            f"{config.method} uses {used:.2f} instead: no image shows some of the grades clearly, so the estimate may "
-            "be too low. A rate that you pass is not changed."
-        )
+        warnings.warn(not_determined(estimate), stacklevel=2)
     return resolved, estimate
 
 
@@ -178,44 +172,56 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     )
 
 
-def describe(estimate: NoiseEstimate) -> str:
-    """The estimate in one sentence, for a log."""
+def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
+    """The estimate, and what it was computed from, for a log: an audit of the same data has more to go by."""
     low, high = estimate.rate_interval
     doubt = "" if estimate.identifiable else "; the data do not determine it"
+    verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
     return (
         f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), {estimate.form} form, from "
-        f"{estimate.samples:,} labels{doubt}."
+        f"{estimate.samples:,} training labels{verified} and {WARM_UP_FOLDS} short trainings ({epochs} epochs){doubt}. "
+        "srjt audit uses all labels and trainings of its own, so its rate may differ."
     )
 
 
+def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None) -> dict[str, Any]:
+    """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
+    needs = methods.lookup(used.method).method.needs
+    rate = used.known_noise_rate
+    if estimate is not None:
+        why = f"{describe(estimate, epochs=warm_up(used).epochs)} {estimate.assumption}".strip()
+    elif "noise_rate" in needs:
+        why = "The rate was given."
+    else:
+        rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
+    return {
+        "requested": requested.requested_noise_rate,
+        "estimated": None if estimate is None else estimate.rate,
+        "used": rate,
+        "why": why,
+    }
+
+
+def not_determined(estimate: NoiseEstimate) -> str:
+    """A warning: what the rate may be, what the one that is used rests on, and what would determine it."""
+    low, high = estimate.rate_interval
+    reason = estimate.reason.rstrip(".")
+    sentences = [
+        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {estimate.rate:.2f} is used.",
+        estimate.assumption,
+        "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) would help.",
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
 def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
-    minimum = _minimum_rate(config, estimate)
-    if not estimate.identifiable:
-        estimate = _quasi_noise(estimate, rate=max(float(np.clip(estimate.rate, *PLAUSIBLE)), minimum))
-    resolved: dict[str, Any] = {"noise_rate": max(estimate.rate, minimum)}
+    """What was estimated is what is used, also where the data do not determine it."""
+    resolved: dict[str, Any] = {"noise_rate": estimate.rate}
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
         resolved["transition"] = estimate.transition.tolist()
     if config.soft_labels == "estimated":
         resolved["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
     return config.replace(**resolved)
-
-
-def _minimum_rate(config: TrainConfig, estimate: NoiseEstimate) -> float:
-    """The recipe's minimum, which replaces a lower estimate where that is likely to be too low."""
-    doubtful = bool(estimate.caution) or not estimate.identifiable
-    return methods.lookup(config.method).recipe.least_rate if doubtful else 0.0
-
-
-def _quasi_noise(estimate: NoiseEstimate, *, rate: float) -> NoiseEstimate:
-    """Replace an unreliable estimate by quasi noise of this rate, or of the largest possible rate."""
-    classes = len(estimate.prior)
-    largest = noise.largest_rho("quasi", num_classes=classes)
-    largest_rate = float(
-        estimate.prior @ (1.0 - np.diag(noise.transition_matrix("quasi", num_classes=classes, rho=largest)))
-    )
-    rho = largest * min(rate / largest_rate, 1.0)  # the rate is linear in ρ
-    matrix = noise.transition_matrix("quasi", num_classes=classes, rho=rho)
-    return replace(estimate, rate=rate, transition=matrix)
 
 
 def _estimate_once(
@@ -251,6 +257,17 @@ def _estimate_once(
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])
+
+
+def _verified_fingerprint(samples: Manifest) -> str | None:
+    """A hash of the verified grades; None without any, as in files of versions that knew none."""
+    verified = samples.verified_labels
+    if verified is None:
+        return None
+    known = [
+        f"{name}\0{grade}\n" for name, grade in zip(samples.ids, verified.tolist(), strict=True) if grade >= 0
+    ]
+    return hashlib.blake2b("".join(known).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 def _note_once(reporter: Reporter, text: str) -> Callable[[], None]:

@@ -60,11 +60,12 @@ def single_run(
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
+    noise: dict[str, Any] | None = None,
     cpu_setting: CpuSetting | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
-    The arguments are those of ``srjt.train``.
+    The arguments are those of ``srjt.train``; noise: where the noise rate comes from, for ``run.json``.
     """
     config = config.for_data(features=data.are_features)
     _check_inputs(
@@ -110,6 +111,7 @@ def single_run(
             **({"made": manifest.made} if manifest.made else {}),
         },
         own_network=network is not None,
+        noise=noise,
     )
     if folder is not None and is_finished(folder):
         found = open_run_folder(folder, facts)  # raises an error if it is a different run

@@ -18,7 +18,7 @@ from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.engine.devices import choose_device
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import is_finished
-from srjt.training.resolve_noise import resolve_noise_rate
+from srjt.training.resolve_noise import noise_record, resolve_noise_rate
 from srjt.training.single_run import single_run
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
@@ -112,13 +112,13 @@ def train(
         "cpu_setting": cpu_setting,
     }
     reporter = reporter or SilentReporter()
-    config = (config or TrainConfig()).replace(**settings)
+    requested = (config or TrainConfig()).replace(**settings)
     choose_device(device)  # an error before images are decoded
     if out is None or not is_finished(Path(out)):
-        fetch_weights(config, network=inputs["network"], features=data.are_features)
+        fetch_weights(requested, network=inputs["network"], features=data.are_features)
     config, estimate = resolve_noise_rate(
         data,
-        config=config,
+        config=requested,
         out=shared_estimate or out,
         reporter=reporter,
         **inputs,
@@ -130,5 +130,6 @@ def train(
             folder / "noise.json", (shared_estimate / "noise.json").read_bytes(), follow_links=False
         )
     reporter.begin(config.method, epochs=config.epochs)
-    run = single_run(data, config=config, out=out, reporter=reporter, **inputs)
+    noise = noise_record(requested, config, estimate)
+    run = single_run(data, config=config, out=out, reporter=reporter, noise=noise, **inputs)
     return replace(run, noise_estimate=estimate)

@@ -49,6 +49,7 @@ def read(
     grade_column: str | None = None,
     patient_column: str | None = None,
     true_grade_column: str | None = None,
+    verified_grade_column: str | None = None,
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
     labels: str | os.PathLike[str] | None = None,
@@ -67,8 +68,9 @@ def read(
     images : path, optional
         The folder that image names are relative to. Default: the folder of the table. ``images``, ``train_images``,
         ``img`` and the like in it are tried too.
-    image_column, grade_column, patient_column, true_grade_column, split_column : str, optional
-        Columns of a table. Default: found by their usual names.
+    image_column, grade_column, patient_column, true_grade_column, verified_grade_column, split_column : str, optional
+        Columns of a table. Default: found by their usual names. Verified grades are the true grades of a random sample
+        of the labels; the other cells are empty.
     grades : sequence of str, optional
         Names of the grades, mildest first. Default: whole numbers, or names that end in numbers, in their order.
     labels : path, optional
@@ -109,6 +111,7 @@ def read(
         "grade_column": grade_column,
         "patient_column": patient_column,
         "true_grade_column": true_grade_column,
+        "verified_grade_column": verified_grade_column,
         "split_column": split_column,
         "grades": grades,
         "labels": None if labels is None else Path(labels),

@@ -23,6 +23,7 @@ def from_arrays(
     *,
     patients: Sequence[object] | npt.NDArray[np.generic] | None = None,
     true_grades: Sequence[object] | npt.NDArray[np.generic] | None = None,
+    verified_grades: Sequence[object] | npt.NDArray[np.generic] | None = None,
     split: Sequence[object] | npt.NDArray[np.generic] | None = None,
     ids: Sequence[object] | npt.NDArray[np.generic] | None = None,
     names: Sequence[str] | None = None,
@@ -39,6 +40,8 @@ def from_arrays(
         The patient of each sample.
     true_grades : (N,) sequence, optional
         The true grades, if they are known.
+    verified_grades : (N,) sequence, optional
+        The true grades of a random sample; ``None`` or ``nan`` for the other samples.
     split : (N,) sequence, optional
         ``"train"``, ``"validation"``, ``"test"`` or ``""`` for each sample.
     ids : (N,) sequence, optional
@@ -67,7 +70,14 @@ def from_arrays(
     else:
         pixels = as_colour(array)
         what, size = "images", f"{len(pixels):,} images of {pixels.shape[2]}×{pixels.shape[1]} in memory"
-    columns = {"grade": grades, "patient": patients, "true_grade": true_grades, "split": split, "id": ids}
+    columns = {
+        "grade": grades,
+        "patient": patients,
+        "true_grade": true_grades,
+        "verified_grade": verified_grades,
+        "split": split,
+        "id": ids,
+    }
     given = {
         name: _texts(values, name, count=len(pixels), what=what)
         for name, values in columns.items()

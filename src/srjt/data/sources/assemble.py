@@ -15,7 +15,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError
 
-__all__ = ["SPLIT_NAMES", "Reading", "assemble"]
+__all__ = ["GRADED", "SPLIT_NAMES", "Reading", "assemble"]
 
 # Common names of the sides of a split.
 SPLIT_NAMES = {
@@ -28,6 +28,8 @@ SPLIT_NAMES = {
     "test": "test",
     "testing": "test",
 }
+
+GRADED = ("grade", "true_grade", "verified_grade")  # columns of grades
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +72,9 @@ def assemble(
     problems: Sequence[Problem] = (),
     arrays: npt.NDArray[np.generic] | None = None,
 ) -> Reading:
-    """Check ``rows``: the columns id, image and grade, optionally patient, true_grade, split and others; all text.
+    """Check ``rows``: id, image and grade, optionally patient, true_grade, verified_grade, split and other columns.
 
-    ``lines`` (N,) are the positions of the rows in the source, for messages.
+    All cells are text. ``lines`` (N,) are the positions of the rows in the source, for messages.
     """
     if not len(rows):
         raise SrjtError(f"The source ({kind}) has no samples.")
@@ -83,18 +85,20 @@ def assemble(
 
     truths = table["true_grade"].tolist() if "true_grade" in table else []
     _refuse_incomplete_true_grades(truths)
-    # Both columns at once: a grade may occur in only one of them.
-    grading = grade_values(table["grade"].tolist() + truths, names=grades)
+    columns = [name for name in GRADED if name in table]
+    # All columns at once: a grade may occur in only one of them.
+    grading = grade_values([value for name in columns for value in table[name]], names=grades)
     if grades is None:
         refuse_too_many(grading.names, samples=len(table))
     for position, (problem, detail) in grading.invalid.items():
-        row = position % len(table)
-        side = "true grade: " if position >= len(table) else ""
+        column, row = columns[position // len(table)], position % len(table)
+        if (column, problem) == ("verified_grade", "missing-grade"):
+            continue  # few grades are verified
+        side = "" if column == "grade" else f"{column.replace('_', ' ')}: "
         found.append(Problem(problem, names[row] or lines[row], f"{lines[row]}: {side}{detail}"))
         keep[row] = False
-    table["grade"] = grading.codes[: len(table)]
-    if truths:
-        table["true_grade"] = grading.codes[len(table) :]
+    for column, codes in zip(columns, grading.codes.reshape(len(columns), -1), strict=True):
+        table[column] = codes
 
     for row in np.flatnonzero((table["image"] == "").to_numpy()).tolist():
         found.append(Problem("missing-image", lines[row], "the row has no image"))

@@ -23,6 +23,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
         *("patient", "patientid", "patientname", "subject", "subjectid", "participant", "participantid"),
         *("person", "personid", "case", "caseid", "pid"),
     ),
+    # not "adjudicated" or "consensus": such grades exist for the difficult images, and a random sample is needed
+    "verified_grade": ("verifiedgrade", "verifiedlabel", "gradeverified", "labelverified"),
     "true_grade": ("truegrade", "truelabel", "cleangrade", "cleanlabel"),
     "split": ("split", "officialsplit", "subset", "partition", "set", "usage"),
 }
@@ -38,7 +40,7 @@ def choose_columns(
 ) -> tuple[dict[str, str], list[str]]:
     """The column of each role, and a note on each choice.
 
-    ``given`` maps roles (image, grade, patient, true_grade, split) to the columns that the user gave.
+    ``given`` maps roles (image, grade, patient, verified_grade, true_grade, split) to the columns that the user gave.
     """
     chosen: dict[str, str] = {}
     notes = []

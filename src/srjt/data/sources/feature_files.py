@@ -35,6 +35,7 @@ FEATURE_SUFFIXES = (".npz", ".npy")
 # One column name for each array name; columns.py knows the synonyms of the column names.
 SINGULAR = {
     "grades": "grade", "labels": "label", "y": "label", "true_grades": "true_grade", "true_labels": "true_label",
+    "verified_grades": "verified_grade", "verified_labels": "verified_label",
     "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
 }  # fmt: skip
 ABOUT = ("grade_names", "made")  # not per sample: the order of the grades, how the features were computed

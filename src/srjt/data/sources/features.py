@@ -15,7 +15,7 @@ import pandas as pd
 from srjt.data.features import as_features
 from srjt.data.grades import as_text
 from srjt.data.manifest import Manifest
-from srjt.data.sources.assemble import Reading, assemble
+from srjt.data.sources.assemble import GRADED, Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
 from srjt.data.sources.table import CANONICAL, check_split_column
@@ -35,6 +35,7 @@ def read_features(
     grade_column: str | None = None,
     patient_column: str | None = None,
     true_grade_column: str | None = None,
+    verified_grade_column: str | None = None,
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
 ) -> Reading:
@@ -59,6 +60,7 @@ def read_features(
         "grade": grade_column,
         "patient": patient_column,
         "true_grade": true_grade_column,
+        "verified_grade": verified_grade_column,
         "split": split_column,
     }
     chosen, notes = choose_columns(
@@ -98,8 +100,8 @@ def pack_features(manifest: Manifest) -> bytes:
     contents: dict[str, npt.NDArray[np.generic]] = {"features": as_features(manifest.arrays)}
     for column in table.columns:
         texts = [as_text(value) for value in table[column]]
-        if column in ("grade", "true_grade"):
-            texts = [manifest.grades[grade] for grade in table[column]]
+        if column in GRADED:
+            texts = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
         elif column == "image":
             texts = [_absolute(manifest.root, name) for name in texts]
         contents[_plural(str(column))] = np.array(texts, dtype=str)
@@ -199,6 +201,7 @@ def _plural(column: str) -> str:
     return {
         "grade": "grades",
         "true_grade": "true_grades",
+        "verified_grade": "verified_grades",
         "patient": "patients",
         "image": "images",
         "id": "ids",

@@ -9,7 +9,7 @@ import pandas as pd
 
 from srjt.data.formulas import warn_about_formulas
 from srjt.data.manifest import Manifest
-from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
+from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, Reading, assemble
 from srjt.data.sources.columns import choose_columns
 from srjt.data.sources.image_files import find_image_folder, locate_images, relative_name
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
@@ -18,7 +18,7 @@ from srjt.files import write_output
 
 __all__ = ["CANONICAL", "check_split_column", "is_table", "read_table", "write_table"]
 
-CANONICAL = ("id", "image", "grade", "patient", "true_grade", "split")
+CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
 
 
 def is_table(path: Path) -> bool:
@@ -34,6 +34,7 @@ def read_table(
     grade_column: str | None = None,
     patient_column: str | None = None,
     true_grade_column: str | None = None,
+    verified_grade_column: str | None = None,
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
 ) -> Reading:
@@ -51,6 +52,7 @@ def read_table(
         "grade": grade_column,
         "patient": patient_column,
         "true_grade": true_grade_column,
+        "verified_grade": verified_grade_column,
         "split": split_column,
     }
     chosen, notes = choose_columns(list(loaded.frame.columns), given, source=path.name)
@@ -83,9 +85,9 @@ def write_table(manifest: Manifest, path: Path) -> None:
     Grades are written by name. Image paths are relative to the file's folder, or absolute if they are elsewhere.
     """
     table = manifest.table.copy()
-    for column in ("grade", "true_grade"):
+    for column in GRADED:
         if column in table:
-            table[column] = [manifest.grades[grade] for grade in table[column]]
+            table[column] = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
     if manifest.arrays is None:
         table["image"] = [_path_from(path.parent.absolute(), image.absolute()) for image in manifest.paths]
     warn_about_formulas(table, path)

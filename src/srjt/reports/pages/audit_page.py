@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from srjt.auditing.folder import image_file, read_facts, read_scores, read_summary
+from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
 from srjt.data.images.decode import read_image
 from srjt.errors import SrjtError
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
@@ -47,18 +48,22 @@ def _page(folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], sc
     if summary["identifiable"]:
         rate = f"About {summary['rate']:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
     else:
-        rate = f"The data do not determine how many of {labels} are wrong; a guess is {summary['rate']:.0%}."
+        rate = (
+            f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}; a guess is "
+            f"{summary['rate']:.0%}."
+        )
     notes = []
     if not summary["identifiable"]:
-        notes.append(
-            Note(
-                text="The data do not determine how many labels are wrong "
-                f"({str(summary['reason']).rstrip('.')}): use the rate and the matrix as a guess only. The ranking of "
-                "the labels can be useful all the same."
-            )
-        )
+        sentences = [
+            "The data do not determine how many labels are wrong "
+            f"({str(summary['reason']).rstrip('.')}): use the rate and the matrix as a guess only.",
+            "The ranking of the labels can be useful all the same.",
+            str(summary.get("assumption", "")),
+            verification_plan(summary),
+        ]
+        notes.append(Note(text=" ".join(sentence for sentence in sentences if sentence)))
     elif note := str(summary.get("assumption") or summary.get("caution") or ""):  # earlier audits: caution
-        notes.append(Note(text=note[0].upper() + note[1:]))
+        notes.append(Note(text=f"{note[0].upper()}{note[1:]} {verification_plan(summary)}".strip()))
     if not facts["columns"]["patient"]:
         notes.append(
             Note(
@@ -109,6 +114,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     known = summary.get("known")
     entries = [
         ("noise rate", f"{summary['rate']:.1%} (95 % interval: {low:.1%} to {high:.1%})"),
+        *_verified_entry(summary),
         ("form", _FORMS.get(str(summary["form"]), str(summary["form"]))),
         ("expected wrong labels", f"{summary['expected_errors']:,.0f} of {summary['samples']:,}"),
     ]
@@ -126,6 +132,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     return Section(
         slug="noise",
         heading="Noise",
+        text=[_source(facts)] if "epochs" in facts else [],
         facts=entries,
         figures=[
             CaptionedFigure(
@@ -156,10 +163,24 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     )
 
 
+def _source(facts: Mapping[str, Any]) -> str:
+    return estimated_from(
+        samples=int(facts["samples"]), folds=int(facts["folds"]), epochs=int(facts["epochs"])
+    )
+
+
+def _verified_entry(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if "verified" not in summary:
+        return []
+    return [("verified labels alone", verified_alone(summary["verified"]))]
+
+
 _FORMS = {
     "quasi": "quasi: an error by two grades is half as likely as one by one grade, and so on",
     "truncated": "truncated: errors by one grade only",
     "banded": "banded: each grade has its own error rates, lower for more distant grades",
+    "uniform": "uniform: every wrong grade is equally likely",
+    "boundary": "boundary: errors only near the boundary between two grades",
 }
 
 
@@ -315,6 +336,7 @@ def _method(folder: Path, facts: Mapping[str, Any]) -> Section:
             ("method", str(facts["method"])),
             ("network", str(facts["network"])),
             ("folds", str(facts["folds"])),
+            *([("epochs", str(facts["epochs"]))] if "epochs" in facts else []),
             ("seed", str(facts["seed"])),
             ("srjt", str(facts["version"])),
             ("created", str(facts["created"])),

@@ -48,7 +48,11 @@ def run_page(folder: Path) -> Page:
         note=evaluated,
     )
     naive = run_baselines(folder) if done else {}
-    sections = [_data(facts, rate), _scores(metrics, pooled=pooled, note=evaluated, naive=naive)]
+    sections = [
+        _data(facts, rate),
+        _noise(facts),
+        _scores(metrics, pooled=pooled, note=evaluated, naive=naive),
+    ]
     if figures:
         sections.append(Section(slug="figures", heading="Figures", figures=figures))
     sections.append(_reproduce(facts))
@@ -159,6 +163,19 @@ def _data(facts: RunFacts, rate: float | None) -> Section:
         facts=known,
         counts=[(grade, int(n)) for grade, n in zip(facts.grades, counts, strict=True)] if counts else [],
     )
+
+
+def _noise(facts: RunFacts) -> Section | None:
+    """The noise rate that was estimated and used, and why; runs of earlier versions did not record it."""
+    noise = facts.noise
+    if not isinstance(noise, dict) or noise.get("used") is None:
+        return None
+    known = [
+        (name, f"{noise[name]:.3f}")
+        for name in ("estimated", "used")
+        if isinstance(noise.get(name), (int, float))
+    ]
+    return Section(slug="noise", heading="Noise rate", text=[str(noise.get("why", ""))], facts=known)
 
 
 def _scores(

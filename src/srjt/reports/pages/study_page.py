@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from srjt import methods
 from srjt.errors import SrjtError
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.reports.figures.ablation_figures import ablation_figures
@@ -24,7 +23,7 @@ from srjt.reports.tables.study_tables import networks_phrase, study_tables
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.noise_spec import parse_noise
 from srjt.studies.paired_tests import LOWER_IS_BETTER, size_ratio
-from srjt.studies.paper import display_name, is_recipe
+from srjt.studies.paper import display_name
 
 if TYPE_CHECKING:
     from srjt.studies.results import StudyResults
@@ -283,24 +282,12 @@ def _noise_text(results: StudyResults, *, estimated: bool, given: bool) -> list[
     if estimated:
         which = "without a given rate" if given else "that need the noise rate"
         text.append(f"Methods {which} used an estimate from the training labels.")
-        text += _minimum_rates(results)
     if as_given:
         text.append("“Labels as given”: nothing was injected.")
         rows = results.noise[results.noise["noise"].isin(as_given)]
         if given and rows["given_rate"].notna().any():
             text.append("Methods that need the noise got the rate and the matrix below.")
     return text
-
-
-def _minimum_rates(results: StudyResults) -> list[str]:
-    """A sentence for each recipe that uses a minimum rate instead of a low, uncertain estimate."""
-    names = [str(name) for name in results.runs["method"].unique() if is_recipe(str(name))]
-    rates = {name: methods.lookup(name).recipe.least_rate for name in names}
-    return [
-        f"{name} used at least {rate:g} if the estimate was uncertain: the run.json of each run has its rate."
-        for name, rate in rates.items()
-        if rate > 0
-    ]
 
 
 def _runs(results: StudyResults) -> Section:

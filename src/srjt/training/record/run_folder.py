@@ -55,6 +55,7 @@ class RunFacts:
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
     cpu: CpuSetting | None = None  # the fastest setting found; None: not yet found, or on a GPU
     own_network: bool = False  # from a Python function, which a folder cannot contain
+    noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
     version: str = __version__
 
     def to_dict(self) -> dict[str, Any]:
@@ -66,6 +67,7 @@ class RunFacts:
             "data": self.data,
             "cpu": None if self.cpu is None else vars(self.cpu),
             "own_network": self.own_network,
+            "noise": self.noise,
         }
 
 
@@ -92,6 +94,7 @@ def read_facts(folder: Path) -> RunFacts:
             data={**raw["data"], "in_shape": [int(side) for side in raw["data"]["in_shape"]]},
             cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
             own_network=bool(raw["own_network"]),
+            noise=raw.get("noise"),  # older runs lack it
             version=str(raw["srjt"]),
         )
     except FileNotFoundError:
