@@ -18,8 +18,10 @@ RULES: dict[str, Rule] = {
     r"About \d+% of (?P<n>\d+) labels are wrong \(95 % interval: \d+% to \d+%\)\.": (
         lambda f, m: f["identifiable"] and int(m["n"]) == f["samples"]
     ),
-    r"The data do not determine how many of (?P<n>\d+) labels are wrong; a guess is \d+%\.": (
+    r"The data do not determine how many of (?P<n>\d+) labels are wrong: (?P<low>\d+)% to (?P<high>\d+)%; a guess is "
+    r"(?P<rate>\d+)%\.": (
         lambda f, m: not f["identifiable"] and int(m["n"]) == f["samples"]
+        and int(m["low"]) <= int(m["rate"]) <= int(m["high"])
     ),
     r"For (?P<n>\d+) labels? another grade is more probable than the given one\.": (
         lambda f, m: int(m["n"]) == f["another"] and ("labels" in m[0]) == (f["another"] != 1)
@@ -28,6 +30,9 @@ RULES: dict[str, Rule] = {
         lambda f, m: not f["identifiable"]
     ),
     r"The ranking of the labels can be useful all the same\.": lambda f, m: not f["identifiable"],
+    r"Verify (?P<n>\d+) labels, drawn at random, to know the rate within ±5%\.": (
+        lambda f, m: 0 < int(m["n"]) <= f["samples"]
+    ),
     r"There are no patient ids\.": lambda f, m: not f["patients"],
     r"If several samples belong to one patient, a label may have been judged by networks that were trained .+": (
         lambda f, m: not f["patients"]
