@@ -275,7 +275,8 @@ def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest
                 write_plan(tmp_path, data, command="srjt study")
     assert len(write_plan(tmp_path, data, command="srjt study")) == 9
     with lock_study(tmp_path):  # sweeps what was left
-        assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["noise", "splits.csv", "study.json"]
+        written = ["image_hashes.npz", "noise", "splits.csv", "study.json"]
+        assert sorted(p.name for p in tmp_path.glob("[!.]*")) == written
 
 
 def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_a_resumed_run_reuses_the_estimate(
     assert run.config.noise_rate == read_noise_estimate(tmp_path / "run").rate  # type: ignore[union-attr]
     assert srjt.train(noisy, **given).config == run.config  # and of a finished one, too
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
-    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other labels or settings"):
+    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other images, labels or settings"):
         srjt.train(other, **given)
 
 

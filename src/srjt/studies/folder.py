@@ -93,7 +93,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
         read_study(folder)  # an error if it is not a study of srjt
     elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
         raise SrjtError(f"{folder} holds something else already: choose another --out.")
-    _check_images(folder / "image_hashes.npz", data)
+    hashes = _check_images(folder / "image_hashes.npz", data)
     planned_runs = list(data.planned_runs())
     draft = folder / f".splits.csv.{os.getpid()}.tmp"  # lock_study removes it if the process is killed here
     write_splits(draft, data.manifest, data.splits)
@@ -128,14 +128,16 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
         },
     )
     draft.replace(folder / "splits.csv")
+    if hashes:
+        _write_hashes(folder / "image_hashes.npz", hashes)
     _write_noises(folder / "noise", data)
     return planned_runs
 
 
-def _check_images(file: Path, data: StudyData) -> None:
-    """Raise an error that names an image that has changed since the study began; remember new images."""
+def _check_images(file: Path, data: StudyData) -> dict[str, list[int]]:
+    """The hash of each image by its id, or an error that names an image that has changed since the study began."""
     if data.format == 1 or data.manifest.hashes is None or data.manifest.are_features:
-        return
+        return {}
     hashes = dict(zip(data.manifest.ids, data.manifest.hashes.tolist(), strict=True))
     before: dict[str, list[int]] = {}
     damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
@@ -148,12 +150,13 @@ def _check_images(file: Path, data: StudyData) -> None:
             f"The image {changed[0]}{others} has changed since this study began: restore the images, or choose another "
             "--out."
         )
-    everything = {**before, **hashes}
-    if everything != before:
-        buffer = io.BytesIO()
-        values = np.array(list(everything.values()), dtype=np.uint64)
-        np.savez(buffer, ids=np.array(list(everything)), hashes=values)
-        write_atomically(file, buffer.getvalue())
+    return {**before, **hashes}
+
+
+def _write_hashes(file: Path, hashes: dict[str, list[int]]) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, ids=np.array(list(hashes)), hashes=np.array(list(hashes.values()), dtype=np.uint64))
+    write_atomically(file, buffer.getvalue())
 
 
 def study_format(folder: Path) -> int:

@@ -45,8 +45,8 @@ class TaskSpec:
     may_share: bool  # False: use scratch folders even if the node sees the folder
     study: dict[str, Any]
     entry: dict[str, Any]  # of the planned run in study.json
-    format: int  # of the study's folder
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
+    format: int = 2  # of the study's folder
     cache: str | None = None
     gpu: bool = False
     threads: int | None = None
