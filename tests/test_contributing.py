@@ -86,6 +86,7 @@ def srjt(*words: object, folder: Path, path: Path | None = None) -> tuple[int, s
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_path: Path) -> None:
     labels = write(generate(images=60, patients=12, size=32), tmp_path / "data")
     (tmp_path / "my_methods.py").write_text(BLOCKS[0])

@@ -92,6 +92,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_train_predict_and_audit_need_no_posix_modules(tmp_path: Path) -> None:
     """As on Windows, as far as Linux can imitate it: our own code finds none of these modules."""
     environment = {**os.environ, "SRJT_CACHE": str(tmp_path / "cache")}

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 POSIX_ONLY = ("fcntl", "grp", "pwd", "resource", "termios")
 PROGRAM = f"""
 import sys
@@ -27,6 +29,7 @@ assert len(srjt.predict("run", data)) == 40
 """
 
 
+@pytest.mark.slow
 def test_import_train_and_predict_without_posix_only_modules(tmp_path: Path) -> None:
     environment = {**os.environ, "SRJT_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -194,6 +194,7 @@ QUICK = (
 )
 
 
+@pytest.mark.slow
 def test_a_killed_audit_resumes_to_identical_files(launcher: Any, tmp_path: Path) -> None:
     labels = write(generate(images=60, patients=12, size=32), tmp_path / "set")
 

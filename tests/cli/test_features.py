@@ -89,6 +89,7 @@ def test_inspect_split_corrupt(command: Srjt, embedded: Path) -> None:
     assert Path("a/weights.safetensors").read_bytes() == Path("b/weights.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_study_on_features(command: Srjt, embedded: Path) -> None:
     options: list[Any] = [
         "--methods",

@@ -14,7 +14,10 @@ import pytest
 
 from srjt.cli.streams import exit_status
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX shells and signals")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name == "nt", reason="POSIX shells and signals"),
+]
 
 SRJT = f"{sys.executable} -m srjt"
 

@@ -301,6 +301,7 @@ def disturbed(tmp_path: Path, cache: Path) -> Iterator[Study]:
         study.process.communicate()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
 def test_a_study_survives_everything(disturbed: Study, command: Srjt) -> None:
     """Killed, killed with all its runs, disturbed by a second study, stopped by a scheduler: nothing is lost."""

@@ -52,6 +52,7 @@ def is_closed(connection: socket.socket, *, within: float) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits another process")
 def test_half_requests_do_not_keep_the_reviewer_out(serve: Callable[..., object], audit_folder: Path) -> None:
     """160 of them, at 128 open files, from somebody without a cookie."""
@@ -86,6 +87,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(numbers[11]) + int(numbers[12])) / 100
 
 
+@pytest.mark.slow
 def test_the_number_of_connections_is_bounded(client: Client) -> None:
     with half_requests(client.server.port, 80) as opened:
         assert client.ask("/api/samples")[0] == 200

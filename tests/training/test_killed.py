@@ -153,6 +153,7 @@ def test_a_full_disk_leaves_a_run_that_can_be_resumed(
     assert_same(out, uninterrupted)
 
 
+@pytest.mark.slow
 def test_the_refused_one_of_two_processes_changes_nothing(
     launcher: Any, labels: Path, tmp_path: Path
 ) -> None:

@@ -40,7 +40,7 @@ def report(
     at the top.
     """
     from srjt.reports.report import report as write_report
-    from srjt.reports.tables.results import PAPER_METRICS
+    from srjt.reports.tables.statistics import PAPER_METRICS
 
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
     page, *others = write_report(folder, out=out, figures=figures, tables=tables, metrics=chosen)

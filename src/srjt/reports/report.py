@@ -14,7 +14,7 @@ from srjt.reports.pages.audit_page import audit_page
 from srjt.reports.pages.html import Page, page_figures, write_page
 from srjt.reports.pages.run_page import run_page
 from srjt.reports.pages.study_page import read_size_ratio, study_page
-from srjt.reports.tables.results import PAPER_METRICS
+from srjt.reports.tables.statistics import PAPER_METRICS
 from srjt.reports.tables.study_tables import study_tables
 from srjt.studies.results import StudyResults, collect_results
 

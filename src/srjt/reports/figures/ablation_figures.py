@@ -19,7 +19,7 @@ from srjt.reports.figures.method_curves import (
 from srjt.reports.figures.styles import Style
 from srjt.reports.noise_names import noise_phrase
 from srjt.reports.tables.ablation import LOSS_USAGES, LossUsage, MethodVariant, ablation
-from srjt.reports.tables.results import METRIC_NAMES
+from srjt.reports.tables.statistics import METRIC_NAMES
 from srjt.studies.paper import display_name
 
 if TYPE_CHECKING:

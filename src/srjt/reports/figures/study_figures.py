@@ -28,7 +28,7 @@ from srjt.reports.figures.method_curves import (
 )
 from srjt.reports.figures.styles import Style, method_styles
 from srjt.reports.noise_names import NOISE_NAMES, noise_name, noise_phrase
-from srjt.reports.tables.results import METRIC_NAMES
+from srjt.reports.tables.statistics import METRIC_NAMES
 from srjt.studies.noise_spec import parse_noise
 from srjt.studies.paper import display_name, is_ours
 from srjt.training.record.metrics_log import LAST

@@ -18,7 +18,7 @@ from srjt.ordinal.baselines import NaiveBaseline
 from srjt.reports.figures.run_figures import combined_networks, run_figures
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.settings import settings_section
-from srjt.reports.tables.results import METRIC_NAMES
+from srjt.reports.tables.statistics import METRIC_NAMES
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import display_name

@@ -18,7 +18,7 @@ from srjt.reports.figures.study_figures import mae_against_rate, needs_noise, no
 from srjt.reports.noise_names import noise_name
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.settings import settings_section
-from srjt.reports.tables.results import METRIC_NAMES, PAPER_METRICS
+from srjt.reports.tables.statistics import METRIC_NAMES, PAPER_METRICS
 from srjt.reports.tables.study_tables import networks_phrase, study_tables
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.noise_spec import parse_noise

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from srjt.reports.noise_names import noise_label
-from srjt.reports.tables.results import (
+from srjt.reports.tables.statistics import (
     PAPER_METRICS,
     by_kind,
     collect_values,

@@ -13,7 +13,7 @@ import pandas as pd
 
 from srjt.reports.tables.ablation import ablation, loss_usage
 from srjt.reports.tables.paired import paired_tables
-from srjt.reports.tables.results import (
+from srjt.reports.tables.statistics import (
     METRIC_NAMES,
     PAPER_METRICS,
     CollectedValues,
