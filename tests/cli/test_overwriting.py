@@ -92,6 +92,7 @@ def test_a_link_stays_one_and_what_it_leads_to_is_written(
     assert Path("made.csv").read_text().startswith("image,")
 
 
+@pytest.mark.slow
 def test_standard_output_is_never_spared(finished: Path, labelled: Path, tmp_path: Path) -> None:
     """Also where it leads to a file, as after ``> made.csv``."""
     made = tmp_path / "made.csv"

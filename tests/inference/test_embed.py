@@ -116,6 +116,7 @@ embed.embed(read(sys.argv[1]).manifest, cache=sys.argv[2], embedded=progress, ba
 """
 
 
+@pytest.mark.slow
 def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None:
     settings = {**SMALL, "batch_size": 16}
     killed = subprocess.run([sys.executable, "-c", KILLED, labels, tmp_path / "cache"], check=False)

@@ -162,6 +162,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(rows: Rows, tmp_path: P
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
     """A real process on a file of features, killed twice without warning."""
     (tmp_path / "f.npz").write_bytes(pack_features(rows.manifest))
