@@ -141,6 +141,7 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
     ran = run(clean, *train, "--network", "tiny", "--out", "run", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     (tmp_path / "table.parquet").write_bytes(b"PAR1")
+    (tmp_path / "table.xlsx").write_bytes(b"PK\x03\x04")
     dicom = tmp_path / "dicom"
     dicom.mkdir()
     (dicom / "a.dcm").write_bytes(b"\0" * 128 + b"DICM")
@@ -149,6 +150,7 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
         "timm": [*train, "--network", "timm:resnet18", "--out", "t"],
         "tensorboard": [*train, "--network", "tiny", "--out", "b", "--tensorboard"],
         "parquet": ["data", "inspect", "table.parquet"],
+        "excel": ["data", "inspect", "table.xlsx"],
         "dicom": ["predict", "run", "dicom"],
         "ray": ["study", "set/labels.csv", "--noise", "quasi:0.2", "--out", "s", "--executor", "ray"],
     }
