@@ -34,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise
 few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
 
 
+@pytest.mark.slow
 @parametrize_with_checks([OrdinalNoiseClassifier()])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_scikit_learn_finds_nothing_to_object_to(estimator, check):  # type: ignore[no-untyped-def]

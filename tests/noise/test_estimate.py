@@ -171,6 +171,7 @@ def test_the_assumption_of_the_rate_is_one_sentence(quasi) -> None:
     assert found.assumption in str(found)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_for_every_kind_of_reader() -> None:
     held = []
     for kind in ("quasi", "truncated", "one-sided", "by class", "boundary", "uniform"):

@@ -14,6 +14,8 @@ from reports.test_audit_page import write_folder
 from srjt.auditing.folder import read_audit
 from srjt.reports.pages import audit_page
 
+pytestmark = pytest.mark.slow
+
 RULES: dict[str, Rule] = {
     r"About \d+% of (?P<n>\d+) labels are wrong \(95 % interval: \d+% to \d+%\)\.": (
         lambda f, m: f["identifiable"] and int(m["n"]) == f["samples"]

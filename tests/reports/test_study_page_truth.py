@@ -15,6 +15,8 @@ from srjt.reports.pages.html import Page
 from srjt.reports.pages.study_page import study_page
 from srjt.studies.results import collect_results
 
+pytestmark = pytest.mark.slow
+
 PLAIN = ("standard", "sord")
 NEEDY = ("standard", "co-teaching")
 RATED = {"noise_rate": 0.2}

@@ -20,6 +20,8 @@ from srjt.review import connections
 from srjt.review.connections import OnceFilter
 from srjt.review.security import MAX_BODY, parse_number
 
+pytestmark = pytest.mark.slow
+
 HALF = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
 
 

@@ -15,6 +15,8 @@ import pytest
 
 from srjt.training.record.metrics_log import read_metrics
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 10
 TIMED = ["seconds", "images_per_second", "peak_memory_mb"]
 
