@@ -12,6 +12,8 @@ from srjt import networks
 from srjt.inference.embed import embed
 from srjt.training.crossfit import cross_fit
 
+pytestmark = pytest.mark.slow
+
 PUBLIC = (
     srjt.train, srjt.load_run, srjt.predict, srjt.evaluate, srjt.export, srjt.OrdinalNoiseClassifier,
     cross_fit, embed, networks.build, networks.names,

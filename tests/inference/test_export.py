@@ -24,6 +24,8 @@ from srjt.training.config import TrainConfig
 from srjt.training.train import train
 from srjt.training.trained import Trained
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="session")
 def run(data: Any) -> Trained:
