@@ -211,6 +211,20 @@ def test_a_strange_content_length_is_refused(length: str, client: Client) -> Non
     assert client.ask("/api/samples")[0] == 200
 
 
+def test_a_refused_request_is_answered_even_if_its_body_arrives_late(client: Client) -> None:
+    """An answer that a reset connection overtakes is lost: the client sees an error instead of a sentence."""
+    with socket.create_connection(("127.0.0.1", client.server.port), timeout=5) as connection:
+        connection.sendall(b"POST /api/decide HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1,2\r\n\r\n")
+        for _ in range(2):  # the second fails where the first has reset the connection
+            time.sleep(0.2)
+            connection.sendall(b"{" * 1000)
+        received = b""
+        while more := connection.recv(4096):
+            received += more
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.endswith(b"Invalid HTTP request received.")
+
+
 @pytest.mark.parametrize(
     "path", ["/%00", "/page/%00", "/image/%00", "/page/" + "a" * 60_000, "/image/%ff%fe", "/image/%C2%B2"]
 )

@@ -26,6 +26,7 @@ class BoundedConnection(H11Protocol):
 
     waiting_since = 0.0  # the time of the connection or of its last response
     deadline: asyncio.TimerHandle | None = None
+    refused = False  # what the client sends is no HTTP
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -37,6 +38,23 @@ class BoundedConnection(H11Protocol):
         if self.deadline is not None:
             self.deadline.cancel()
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.refused:
+            super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer, then discard the rest of the request until the client closes or its deadline passes.
+
+        Closing a socket with unread bytes resets the connection, and a reset can overtake the answer.
+        """
+        self.refused = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()  # in the middle of another answer
+            return
+        headers = "content-type: text/plain; charset=utf-8\r\nconnection: close"
+        self.transport.write(f"HTTP/1.1 400 Bad Request\r\n{headers}\r\n\r\n{msg}".encode("ascii"))
+        self.transport.write_eof()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
