@@ -27,10 +27,12 @@ from srjt.training.engine.batches import Preprocess, TrainingSet, Transform
 from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
 from srjt.training.engine.devices import amp_dtype, choose_device, device_name, torch_flags
 from srjt.training.engine.distributed import join_process_group
+from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.record import checkpoint
+from srjt.training.record.held_out import held_out_side, write_held_out
 from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
 from srjt.training.record.reporters import Reporter, SilentReporter
@@ -197,23 +199,37 @@ def single_run(
                 "on the GPU with --set memory_share=0.2."
             ) from None
         history = _history(manifest, parts, fitted)
-        if folder is not None and process.is_main:
-            _write_results(folder, fitted=fitted, history=history, config=config)
-    return Trained(
-        networks=networks.eval(),
-        method=method.to(chosen),
-        config=config,
-        grades=manifest.grades,
-        preprocess=preprocess,
-        in_shape=in_shape,
-        feature_settings=manifest.made,
-        device=chosen,
-        cpu=facts.cpu,
-        folder=folder,
-        metrics=fitted.metrics,
-        history=history,
-        skipped=tuple(store.skipped),
-    )
+        trained = Trained(
+            networks=networks.eval(),
+            method=method.to(chosen),
+            config=config,
+            grades=manifest.grades,
+            preprocess=preprocess,
+            in_shape=in_shape,
+            feature_settings=manifest.made,
+            device=chosen,
+            cpu=facts.cpu,
+            folder=folder,
+            metrics=fitted.metrics,
+            history=history,
+            skipped=tuple(store.skipped),
+        )
+        if process.is_main:
+            with use_cpu_setting(facts.cpu, networks):
+                predicted = {
+                    name: held_out_side(
+                        manifest.select(side.rows.numpy()),
+                        predict_probabilities(
+                            trained.networks, trained.method, feed, side.rows,
+                            preprocess=preprocess, batch_size=config.eval_batch_size, amp=amp,
+                        )[0].numpy(),
+                    )
+                    for name, side in sides.items()
+                }  # fmt: skip
+            trained = replace(trained, held_out=predicted)
+            if folder is not None:
+                _write_results(folder, trained, fitted=fitted)
+    return trained
 
 
 def _first_note(
@@ -234,11 +250,13 @@ def _first_note(
     )
 
 
-def _write_results(folder: Path, *, fitted: Fitted, history: pd.DataFrame, config: TrainConfig) -> None:
+def _write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
+    config = run.config
     final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
     try:
         checkpoint.write(folder / "weights.safetensors", final, {"epochs": config.epochs})
-        write_atomically(folder / "history.csv", history.to_csv(index=False).encode(), follow_links=False)
+        write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
+        write_held_out(folder, run.held_out)
         averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from srjt.training.engine.plan import subseed
 from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.record import checkpoint
+from srjt.training.record.held_out import HeldOut, read_held_out
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate
 
 __all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_run"]
@@ -67,6 +68,9 @@ class Trained:
         epoch, split, network, metric, value; empty after ``load_run``.
     history : DataFrame
         One row per training sample: how often it was seen and selected, its running loss; empty after ``load_run``.
+    held_out : mapping of str to HeldOut
+        Predictions for the "validation" and "test" sides, as far as the run has them; without them in runs of older
+        versions.
     noise_estimate : NoiseEstimate or None
         None where the noise rate was given, or not needed.
     skipped : tuple of (str, str)
@@ -85,6 +89,7 @@ class Trained:
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
+    held_out: Mapping[str, HeldOut] = field(default_factory=dict)
     noise_estimate: NoiseEstimate | None = None
     skipped: tuple[tuple[str, str], ...] = ()
 
@@ -324,5 +329,6 @@ def load_run(
         device=target,
         cpu=facts.cpu,
         folder=path,
+        held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         noise_estimate=read_noise_estimate(path),
     )

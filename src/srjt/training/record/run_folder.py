@@ -5,6 +5,7 @@
     checkpoints/         the latest two states, from which a run resumes
     weights.safetensors  the networks after the last epoch
     history.csv          per training sample: how often seen, how often selected by each network, running loss
+    held_out.csv         probabilities for the samples of the validation and test sides
     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/resolve_noise.py)
     summary.json         averages over the last ten epochs; written last, so that its presence means finished
 
