@@ -34,6 +34,7 @@ _MODULES = (
     "losses",
     "metrics",
     "intervals",
+    "differences",
     "calibration",
 )
 
