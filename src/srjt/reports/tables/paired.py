@@ -95,7 +95,7 @@ def pooled_table(
     """ "+ours" against host over hosts and noises, for each rate and for all; none with fewer than two pairs."""
     study = collect_values(scores, runs, metrics=metrics, split=split)
     groups: dict[str, list[str]] = {}
-    for noise in study.noises:
+    for noise in (noise for noises in by_kind(study).values() for noise in noises):  # from weak to strong
         groups.setdefault(noise_label(noise), []).append(noise)
     if len(groups) > 1:
         groups["all"] = list(study.noises)
