@@ -23,6 +23,7 @@ SUMMARIES = {
     "features": "Compute features of images with a frozen network, once.",
     "export": "Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.",
     "methods": "List the methods: how each judges samples, what it learns from, and what it needs to know.",
+    "doctor": "Check the installation: versions, devices, cache, extras, and what to do about what is missing.",
     "demo": "Draw images of rising severity, corrupt 40 % of the labels, train three methods, compare them.",
 }
 
