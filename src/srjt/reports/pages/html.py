@@ -32,9 +32,9 @@ class Tile:
 
     picture: str  # a data URI; "" if there is none
     title: str
-    number: str
-    share: float  # 0 … 1, drawn as a bar
-    text: str  # id of the sample
+    number: str = ""
+    share: float | None = None  # 0 … 1, drawn as a bar
+    text: str = ""  # id of the sample
     right: bool = False  # True: shown in grey, because the label is likely to be right
 
 
@@ -49,6 +49,7 @@ class Section:
     facts: Sequence[tuple[str, str]] = ()  # term, value
     counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
     hint: str = ""  # not printed
+    large_tiles: Sequence[Tile] = ()
     tiles: Sequence[Tile] = ()
     tables: Sequence[Table] = ()
     closed: bool = False  # whether the tables are hidden until the reader opens them
