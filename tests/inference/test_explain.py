@@ -16,8 +16,9 @@ from srjt.cli import app
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
 from srjt.inference.explain import Explanation, network_maps
+from srjt.inference.overlay import overlay
 from srjt.inference.saliency import rank_correlation
-from srjt.reports.pages.explain_page import explain_page, overlay
+from srjt.reports.pages.explain_page import explain_page
 from srjt.reports.pages.html import render
 from srjt.training.trained import Trained
 

@@ -24,7 +24,7 @@ from srjt.ordinal.decoding import expected_grade
 from srjt.training.neighbours import features, nearest
 from srjt.training.trained import Trained, build_networks
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "explain", "network_maps", "shown_crop"]
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
@@ -135,7 +135,7 @@ def explain(
         found = _most_similar(run, pixels.pixels, store.pixels, count=neighbours)
     return Explanation(
         predictions=table,
-        images=_shown(run, store.pixels),
+        images=shown_crop(run, store.pixels),
         maps=maps,
         random_correlation=_random_correlation(run, store.pixels[:CHECKED], maps[:, :CHECKED]),
         network_correlation=_mean(rank_correlation(maps[0], maps[1])) if len(maps) == 2 else None,
@@ -217,7 +217,7 @@ def _most_similar(run: Trained, training: Samples, queries: Samples, *, count: i
     return [[int(row) for row in rows if row >= 0] for rows in found]
 
 
-def _shown(run: Trained, pixels: Samples) -> npt.NDArray[np.uint8]:
+def shown_crop(run: Trained, pixels: Samples) -> npt.NDArray[np.uint8]:
     """The centre crop of each image, which the networks saw; with an eval_transform of your own the whole image."""
     if run.preprocess.eval_transform is not None:
         return np.ascontiguousarray(pixels, dtype=np.uint8)

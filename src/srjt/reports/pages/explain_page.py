@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import io
-
 import numpy as np
-import numpy.typing as npt
-from PIL import Image
 
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.inference.explain import Explanation
-from srjt.reports.pages.html import Note, Page, Section, Tile
+from srjt.inference.overlay import overlay, resized_square
+from srjt.reports.pages.html import Note, Page, Section, Tile, data_uri
 
-__all__ = ["explain_page", "overlay"]
+__all__ = ["explain_page"]
 
 PICTURE = 320  # pixels: about twice the size on the page, for high-resolution screens
 SIMILAR = 144
-RAISES, LOWERS = np.array([255, 96, 0]), np.array([40, 120, 255])
 
 
 def explain_page(found: Explanation, *, title: str) -> Page:
@@ -61,10 +56,10 @@ def _image(found: Explanation, row: int) -> Section:
     prediction = found.predictions.iloc[row]
     grades = [name.removeprefix("p_") for name in found.predictions.columns if name.startswith("p_")]
     image, maps = found.images[row], found.maps[:, row]
-    tiles = [Tile(picture=_data_uri(_enlarged(image, PICTURE)), title="image")]
+    tiles = [Tile(picture=data_uri(resized_square(image, PICTURE)), title="image")]
     tiles += [
         Tile(
-            picture=_data_uri(overlay(image, heat)),
+            picture=data_uri(overlay(image, heat, side=PICTURE)),
             title="where it looks" if len(maps) == 1 else f"network {number}",
             number=f"scale ± {np.abs(heat).max():.2g}",
         )
@@ -108,26 +103,4 @@ def _training_picture(found: Explanation, row: int) -> str:
             pixels = np.asarray(found.training.arrays[row], dtype=np.uint8)
     except BadImageError:
         return ""
-    return _data_uri(_enlarged(pixels, SIMILAR))
-
-
-def overlay(image: npt.NDArray[np.uint8], heat: npt.NDArray[np.float32]) -> Image.Image:
-    """uint8 (H, W, 3) and a map (h, w) → the grey image with orange where the map is positive, blue where negative."""
-    side = max(PICTURE, image.shape[0])
-    grey = np.asarray(_enlarged(image, side).convert("L"), dtype=np.float64)[..., None]
-    scale = float(np.abs(heat).max()) or 1.0
-    smooth = Image.fromarray((heat / scale).astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
-    value = np.clip(np.asarray(smooth, dtype=np.float64), -1.0, 1.0)[..., None]
-    colour = np.where(value > 0, RAISES, LOWERS)
-    strength = 0.75 * np.abs(value)
-    return Image.fromarray(((1 - strength) * grey + strength * colour).astype(np.uint8))
-
-
-def _enlarged(image: npt.NDArray[np.uint8], side: int) -> Image.Image:
-    return Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC)
-
-
-def _data_uri(image: Image.Image) -> str:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return data_uri(resized_square(pixels, SIMILAR))
