@@ -316,9 +316,7 @@ def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Callab
     assert serious(tab) == []
 
 
-def test_an_audit_without_networks_says_so(
-    browser: Browser, folder: Path, serve: Callable[..., Any]
-) -> None:
+def test_an_audit_without_networks_says_so(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
     tab = browser.tab()
     visit(tab, serve(folder).address)
     tab.press("w")
