@@ -160,7 +160,7 @@ class TrainConfig:
     )
     convention: Literal["paper", "published-code", "original"] = setting(
         "paper",
-        "Where they differ, follow the paper, its published-code, or JoCoR, CoDis, Co-teaching's original papers.",
+        "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and Co-teaching.",
         panel=METHOD,
         metavar="NAME",
     )
