@@ -41,6 +41,11 @@ def coverage(simulations: int, **how) -> float:
         {"patient": 1.0, "training": 0.13, "both": 0.5},  # 1/√60: both parts alike
         {"patient": 1.0, "training": 0.26, "both": 0.5},
         {"patient": 1.0, "training": 0.05, "both": 0.0},
+        {
+            "patient": 0.3,
+            "training": 0.2,
+            "both": 1.0,
+        },  # most of the variance between patients differs by training
     ],
 )
 def test_with_both_sources_the_interval_covers_at_least_its_level(
@@ -49,7 +54,9 @@ def test_with_both_sources_the_interval_covers_at_least_its_level(
     n = 600
     found = coverage(n, trainings=trainings, **spread)
     error = 3 * math.sqrt(0.95 * 0.05 / n)
-    assert 0.95 - error <= found <= 0.995  # Cochran's quantile: 97.8 % with two trainings
+    assert found >= 0.95 - error
+    if trainings == 5:  # with two it covers up to 99 %
+        assert found <= 0.97 + error
 
 
 @pytest.mark.parametrize("trainings", [2, 4])
