@@ -35,7 +35,7 @@ from srjt.training.record import checkpoint
 from srjt.training.record.held_out import held_out_side, write_held_out
 from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
-from srjt.training.record.provenance import describe_provenance, describe_source, now
+from srjt.training.record.provenance import describe_provenance, describe_source
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import (
     RunFacts,
@@ -267,7 +267,6 @@ def _write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
             folder / "summary.json",
             {
                 "epochs": config.epochs,
-                "finished": now(),
                 "last_epochs": averages.to_dict("records"),
                 "confusion": {name: counts.tolist() for name, counts in fitted.confusions.items()},
             },

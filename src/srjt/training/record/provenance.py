@@ -14,21 +14,16 @@ import torch
 
 from srjt.training.engine.devices import device_name
 
-__all__ = ["describe_provenance", "describe_source", "now"]
+__all__ = ["describe_provenance", "describe_source"]
 
 PACKAGES = ("torch", "numpy", "monai", "scikit-learn", "pandas", "pillow")
-
-
-def now() -> str:
-    """The time in UTC, to the second, as ISO 8601."""
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
 def describe_provenance(device: torch.device, *, command: str | None, processes: int = 1) -> dict[str, Any]:
     """Facts about the beginning of a run. command: as it was typed; None for a call from Python."""
     return {
         "command": command,
-        "started": now(),
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "device": device_name(device),
         "processes": processes,
         "system": f"{platform.system()} {platform.machine()}",
