@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,11 @@ def test_what_a_folder_holds(run: Path) -> None:
     assert facts["config"]["epochs"] == 1
     assert facts["grades"] == ["0", "1", "2", "3"]
     assert facts["cpu"] == {"channels_last": False, "onednn": True}
-    assert json.loads((run / "summary.json").read_text()) == {"epochs": 1, "last_epochs": [], "confusion": {}}
+    summary = json.loads((run / "summary.json").read_text())
+    assert datetime.fromisoformat(summary.pop("finished")) >= datetime.fromisoformat(
+        facts["provenance"]["started"]
+    )
+    assert summary == {"epochs": 1, "last_epochs": [], "confusion": {}}
 
 
 @pytest.mark.parametrize(
