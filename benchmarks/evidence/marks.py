@@ -30,7 +30,8 @@ def main() -> None:
         for study in ("eyepacs", "deepdrid", "ablation"):
             results = collect_results(Path(folder) / study)
             for table in study_tables(results, test_train_ratio=read_size_ratio(results.folder)):
-                print(table.markdown())
+                if study != "ablation" or table.slug.startswith("ablation"):  # its other rows are deepdrid's
+                    print(table.markdown())
     for options in HELD_OUT:
         print(f"### Held-out patients, srjt against others, {' '.join(options)}\n")
         compare.main([str(RESULTS / "held_out.csv.xz"), "--of", "srjt", *options])
