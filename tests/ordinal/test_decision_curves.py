@@ -50,7 +50,9 @@ def test_intervals_of_areas_resample_patients() -> None:
     y = rng.random(40) < 0.5
     s = np.clip(0.5 + 0.2 * (y - 0.5) + 0.25 * rng.standard_normal(40), 0, 1)
     once = areas(y, s, groups=list(range(40)), resamples=400)
-    copied = areas(np.repeat(y, 5), np.repeat(s, 5), groups=np.repeat(np.arange(40), 5).tolist(), resamples=400)
+    copied = areas(
+        np.repeat(y, 5), np.repeat(s, 5), groups=np.repeat(np.arange(40), 5).tolist(), resamples=400
+    )
     for name in once:
         assert copied[name] == pytest.approx(once[name])  # copies change nothing
         assert once[name].low < once[name].value < once[name].high

@@ -88,7 +88,8 @@ def test_intervals_cover_the_share_of_patients_who_differ(share: float) -> None:
 
 
 @given(
-    scores=st.lists(st.integers(0, 20), min_size=1, max_size=60), wanted=st.sampled_from([0.5, 0.8, 0.9, 0.95])
+    scores=st.lists(st.integers(0, 20), min_size=1, max_size=60),
+    wanted=st.sampled_from([0.5, 0.8, 0.9, 0.95]),
 )
 def test_the_threshold_reaches_its_sensitivity_and_no_higher_one_does(
     scores: list[int], wanted: float

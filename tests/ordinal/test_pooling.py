@@ -40,7 +40,10 @@ def test_the_order_and_the_number_of_equal_images_do_not_matter(
     p, units = images
     once = pool_probabilities(p, units, how=how, learned=LEARNED)  # type: ignore[arg-type]
     twice = pool_probabilities(
-        np.repeat(p[::-1], 2, axis=0), np.repeat(units[::-1], 2), how=how, learned=LEARNED  # type: ignore[arg-type]
+        np.repeat(p[::-1], 2, axis=0),
+        np.repeat(units[::-1], 2),
+        how=how,
+        learned=LEARNED,  # type: ignore[arg-type]
     )
     assert twice == pytest.approx(once)
 
@@ -73,7 +76,9 @@ def test_closed_forms() -> None:
     geometric = pool_probabilities(p, [0, 0], how="learned", learned=LearnedPooling(exponent=1.0, weight=1.0))
     assert geometric[0, 0] == pytest.approx(np.sqrt(0.9 * 0.4))
     # twice the mean of two: independent images, whose highest grade is 0 with probability 0.9 · 0.4
-    independent = pool_probabilities(p, [0, 0], how="learned", learned=LearnedPooling(exponent=1.0, weight=2.0))
+    independent = pool_probabilities(
+        p, [0, 0], how="learned", learned=LearnedPooling(exponent=1.0, weight=2.0)
+    )
     assert independent[0, 0] == pytest.approx(0.9 * 0.4)
 
 

@@ -85,6 +85,7 @@ def train(
             rich_help_panel=options.EVALUATION,
         ),
     ] = False,
+    grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -104,6 +105,7 @@ def train(
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.cli.splits import chosen_split
     from srjt.data import read
+    from srjt.data.grade_names import parse_grade_names
     from srjt.training.record.reporters import reporter_for
     from srjt.training.train import train as train_run
 
@@ -143,6 +145,7 @@ def train(
             device=device,
             reporter=reporter,
             config=run_config,
+            grade_names=None if grade_names is None else parse_grade_names(grade_names),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)

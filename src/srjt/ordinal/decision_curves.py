@@ -294,9 +294,7 @@ def _ranked(
     return y[order], s[order][last], last, order
 
 
-def _weighted_areas(
-    weights: Floats, positive: npt.NDArray[np.bool_], last: npt.NDArray[np.int64]
-) -> Floats:
+def _weighted_areas(weights: Floats, positive: npt.NDArray[np.bool_], last: npt.NDArray[np.int64]) -> Floats:
     """(R, N) weights of ranked samples → (2, R) areas; nan for a draw with one class only."""
     hits = np.cumsum(weights * positive, axis=1)[:, last]
     alarms = np.cumsum(weights * ~positive, axis=1)[:, last]

@@ -57,7 +57,8 @@ def referral_probability(probabilities: npt.ArrayLike, *, refer_from: int) -> Fl
         raise SrjtError(
             f"refer_from must lie in 1 … C − 1 for probabilities (N, C); got {refer_from} for {p.shape}."
         )
-    return np.clip(p[:, refer_from:].sum(axis=1), 0.0, 1.0)  # rounding can exceed 1
+    reached: Floats = np.clip(p[:, refer_from:].sum(axis=1), 0.0, 1.0)  # rounding can exceed 1
+    return reached
 
 
 def operating_point(

@@ -161,7 +161,7 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
         return float(-np.log(chosen).sum() + 0.5 * ((logarithms - centre) ** 2).sum())
 
     # the likelihood may have two maxima: one near the mean, one near the highest
-    starts = [np.array([exponent, 0.0]) for exponent in np.linspace(*bounds[0], 4)]
+    starts = [np.array([exponent, 0.0]) for exponent in np.linspace(bounds[0][0], bounds[0][1], 4)]
     found = min(
         (minimize(loss, start, method="Nelder-Mead", bounds=bounds) for start in starts),
         key=lambda result: float(result.fun),
@@ -175,9 +175,7 @@ def _pool(surprise: Floats, units: Ints, learned: LearnedPooling) -> Floats:
     highest = np.zeros((int(units.max()) + 1, surprise.shape[1]))
     np.maximum.at(highest, units, surprise)
     # relative to the highest, so that no power overflows
-    relative = np.divide(
-        surprise, highest[units], out=np.zeros_like(surprise), where=highest[units] > 0
-    )
+    relative = np.divide(surprise, highest[units], out=np.zeros_like(surprise), where=highest[units] > 0)
     mean = _sums(relative**learned.exponent, units) / np.bincount(units)[:, None]
     reached = np.exp(-learned.weight * highest * mean ** (1.0 / learned.exponent))
     return np.diff(reached, axis=1, prepend=0.0).clip(min=0.0)

@@ -63,6 +63,7 @@ def single_run(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
+    grade_names: dict[str, str] | None = None,
     cpu_setting: CpuSetting | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
@@ -113,6 +114,7 @@ def single_run(
             **({"made": manifest.made} if manifest.made else {}),
         },
         own_network=network is not None,
+        grade_names=grade_names or {},
         noise=noise,
     )
     if folder is not None and is_finished(folder):
@@ -212,6 +214,7 @@ def single_run(
             folder=folder,
             metrics=fitted.metrics,
             history=history,
+            grade_names=facts.grade_names,
             skipped=tuple(store.skipped),
         )
         if process.is_main:
