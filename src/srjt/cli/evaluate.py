@@ -80,6 +80,7 @@ def evaluate(
     from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest
     from srjt.files import write_json
+    from srjt.inference.compare import count_trained_on
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices
     from srjt.training.record.baselines import NAIVE, baseline_on, compare_with_naive
@@ -125,7 +126,7 @@ def evaluate(
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"
         )
-    if known := _trained_on(run, manifest.ids):
+    if known := count_trained_on(run, manifest.ids):
         console.print(
             f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, "
             "the numbers below look too good.",
@@ -167,14 +168,3 @@ def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifes
 
     begun = grouped_as_begun(run, manifest)
     return grouped(manifest, near=near) if begun.duplicates is None else begun
-
-
-def _trained_on(run: Path, ids: list[str]) -> int:
-    """Number of these samples that the run was trained on, by their ids."""
-    import pandas as pd
-
-    try:
-        trained = set(pd.read_csv(run / "history.csv", usecols=["id"], dtype=str)["id"])
-    except (OSError, ValueError):  # a run may have been sent without this file
-        return 0
-    return sum(sample in trained for sample in ids)
