@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from srjt.data.features import as_features
+from srjt.data.grade_names import display_grade
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
@@ -187,7 +188,7 @@ def single_run(
                     config=config,
                     preprocess=preprocess,
                     sides=sides,
-                    grades=manifest.grades,
+                    grades=tuple(display_grade(g, facts.grade_names) for g in manifest.grades),
                     image_size=config.image_size,
                     amp=amp,
                     folder=folder,
