@@ -31,15 +31,9 @@ from srjt.ordinal.intervals import Interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.training.trained import Trained
 
-__all__ = ["ABOUT_SEEDS", "Comparison", "Difference", "compare", "count_trained_on", "holm"]
+__all__ = ["Comparison", "Difference", "compare", "count_trained_on", "holm"]
 
 Floats = npt.NDArray[np.float64]
-
-ABOUT_SEEDS = (
-    "The intervals contain the variation between patients, not between trainings: the same method with another seed "
-    "gives another run. srjt study compares methods over folds and seeds."
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -98,12 +92,21 @@ class Comparison:
     differences: list[Difference]
     trained_on: dict[str, int]
 
+    @property
+    def about_seeds(self) -> str:
+        """What the intervals contain, and what they do not."""
+        units = "images" if self.patients is None else "patients"
+        return (
+            f"The intervals contain the variation between {units}, not between trainings: the same method with another "
+            "seed gives another run. srjt study compares methods over folds and seeds."
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = asdict(self)
         for row, found in zip(plain["differences"], self.differences, strict=True):
             row["difference"] = found.difference._asdict()
-        return {**plain, "about_seeds": ABOUT_SEEDS}
+        return {**plain, "about_seeds": self.about_seeds}
 
 
 @dataclass(frozen=True, kw_only=True)

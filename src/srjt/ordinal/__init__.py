@@ -35,6 +35,9 @@ _MODULES = (
     "metrics",
     "intervals",
     "calibration",
+    "decisions",
+    "decision_curves",
+    "pooling",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from srjt.inference.compare import ABOUT_SEEDS, Comparison
+from srjt.inference.compare import Comparison
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.comparison_figures import forest_figure
 from srjt.reports.pages.html import Note, Page, Section
@@ -44,7 +44,7 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     ]
     if comparison.patients is None:
         notes.append("No patient ids: the intervals resample samples and are probably too narrow.")
-    return [*notes, ABOUT_SEEDS]
+    return [*notes, comparison.about_seeds]
 
 
 def _table(comparison: Comparison) -> Table:
