@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from srjt.estimator import OrdinalNoiseClassifier
     from srjt.inference.compare import compare
     from srjt.inference.evaluate import evaluate
+    from srjt.inference.explain import explain
     from srjt.inference.export import export
     from srjt.inference.predict import predict
     from srjt.ordinal.labels import soft_labels
@@ -32,6 +33,7 @@ __all__ = [
     "compare",
     "data",
     "evaluate",
+    "explain",
     "export",
     "keep_rate",
     "load_run",
@@ -52,6 +54,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "compare": ("srjt.inference.compare", "compare"),
     "data": ("srjt.data", None),
     "evaluate": ("srjt.inference.evaluate", "evaluate"),
+    "explain": ("srjt.inference.explain", "explain"),
     "export": ("srjt.inference.export", "export"),
     "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
     "load_run": ("srjt.training.trained", "load_run"),

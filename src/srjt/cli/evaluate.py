@@ -80,7 +80,6 @@ def evaluate(
     from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest
     from srjt.files import write_json
-    from srjt.inference.compare import count_trained_on
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices
     from srjt.training.record.baselines import NAIVE, baseline_on, compare_with_naive
@@ -126,7 +125,7 @@ def evaluate(
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"
         )
-    if known := count_trained_on(run, manifest.ids):
+    if known := len(set(trained.training_ids) & set(manifest.ids)):
         console.print(
             f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, "
             "the numbers below look too good.",

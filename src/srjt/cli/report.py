@@ -32,6 +32,10 @@ def report(
         str | None,
         typer.Option(metavar="LIST", help="Metrics of the tables. [dim]default: accuracy,mae,macro_f1[/]"),
     ] = None,
+    maps: Annotated[
+        bool,
+        typer.Option("--maps", help="Show where the networks of an audit look, for its doubtful labels."),
+    ] = False,
     grade_names: options.GradeNames = None,
     import_: options.Import = None,
 ) -> None:
@@ -47,7 +51,7 @@ def report(
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
     names = None if grade_names is None else parse_grade_names(grade_names)
     page, *others = write_report(
-        folder, out=out, figures=figures, tables=tables, metrics=chosen, grade_names=names
+        folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names
     )
     typer.echo(f"The report is in {page}.")
     drawn = [file for file in others if file.suffix in (".svg", ".png")]

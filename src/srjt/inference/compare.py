@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
@@ -31,9 +29,10 @@ from srjt.ordinal.intervals import Interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.training.trained import Trained
 
-__all__ = ["Comparison", "Difference", "compare", "count_trained_on", "holm"]
+__all__ = ["Comparison", "Difference", "compare", "holm"]
 
 Floats = npt.NDArray[np.float64]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
@@ -208,7 +207,7 @@ def compare(
         trained_on={
             name: count
             for name, run in zip(names, opened, strict=True)
-            if (count := count_trained_on(run.folder, first.ids))
+            if (count := len(set(run.training_ids) & set(first.ids)))
         },
     )
 
@@ -236,17 +235,6 @@ def holm(p_values: npt.ArrayLike) -> Floats:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(stepped, 1.0)
     return adjusted
-
-
-def count_trained_on(folder: Path | None, ids: Sequence[str]) -> int:
-    """Number of these samples that a run was trained on, by their ids."""
-    if folder is None:
-        return 0
-    try:
-        trained = set(pd.read_csv(folder / "history.csv", usecols=["id"], dtype=str)["id"])
-    except (OSError, ValueError):  # a run may have been sent without this file
-        return 0
-    return sum(sample in trained for sample in ids)
 
 
 def _differences(

@@ -36,6 +36,7 @@ __all__ = [
     "predict",
     "predict_held_out",
     "predictions",
+    "read_samples",
 ]
 
 WhichNetwork = Literal["ensemble", "1", "2"]
@@ -137,7 +138,7 @@ def predict(
     if isinstance(data, Manifest):
         manifest, left_out = data, []
     else:
-        reading = _read_samples(run, data, columns=(*per, *keep))
+        reading = read_samples(run, data, columns=(*per, *keep))
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
     run.check_feature_settings(manifest.made)
@@ -165,7 +166,7 @@ def predict_held_out(
     return predictions(run, side.probabilities, grades, network=network, decoding=decoding)
 
 
-def _read_samples(run: Trained, source: str | os.PathLike[str], *, columns: Sequence[str]) -> Reading:
+def read_samples(run: Trained, source: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> Reading:
     """Samples without grades from a path, of the kind that the run was trained on."""
     if not isinstance(source, (str, os.PathLike)):
         raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
