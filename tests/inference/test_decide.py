@@ -24,8 +24,12 @@ from srjt.inference.answers import (
 )
 from srjt.inference.decide import Rule, abstain_from, check_options, decide, referral_rule
 from srjt.inference.predict import predict_held_out
+from srjt.noise.highest_grade import highest_grade_posterior
+from srjt.noise.matrices import transition_matrix
 from srjt.ordinal.decisions import referral_probability
 from srjt.training.trained import Trained
+
+NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
 
 
 def answers_of(run: Trained, side: str = "test") -> Answers:
@@ -95,7 +99,7 @@ def test_what_is_said_about_the_validation_labels(facts: dict[str, Any], sentenc
 
 
 def test_the_estimated_noise_is_said() -> None:
-    estimate = SimpleNamespace(rate=0.2)
+    estimate = SimpleNamespace(rate=0.2, transition=NOISE, identifiable=True)
     run = made_run(held_out={"validation": drawn_side(wrong=0.3)}, noise_estimate=estimate)
     assert "an estimated 20% of such labels are wrong" in describe_labels(run)
 
@@ -246,3 +250,22 @@ def test_the_validation_side_knows_patients_only(run: Trained) -> None:
     nobody = made_run(held_out={"validation": drawn_side(patients=None)})
     with pytest.raises(SrjtError, match="has no patients in this run"):
         validation(nobody, per=("patient",))(why="It")
+
+
+@pytest.mark.parametrize("identifiable", [True, None, False])
+def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(identifiable: bool | None) -> None:
+    side = drawn_side(300, wrong=0.2, verified=20)
+    estimate = SimpleNamespace(rate=0.2, transition=NOISE, identifiable=identifiable)
+    run = made_run(held_out={"validation": side}, noise_estimate=estimate)
+    found = validation(run, per=("patient",))(why="It").labels
+    codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes
+    assert side.verified_labels is not None
+    labels = np.where(side.verified_labels >= 0, side.verified_labels, side.labels)
+    if identifiable is False:
+        assert found.tolist() == [labels[codes == code].max() for code in range(40)]
+        assert "20 of its 300 labels are verified" in describe_labels(run, per=("patient",))
+    else:
+        inferred = highest_grade_posterior(labels, codes, NOISE, certain=side.verified_labels >= 0)
+        assert found.tolist() == inferred.argmax(axis=1).tolist()
+        sentence = "inferred from their labels and the estimated noise (20% wrong)"
+        assert sentence in describe_labels(run, per=("patient",))

@@ -107,6 +107,11 @@ def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst:
     assert likelihood("learned") > likelihood("mean") - 0.01
 
 
+def test_certain_probabilities_are_labels() -> None:
+    p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
+    assert fit_pooling(p, units, np.eye(3)[grade]) == pytest.approx(fit_pooling(p, units, grade))
+
+
 def test_few_patients_stay_near_the_prior() -> None:
     one = fit_pooling([[0.5, 0.5]], [0], [1])
     assert 2 < one.exponent < 8

@@ -71,6 +71,7 @@ def answer_rule(
     if refer_from is not None:
         rule = referral_rule(
             run, refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, validation=validation,
+            per=per,
             views=views,
         )  # fmt: skip
     cut = None if abstain is None else find_cut(rule, abstain, validation)

@@ -12,6 +12,8 @@ import torch
 
 from srjt.data.grades import MISSING, as_text
 from srjt.errors import SrjtError, suggest
+from srjt.noise.estimate import NoiseEstimate
+from srjt.noise.highest_grade import highest_grade_posterior
 from srjt.ordinal.decoding import Decoding, decode
 from srjt.ordinal.pooling import LearnedPooling, Pooling, fit_pooling, highest_per_unit, pool_probabilities
 from srjt.training.record.held_out import HeldOut
@@ -183,23 +185,29 @@ def validation_answers(
     images = answers_from(run, predict(side), _best_labels(side), groups=side.groups)
     if not per:
         return images
-    return pool_answers(images, _units(side, per, why=why), how=how, learned=learned, decoding=decoding)
+    codes = _units(side, per, why=why)
+    pooled = pool_answers(images, codes, how=how, learned=learned, decoding=decoding)
+    return replace(pooled, labels=_unit_labels(run, side, codes).argmax(axis=1))
 
 
 def learn_pooling(run: Trained, *, predict: PredictSide, per: Sequence[str]) -> LearnedPooling:
-    """The pooling under which the highest labels of the validation side's patients are most likely."""
+    """The pooling under which the highest grades of the validation side's patients are most likely."""
     why = "The learned pooling"
     side = _validation_side(run, why=why)
     codes = _units(side, per, why=why)
-    probabilities = _probabilities(run, predict(side))
-    return fit_pooling(probabilities, codes, highest_per_unit(_best_labels(side), codes))
+    return fit_pooling(_probabilities(run, predict(side)), codes, _unit_labels(run, side, codes))
 
 
-def describe_labels(run: Trained) -> str:
+def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     """A sentence about the labels of the validation side, by which something was found."""
     side = run.held_out["validation"]
     if side.true_labels is not None:
         return "Its true grades are known and were used."
+    if per and (known := _known_noise(run)) is not None:
+        return (
+            "The highest grades of its patients are inferred from their labels and the estimated noise "
+            f"({known.rate:.0%} wrong)."
+        )
     estimate = run.noise_estimate
     wrong = "" if estimate is None else f", and an estimated {estimate.rate:.0%} of such labels are wrong"
     checked = 0 if side.verified_labels is None else int((side.verified_labels >= 0).sum())
@@ -227,6 +235,21 @@ def _best_labels(side: HeldOut) -> Ints:
     if side.verified_labels is None:
         return side.labels
     return np.where(side.verified_labels >= 0, side.verified_labels, side.labels)
+
+
+def _known_noise(run: Trained) -> NoiseEstimate | None:
+    """The noise estimate of a run, if the labels determine it."""
+    estimate = run.noise_estimate
+    return None if estimate is None or estimate.identifiable is False else estimate
+
+
+def _unit_labels(run: Trained, side: HeldOut, codes: Ints) -> Floats:
+    """(M, C) probabilities of the highest true grade of each patient; certain if the noise is not known."""
+    estimate = _known_noise(run)
+    if side.true_labels is not None or estimate is None:
+        return np.eye(len(run.grades))[highest_per_unit(_best_labels(side), codes)]
+    certain = None if side.verified_labels is None else side.verified_labels >= 0
+    return highest_grade_posterior(_best_labels(side), codes, estimate.transition, certain=certain)
 
 
 def _units(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:

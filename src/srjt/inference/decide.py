@@ -174,6 +174,7 @@ def referral_rule(
     threshold: Threshold | None,
     sensitivity: float | None,
     validation: Validation,
+    per: tuple[str, ...] = (),
     views: int = 1,
 ) -> Rule:
     """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
@@ -210,7 +211,7 @@ def referral_rule(
         found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
     if views > 1:
         found += f" It was found on one view of each image and is applied to {views}."
-    return Rule(position, chosen, f"{found} {describe_labels(run)}")
+    return Rule(position, chosen, f"{found} {describe_labels(run, per=per)}")
 
 
 def decide(run: Trained, answers: Answers, rule: Rule, *, resamples: int = 1000) -> Decision:

@@ -18,6 +18,7 @@ from srjt.errors import SrjtError
 from srjt.inference.answers import (
     answers_from,
     as_columns,
+    describe_labels,
     learn_pooling,
     pool_answers,
     units_of,
@@ -87,6 +88,8 @@ class Evaluation:
         How the images of a patient are pooled; empty if they are not.
     learned_pooling : LearnedPooling or None
         Parameters of a learned pooling.
+    pooling_labels : str
+        Which labels it was fitted by, as a sentence; empty if it is not learned.
     unknown_units : int
         Images without a value in a column of ``per``; each of them is judged alone.
     decision : Decision or None
@@ -108,6 +111,7 @@ class Evaluation:
     per: tuple[str, ...] = ()
     pool: str = ""
     learned_pooling: LearnedPooling | None = None
+    pooling_labels: str = ""
     unknown_units: int = 0
     decision: Decision | None = None
     abstention: Abstention | None = None
@@ -206,6 +210,7 @@ def evaluate(
     if refer_from is not None:
         rule = referral_rule(
             run, refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, validation=validation,
+            per=per,
             views=len(crops),
         )  # fmt: skip
     if not isinstance(data, Manifest):
@@ -247,6 +252,7 @@ def evaluate(
         per=per,
         pool=pool if per else "",
         learned_pooling=learned,
+        pooling_labels="" if learned is None else describe_labels(run, per=per),
         unknown_units=0 if units is None else units.unknown,
         decision=None if rule is None else decide(run, answers, rule, resamples=resamples),
         abstention=None

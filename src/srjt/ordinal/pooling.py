@@ -129,8 +129,8 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
     probabilities : array-like, shape (N, C)
     units : array-like of int, shape (N,)
         The unit of each image, 0 … M − 1.
-    labels : array-like of int, shape (M,)
-        The highest label of each unit.
+    labels : array-like of int, shape (M,), or of float, shape (M, C)
+        The highest label of each unit, or the probabilities of its highest grade.
 
     Returns
     -------
@@ -146,9 +146,10 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
     from scipy.optimize import minimize  # type: ignore[import-untyped]
 
     p, u = _checked(probabilities, units)
-    y = np.asarray(labels, dtype=np.int64)
+    y = np.asarray(labels)
     if len(y) != int(u.max()) + 1:
         raise SrjtError(f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both.")
+    target = np.eye(p.shape[1])[y.astype(np.int64)] if y.ndim == 1 else y.astype(np.float64)
     reached = np.minimum(np.cumsum(p, axis=1), 1.0)
     reached[:, -1] = 1.0
     surprise = _surprise(reached)
@@ -157,8 +158,8 @@ def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.
 
     def loss(logarithms: Floats) -> float:
         pooled = _pool(surprise, u, LearnedPooling(*np.exp(logarithms)))
-        chosen = np.maximum(pooled[np.arange(len(y)), y], _SMALLEST)
-        return float(-np.log(chosen).sum() + 0.5 * ((logarithms - centre) ** 2).sum())
+        surprises = -(target * np.log(np.maximum(pooled, _SMALLEST))).sum()
+        return float(surprises + 0.5 * ((logarithms - centre) ** 2).sum())
 
     # the likelihood may have two maxima: one near the mean, one near the highest
     starts = [np.array([exponent, 0.0]) for exponent in np.linspace(bounds[0][0], bounds[0][1], 4)]
