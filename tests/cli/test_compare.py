@@ -88,6 +88,7 @@ def test_bad_input(command: Srjt, finished: Path, other: Path) -> None:
         ((finished, "nothing"), "is not the folder of a run"),
         ((finished, other, "--out", "c.pdf"), "must end in .html, .svg, .png or .json"),
         ((finished, other, "--test", "nothing.csv"), "does not exist"),
+        ((finished, other, "--images", "."), "--images is about the images of --test, which is not given"),
     ):
         code, _, err = command("compare", *arguments)
         assert code == 2

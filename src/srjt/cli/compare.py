@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
+from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,12 +16,11 @@ if TYPE_CHECKING:
     from srjt.inference.compare import Comparison
 
 
+@options.reads_a_source(without=("grades",))
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RUN RUN …", help="Folders of finished runs; each is compared with the first."
-        ),
+        typer.Argument(metavar="RUN", help="Folders of finished runs; each is compared with the first."),
     ],
     test: Annotated[
         Path | None,
@@ -40,6 +40,8 @@ def compare(
     decode: options.Decode = "argmax",
     device: options.Device = None,
     import_: options.Import = None,
+    *,
+    how: dict[str, Any],
 ) -> None:
     """Compare runs on the same images: differences with 95 % intervals by patient.
 
@@ -49,6 +51,7 @@ def compare(
     from rich.console import Console
 
     from srjt.cli.output import refuse_overwrite, writing
+    from srjt.data import drop_unusable, read
     from srjt.inference.compare import compare as compare_runs
     from srjt.reports.comparison import check_suffix, write_comparison
     from srjt.training.trained import load_run
@@ -56,9 +59,16 @@ def compare(
     if out is not None:
         check_suffix(out)
     refuse_overwrite(out, force=force)
+    if test is None and (given := [name for name, value in how.items() if value is not None]):
+        raise SrjtError(f"--{given[0].replace('_', '-')} is about the images of --test, which is not given.")
+    opened = [load_run(run, device=device) for run in runs]
+    samples = None
+    if test is not None:
+        reading = read(test, grades=list(opened[0].grades), **how)
+        samples = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
     found = compare_runs(
-        *(load_run(run, device=device) for run in runs),
-        test=test,
+        *opened,
+        test=samples,
         network=network,  # type: ignore[arg-type]
         decoding=decode,  # type: ignore[arg-type]
     )

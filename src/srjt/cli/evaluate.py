@@ -54,8 +54,8 @@ def evaluate(
 ) -> None:
     """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
 
-    With --refer-from: sensitivity, specificity, predictive values and areas of the
-    decision to refer. With --per patient: one answer per patient.
+    With --refer-from: sensitivity, specificity, predictive values and areas of
+    the decision to refer. With --per patient: one answer per patient.
 
     The run is judged by the true grades if the data have them, else by the grades
     as given. Intervals resample patients. All samples of the source are used. Give

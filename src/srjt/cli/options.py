@@ -177,7 +177,7 @@ GradeNames = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
-        help='Names of all grades for people to read: "0=none,1=doubtful,2=minimal".',
+        help='Names of all grades to show: "0=none,1=mild".',
         show_default=False,
     ),
 ]
