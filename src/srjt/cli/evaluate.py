@@ -134,10 +134,11 @@ def evaluate(
     # the naive grades are those of images
     naive = None if found.per else baseline_on(run, [sum(row) for row in found.confusion])
     trivial_scores = {} if naive is None else naive._asdict()
-    metrics = Table("metric", "value", "95 % interval", "naive", caption=NAIVE if naive else None)
+    compared = ["naive"] if naive else []
+    metrics = Table("metric", "value", "95 % interval", *compared, caption=NAIVE if naive else None)
     for name, (value, low, high) in found.intervals.items():
         trivial = f"{trivial_scores[name]:.3f}" if name in trivial_scores else ""
-        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", trivial)
+        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", *([trivial] if naive else []))
     metrics.add_section()
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")

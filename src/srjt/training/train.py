@@ -42,6 +42,7 @@ def train(
     shared_estimate: Path | None = None,
     cpu_setting: CpuSetting | None = None,
     grade_names: Mapping[str, str] | None = None,
+    command: str | None = None,
     **settings: Any,
 ) -> Trained:
     """Train a classifier on images, or features, with ordinal labels that are partly wrong.
@@ -84,6 +85,8 @@ def train(
     grade_names : mapping of str to str, optional
         Grade → its name for people, such as ``{"0": "none", "1": "doubtful"}``; kept with the run and shown beside the
         grades. All grades are named, or none.
+    command : str, optional
+        The command that started the run, for its record.
     **settings
         Any field of ``TrainConfig``; these override ``config``. With ``noise_rate="auto"`` the noise is estimated
         first, from the training side alone.
@@ -138,6 +141,13 @@ def train(
     reporter.begin(config.method, epochs=config.epochs)
     noise = noise_record(requested, config, estimate)
     run = single_run(
-        data, config=config, out=out, reporter=reporter, noise=noise, grade_names=names, **inputs
+        data,
+        config=config,
+        out=out,
+        reporter=reporter,
+        noise=noise,
+        command=command,
+        grade_names=names,
+        **inputs,
     )
     return replace(run, noise_estimate=estimate)

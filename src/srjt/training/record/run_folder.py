@@ -59,6 +59,7 @@ class RunFacts:
     own_network: bool = False  # from a Python function, which a folder cannot contain
     grade_names: dict[str, str] = field(default_factory=dict)  # grade → its name for people; empty: none
     noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
+    provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
     version: str = __version__
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,6 +73,7 @@ class RunFacts:
             "cpu": None if self.cpu is None else vars(self.cpu),
             "own_network": self.own_network,
             "noise": self.noise,
+            "provenance": self.provenance,
         }
 
 
@@ -100,6 +102,7 @@ def read_facts(folder: Path) -> RunFacts:
             own_network=bool(raw["own_network"]),
             grade_names=check_grade_names(raw.get("grade_names", {}), [str(g) for g in raw["grades"]]),
             noise=raw.get("noise"),  # older runs lack it, and names
+            provenance=dict(raw.get("provenance") or {}),
             version=str(raw["srjt"]),
         )
     except FileNotFoundError:
