@@ -36,6 +36,9 @@ _MODULES = (
     "intervals",
     "differences",
     "calibration",
+    "decisions",
+    "decision_curves",
+    "pooling",
 )
 
 
