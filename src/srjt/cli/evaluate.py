@@ -18,7 +18,8 @@ def evaluate(
     run: options.Run,
     source: options.SourceArgument,
     network: options.Network = "ensemble",
-    decode: options.Decode = "argmax",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
     views: options.Views = 1,
     side: Annotated[
         str | None,
@@ -67,7 +68,7 @@ def evaluate(
     from srjt.training.record.baselines import NAIVE, baseline_on, compare_with_naive
     from srjt.training.trained import load_run
 
-    check_choices(network, decode)
+    check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
     trained.views(views)  # an error if the run has no such views
@@ -90,8 +91,8 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.")
     with decoding_bar() as decoded:
         found = evaluate(
-            trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
-            progress=decoded,
+            trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
+            on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
         )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
@@ -102,6 +103,7 @@ def evaluate(
     what = "rows of features" if manifest.are_features else "images"
     seen = f", {found.views} views of each" if found.views > 1 else ""
     console.print(f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}.")
+    console.print(f"A predicted grade is {found.grade_rule}.", highlight=False)
     if not found.by_patient:
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"

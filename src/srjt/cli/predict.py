@@ -24,7 +24,8 @@ def predict(
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")] = Path("predictions.csv"),
     force: options.Force = False,
     network: options.Network = "ensemble",
-    decode: options.Decode = "argmax",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
     views: options.Views = 1,
     device: options.Device = None,
     import_: options.Import = None,
@@ -45,7 +46,7 @@ def predict(
     from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
 
-    check_choices(network, decode)
+    check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
     trained.views(views)  # an error if the run has no such views
@@ -71,6 +72,7 @@ def predict(
             trained,
             manifest,
             network=network,  # type: ignore[arg-type]
+            optimise=optimise,  # type: ignore[arg-type]
             decoding=decode,  # type: ignore[arg-type]
             views=views,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
@@ -87,6 +89,7 @@ def predict(
     what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
+    typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)

@@ -14,7 +14,10 @@ from srjt.errors import SrjtError
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from srjt.training.record.reporters import Reporter
+    from srjt.training.trained import Trained
 
 
 @options.reads_a_source()
@@ -147,7 +150,7 @@ def train(
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
     if not quiet:
-        _print_results(run.metrics, out, pooled=run_config.convention == "published-code")
+        _print_results(run, out, pooled=run_config.convention == "published-code")
         typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
 
 
@@ -160,23 +163,27 @@ def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
     return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
 
 
-def _print_results(metrics: Any, out: Path, *, pooled: bool) -> None:
-    """The averages that the paper's tables show, beside naive baselines."""
+def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
+    """The averages that the paper's tables show, beside naive baselines; then the run as srjt predict uses it."""
     from rich.console import Console
-    from rich.table import Table
 
+    from srjt.inference.grade_rule import describe_rule, grade_rule, held_out_scores
     from srjt.training.record.baselines import NAIVE, compare_with_naive, run_baselines
-    from srjt.training.record.metrics_log import LAST, last_epochs
+    from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs
 
+    metrics = run.metrics
     averages = last_epochs(metrics, pooled=pooled)
     if not len(averages):
         return
-    title = f"Mean over the last {min(LAST, metrics['epoch'].max())} epochs and the networks"
-    table = Table(title=title, caption=NAIVE)
-    table.add_column("")
+    kept = kept_epoch(metrics)
+    last = f"the last {min(LAST, metrics['epoch'].max())} epochs and the networks"
+    title = (
+        f"Mean over {last}"
+        if kept is None
+        else f"Epoch {kept}, the best on the validation side: mean over the networks"
+    )
     shown = ("accuracy", "mae", "macro_f1", "qwk")
-    for name in shown:
-        table.add_column(name, justify="right")
+    table = _metrics_table(f"{title}; most likely grades", shown, caption=NAIVE)
     baselines, worse = run_baselines(out), []
     for side, rows in averages.groupby("split", sort=False):
         values = dict(zip(rows["metric"], rows["value"], strict=True))
@@ -190,3 +197,24 @@ def _print_results(metrics: Any, out: Path, *, pooled: bool) -> None:
     Console(markup=False).print(table)
     for sentence in filter(None, worse):
         typer.secho(sentence, fg=typer.colors.YELLOW)
+    if scores := held_out_scores(run):
+        used = "As srjt predict uses the run" + (
+            ": mean of the two networks" if run.method.networks == 2 else ""
+        )
+        table = _metrics_table(used, shown)
+        for side, values in scores.items():
+            table.add_row(side, *(f"{values[name]:.3f}" for name in shown))
+        Console(markup=False).print(table)
+    typer.echo(
+        f"A predicted grade is {describe_rule(run, grade_rule(run))} (--optimise {run.config.optimise})."
+    )
+
+
+def _metrics_table(title: str, metrics: tuple[str, ...], *, caption: str | None = None) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, caption=caption)
+    table.add_column("")
+    for name in metrics:
+        table.add_column(name, justify="right")
+    return table

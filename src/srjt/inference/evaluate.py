@@ -25,6 +25,7 @@ from srjt.ordinal.calibration import (
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
+from srjt.ordinal.purpose import Purpose
 from srjt.training.trained import Trained
 
 __all__ = ["Evaluation", "evaluate"]
@@ -44,6 +45,8 @@ class Evaluation:
         Whether the intervals resample patients; else they resample samples and are probably too narrow.
     views : int
         Views of each sample over which the probabilities are averaged.
+    grade_rule : str
+        What a predicted grade is, in words.
     intervals : dict of str to Interval
         Every metric with its 95 % interval: (value, low, high).
     confusion : list of list of int
@@ -60,6 +63,7 @@ class Evaluation:
     judged_by: str
     by_patient: bool
     views: int
+    grade_rule: str
     intervals: dict[str, Interval]
     confusion: list[list[int]]
     calibration_error: float
@@ -79,7 +83,8 @@ def evaluate(
     data: Manifest | str | os.PathLike[str],
     *,
     network: WhichNetwork = "ensemble",
-    decoding: Decoding = "argmax",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
     views: int = 1,
     on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
@@ -95,8 +100,10 @@ def evaluate(
         The samples. A path is anything that ``srjt.data.read`` reads; its grades are those of the run.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
-    decoding : {"argmax", "median", "expected"}
-        The most likely grade, the grade of least expected absolute error, or the rounded mean.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for, as for ``srjt.predict``.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the median, or the rounded mean, whatever the metric.
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
     on_bad_image : {"error", "skip"}
@@ -122,7 +129,7 @@ def evaluate(
     >>> result.samples, result.by_patient
     (60, True)
     """
-    check_choices(network, decoding)
+    check_choices(network, decoding, optimise)
     run = open_run(run)
     crops = run.views(views)  # an error before any image is read
     if not isinstance(data, Manifest):
@@ -138,7 +145,7 @@ def evaluate(
     )
     manifest = store.manifest
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
+    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
     position = {name: c for c, name in enumerate(run.grades)}
     predicted = np.array([position[name] for name in table["grade"]], dtype=np.int64)
     chosen = table[[f"p_{name}" for name in run.grades]].to_numpy(np.float64)
@@ -150,6 +157,7 @@ def evaluate(
         judged_by="given grades" if truth is None else "true grades",
         by_patient=manifest.patients is not None,
         views=len(crops),
+        grade_rule=table.attrs["grade_rule"],
         intervals=bootstrap_metrics(
             labels, predicted, num_classes=classes, groups=manifest.groups, resamples=resamples
         ),
