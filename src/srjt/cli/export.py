@@ -62,7 +62,7 @@ def export(
         out,
         format=chosen,
         samples=samples,
-        optimise=optimise,
+        optimise=optimise,  # type: ignore[arg-type]
         decoding=decode,  # type: ignore[arg-type]
     )
     runner = "onnxruntime" if chosen == "onnx" else "torch"

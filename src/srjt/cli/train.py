@@ -107,6 +107,7 @@ def train(
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.cli.splits import chosen_split
     from srjt.data import read
+    from srjt.inference.grade_rule import describe_rule, grade_rule
     from srjt.training.record.reporters import reporter_for
     from srjt.training.train import train as train_run
 
@@ -151,6 +152,8 @@ def train(
     list_unreadable(run.skipped, skipped, problems=reading.problems)
     if not quiet:
         _print_results(run, out, pooled=run_config.convention == "published-code")
+        rule = describe_rule(run, grade_rule(run))
+        typer.echo(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
         typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
 
 
@@ -167,7 +170,7 @@ def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
     """The averages that the paper's tables show, beside naive baselines; then the run as srjt predict uses it."""
     from rich.console import Console
 
-    from srjt.inference.grade_rule import describe_rule, grade_rule, held_out_scores
+    from srjt.inference.grade_rule import held_out_scores
     from srjt.training.record.baselines import NAIVE, compare_with_naive, run_baselines
     from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs
 
@@ -176,14 +179,11 @@ def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
     if not len(averages):
         return
     kept = kept_epoch(metrics)
-    last = f"the last {min(LAST, metrics['epoch'].max())} epochs and the networks"
-    title = (
-        f"Mean over {last}"
-        if kept is None
-        else f"Epoch {kept}, the best on the validation side: mean over the networks"
-    )
+    title = f"Mean over the last {min(LAST, metrics['epoch'].max())} epochs and the networks"
+    if kept is not None:
+        title = f"Epoch {kept}, the best on the validation side; mean over the networks"
     shown = ("accuracy", "mae", "macro_f1", "qwk")
-    table = _metrics_table(f"{title}; most likely grades", shown, caption=NAIVE)
+    table = _metrics_table(f"{title}, grades as in the paper", shown, caption=NAIVE)
     baselines, worse = run_baselines(out), []
     for side, rows in averages.groupby("split", sort=False):
         values = dict(zip(rows["metric"], rows["value"], strict=True))
@@ -198,16 +198,10 @@ def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
     for sentence in filter(None, worse):
         typer.secho(sentence, fg=typer.colors.YELLOW)
     if scores := held_out_scores(run):
-        used = "As srjt predict uses the run" + (
-            ": mean of the two networks" if run.method.networks == 2 else ""
-        )
-        table = _metrics_table(used, shown)
+        table = _metrics_table("The same run as srjt predict uses it", shown)
         for side, values in scores.items():
             table.add_row(side, *(f"{values[name]:.3f}" for name in shown))
         Console(markup=False).print(table)
-    typer.echo(
-        f"A predicted grade is {describe_rule(run, grade_rule(run))} (--optimise {run.config.optimise})."
-    )
 
 
 def _metrics_table(title: str, metrics: tuple[str, ...], *, caption: str | None = None) -> Table:

@@ -84,7 +84,7 @@ def decoded_grades(
     The most likely grade of a single network is the method's own grade, which differs for Garg.
     """
     if rule.how == "argmax" and (network != "ensemble" or len(probabilities) == 1):
-        return grades[0 if network == "ensemble" else int(network) - 1]
+        return np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
     return np.asarray(rule.grades(torch.from_numpy(probabilities_of(probabilities, network))).numpy())
 
 

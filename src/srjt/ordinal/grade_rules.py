@@ -76,7 +76,7 @@ class GradeRule:
     def __str__(self) -> str:
         """What a grade is, and what that is best for: the end of the sentence "A grade is …"."""
         if self.how == "thresholds":
-            cuts = ", ".join(f"{cut:.2f}" for cut in self.thresholds)
+            cuts = ", ".join(f"{cut:.3f}" for cut in self.thresholds)
             text = f"the expected grade, cut at {cuts}"
         else:
             text = NAMES[self.how] + (
