@@ -89,8 +89,8 @@ def predict(
     what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
-    typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
+    typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")

@@ -85,7 +85,7 @@ class GradeRule:
         if self.purpose is not None:
             text += f", for {PURPOSES[self.purpose]}"
         if self.without_fit:
-            text += f" (thresholds need a validation side of at least {FEWEST} samples)"
+            text += f" (thresholds need kept predictions for at least {FEWEST} validation samples)"
         return text
 
 
@@ -160,8 +160,9 @@ def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose)
     order = np.argsort(expected, kind="stable")
     ascending = expected[order]
     cumulative = np.concatenate([np.zeros((1, classes)), probabilities[order].cumsum(axis=0)])
-    # between neighbours, so that rounding does not move a sample over a threshold
-    between = (ascending[1:] + ascending[:-1]) / 2
+    # between different values, so that rounding does not move a sample over a threshold
+    distinct = np.unique(ascending)
+    between = (distinct[1:] + distinct[:-1]) / 2
     some = np.unique(np.linspace(0, len(between) - 1, min(CANDIDATES, len(between))).astype(np.int64))
     halves = np.arange(classes - 1) + 0.5
     cuts = np.unique(np.concatenate([between[some], halves, [-0.5, classes - 0.5]]))
