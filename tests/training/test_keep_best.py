@@ -18,6 +18,8 @@ import srjt
 from srjt.data.splits import Split
 from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS, confusion_matrix
+from srjt.reports.tables.study_tables import comparison_tables, networks_phrase
+from srjt.training.config import TrainConfig
 from srjt.training.record.metrics_log import MetricRow, best_epoch, kept_epoch, last_epochs
 from srjt.training.record.reporters import SilentReporter
 from srjt.training.trained import Trained
@@ -173,3 +175,46 @@ def test_the_best_epoch() -> None:
     assert best_epoch(both, "mae") == 2  # two networks are judged by their ensemble
     test_side = [MetricRow(1, "test", "1", "mae", 0.0)]
     assert best_epoch(rows([0.5, 0.4]) + test_side, "mae") == 2
+
+
+def test_files_of_older_runs_still_match() -> None:
+    """The new settings identify nothing at their defaults."""
+    names = {"optimise", "keep", "patience"}
+    assert not names & set(TrainConfig().determining())
+    assert set(TrainConfig(optimise="qwk", keep="best", patience=3).determining()) >= names
+
+
+@pytest.mark.slow
+def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
+    results = srjt.study(
+        "synthetic",
+        reading={"images": 90, "patients": 18, "size": 32},
+        methods=["standard", "standard:keep=best"],
+        noise="quasi:0.4",
+        folds=3,
+        only_folds=0,
+        out=tmp_path,
+        device="cpu",
+        network="tiny",
+        image_size=32,
+        crop=28,
+        epochs=4,
+        learning_rate=1e-2,
+        batch_size=16,
+        tune_cpu=False,
+    )
+    (table,) = comparison_tables(results.scores, runs=results.runs, networks=networks_phrase(results.facts))
+    assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)"]
+    assert "; with early stopping of the epoch that was best on the validation side;" in table.caption
+    metrics = results.metrics[results.metrics["variant"] == "keep=best"]
+    kept = kept_epoch(metrics)
+    scores = results.scores.query("variant == 'keep=best' and split == 'test' and metric == 'mae'")["value"]
+    at_kept = metrics.query("split == 'test' and metric == 'mae' and epoch == @kept")["value"]
+    assert scores.tolist() == pytest.approx(at_kept.tolist())
+    srjt.report(tmp_path)
+    assert "Standard (early stopping)" in (tmp_path / "report.html").read_text()
+    folder = tmp_path / "runs" / metrics["key"].iloc[0]
+    srjt.report(folder)
+    run_page = (folder / "report.html").read_text()
+    assert f"Epoch {kept}, the best on the validation side" in run_page
+    assert "last 4 epochs" not in run_page

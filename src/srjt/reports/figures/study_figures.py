@@ -220,7 +220,8 @@ def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
                     xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
                     error_bars=True,
                 ),
-                caption=f"MAE against the rate of {name}, mean over {epochs}, networks and folds{spread_note(curves, shown_as='bars')}. Lower is better.",
+                caption=f"MAE against the rate of {name}, mean over {epochs}, networks and "
+                f"folds{spread_note(curves, shown_as='bars')}. Lower is better.",
                 alt=f"Curve chart of the mean absolute error against the rate of {name}. {describe_ends(curves)}",
             )
         )
