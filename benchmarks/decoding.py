@@ -75,6 +75,15 @@ def simulate(
     return true, labels, p @ soft_label_matrix(len(shares)).double().numpy() if network == "soft" else p
 
 
+def wrong_matrix(matrix: Floats) -> Floats:
+    """As many errors, but of another form: truncated instead of quasi, quasi instead of all others; 0.15 for none."""
+    classes = len(matrix)
+    rate = 1 - float(np.trace(matrix)) / classes or 0.15
+    kind = "truncated" if matrix[0, -1] > 0.0 else "quasi"
+    rho = rho_for_rate(kind, rate=rate, class_counts=np.ones(classes))
+    return transition_matrix(kind, num_classes=classes, rho=rho)
+
+
 def rules(validation: Floats, labels: Ints, test: Floats, *, matrix: Floats, soft: bool) -> Iterator[tuple]:
     """(purpose, name of the rule, grades of the test samples)."""
     classes = test.shape[1]
@@ -88,8 +97,12 @@ def rules(validation: Floats, labels: Ints, test: Floats, *, matrix: Floats, sof
         chosen = grade_rule_for(purpose, validation=known, soft_labels=soft_labels)
         yield purpose, "chosen", chosen.grades(new)
         yield purpose, "chosen, no validation", grade_rule_for(purpose, soft_labels=soft_labels).grades(new)
-        # thresholds fitted to the labels as they are, or to p(true grade | image, label) with the true matrix
-        targets = {"labels": np.eye(classes)[labels], "known noise": bayes(labels, undone.numpy(), matrix)}
+        # thresholds fitted to the labels as they are, or to p(true grade | image, label) with a noise matrix
+        targets = {
+            "labels": np.eye(classes)[labels],
+            "known noise": bayes(labels, undone.numpy(), matrix),
+            "wrong noise": bayes(labels, undone.numpy(), wrong_matrix(matrix)),
+        }
         for name, truth in targets.items():
             cuts = fit_thresholds(severity, truth, purpose=purpose)
             yield purpose, f"thresholds, {name}", grade_by_thresholds(new, torch.from_numpy(cuts))
@@ -101,12 +114,12 @@ def scored(rows: Iterator[tuple], true: Ints, classes: int, **where: object) -> 
         yield {**where, "purpose": purpose, "rule": rule, "value": METRICS[purpose](counts.numpy())}
 
 
-def simulated(seeds: range, *, validation: int) -> Iterator[dict[str, object]]:
+def simulated(seeds: range, *, validation: int, networks: list[str]) -> Iterator[dict[str, object]]:
     for grades, weights in SHARES.items():
         shares = weights / weights.sum()
         for kind, rate in NOISES:
             matrix = noise_matrix(kind, rate, shares)
-            for network in NETWORKS:
+            for network in networks:
                 for seed in seeds:
                     true, labels, p = simulate(
                         seed, validation + 6000, shares=shares, matrix=matrix, network=network
@@ -134,13 +147,13 @@ def measured(folder: Path) -> Iterator[dict[str, object]]:
             yield from scored(found, true[~known], p.shape[1], noise="one human vote", network=method)
 
 
-def show(rows: Iterator[dict[str, object]], by: str) -> None:
+def show(rows: Iterator[dict[str, object]]) -> None:
     table = pd.DataFrame(rows)
     order = list(dict.fromkeys(table["rule"]))
     for purpose in PURPOSES:
         part = table[table["purpose"] == purpose]
-        wide = part.pivot_table(index="rule", columns=by, values="value", sort=False)
-        if by == "network" and part["noise"].nunique() > 1:
+        wide = part.pivot_table(index="rule", columns="network", values="value", sort=False)
+        if part["noise"].nunique() > 1:
             wide = wide.join(part.pivot_table(index="rule", columns="noise", values="value", sort=False))
         better = "lower" if METRICS[purpose].lower_is_better else "higher"
         print(f"\n{purpose} ({better} is better)\n{wide.loc[order].round(3).to_string()}")
@@ -152,12 +165,14 @@ def main() -> None:
     )
     parser.add_argument("--probabilities", type=Path, help="folder of .npz files")
     parser.add_argument("--validation", type=int, default=300, help="samples of the validation side")
+    parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--seeds", type=int, nargs=2, default=(100, 110), metavar=("FIRST", "END"))
     args = parser.parse_args()
     if args.probabilities is not None:
-        show(measured(args.probabilities), "network")
+        show(measured(args.probabilities))
     else:
-        show(simulated(range(*args.seeds), validation=args.validation), "network")
+        seeds = range(*args.seeds)
+        show(simulated(seeds, validation=args.validation, networks=args.networks))
 
 
 if __name__ == "__main__":
