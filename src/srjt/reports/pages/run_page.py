@@ -214,13 +214,13 @@ def _scores(
     over = {"mean": " and the networks", "pooled": ", networks pooled"}.get(
         combined_networks(metrics, pooled), ""
     )
-    title = f"Mean over the last {_epochs(last)}{over}"
+    averaged = f"Mean over the last {_epochs(last)}{over}"
     if kept is not None:
-        title = f"Epoch {kept}, the best on the validation side{over.replace(' and', '; mean over', 1)}"
+        averaged = f"Epoch {kept}, the best on the validation side{over.replace(' and', '; mean over', 1)}"
     spread = "± is the standard deviation over those epochs, not over other data. " if last > 1 else ""
     table = Table(
         slug="scores",
-        title=title,
+        title=averaged,
         caption=f"{spread}{note}",
         columns=(
             Column(name="metric", label="metric"),
