@@ -148,7 +148,9 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
     asked = {
         "onnx": ["export", "run", "--out", "model.onnx"],
         "timm": [*train, "--network", "timm:resnet18", "--out", "t"],
-        "tensorboard": [*train, "--network", "tiny", "--out", "b", "--tensorboard"],
+        "tensorboard": [*train, "--network", "tiny", "--out", "b", "--log", "tensorboard"],
+        "mlflow": [*train, "--network", "tiny", "--out", "b", "--log", "mlflow"],
+        "wandb": [*train, "--network", "tiny", "--out", "b", "--log", "wandb"],
         "parquet": ["data", "inspect", "table.parquet"],
         "excel": ["data", "inspect", "table.xlsx"],
         "dicom": ["predict", "run", "dicom"],

@@ -27,7 +27,9 @@ EXTRAS = {
     "dicom": "DICOM files",
     "parquet": "Parquet tables",
     "excel": "Excel tables",
-    "tensorboard": "TensorBoard events",
+    "tensorboard": "train --log tensorboard",
+    "mlflow": "train --log mlflow",
+    "wandb": "train --log wandb",
     "ray": "studies on a cluster",
     "onnx": "export to ONNX",
 }
