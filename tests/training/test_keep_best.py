@@ -116,6 +116,11 @@ def test_a_resumed_run_keeps_the_same_networks(
     trained(contrary, out=tmp_path / "run")
     for name in ("weights.safetensors", "summary.json", "held_out.csv", "history.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
+    kept = [
+        [line for line in (folder / "metrics.csv").read_text().splitlines() if "best_epoch" in line]
+        for folder in (tmp_path / "run", whole)
+    ]
+    assert kept[0] == kept[1]
 
 
 def test_results_that_were_not_written_are_written_later(contrary: Any, tmp_path: Path) -> None:

@@ -60,9 +60,7 @@ class Fitted:
     networks: StackedNetworks
     metrics: pd.DataFrame
     history: pd.DataFrame
-    confusions: dict[
-        str, np.ndarray
-    ]  # side → (K + 1, C, C) counts of the kept networks: each, then their ensemble
+    confusions: dict[str, np.ndarray]  # side → (K + 1, C, C) counts of the kept networks and their ensemble
     epochs: int  # that were trained: fewer than planned if there was no better one for long
     kept_epoch: int
 
@@ -280,12 +278,11 @@ def fit(
                 MetricRow(epoch, "train", "", "peak_memory_mb", _peak_memory_mb(device)),
             ]
             if best_weights is not None:
-                best = (
-                    best_epoch([*log.rows, *rows], config.optimise) or epoch
-                )  # the last, if all are undefined
+                # the last, if the metric is undefined in all of them
+                best = best_epoch([*log.rows, *rows], config.optimise) or epoch
                 if best == epoch:
                     restore(best_weights, weights(networks))
-                rows.append(MetricRow(epoch, "train", "", BEST_EPOCH, best))
+                rows.append(MetricRow(epoch, "train", "", BEST_EPOCH, float(best)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
             if (warning := starvation.update(record.counts)) is not None:
