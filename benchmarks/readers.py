@@ -235,7 +235,7 @@ def acne(args: argparse.Namespace) -> None:
     readings = make_readings(item, reader, table["grade"].to_numpy(), classes=classes)
     true = table.groupby("item")["published_grade"].first().reindex(items).to_numpy()
     rows: list[dict[str, object]] = []
-    for name, method in methods().items():
+    for name, method in methods(args.methods).items():
         start = time.perf_counter()
         p = method(readings)
         rows.append(
@@ -251,6 +251,7 @@ def crowd(args: argparse.Namespace) -> None:
     truth = labels.set_index("image")["true_grade"]
     classes = int(max(table["grade"].max(), truth.max())) + 1
     rows: list[dict[str, object]] = []
+    chosen = methods(args.methods)
     for count in COUNTS:
         mixed = table.sample(frac=1.0, random_state=args.first_seed + count)
         drawn = mixed.groupby("image", sort=False).head(count)
@@ -268,9 +269,7 @@ def crowd(args: argparse.Namespace) -> None:
             "ours": lambda r=readings: consensus(r, repeats="independent").posterior,
             "ours, 200 known": lambda r=checked: consensus(r, repeats="independent").posterior,
         }
-        runs |= {
-            name: lambda m=method, r=numbered: m(r) for name, method in methods().items() if name != "ours"
-        }
+        runs |= {name: lambda m=method, r=numbered: m(r) for name, method in chosen.items() if name != "ours"}
         for name, run in runs.items():
             if name == "cleanlab" and count == 1:
                 continue
@@ -309,7 +308,6 @@ def main() -> None:
     one.add_argument("--seeds", type=int, default=6)
     one.add_argument("--worlds", nargs="+", default=WORLDS, choices=WORLDS)
     one.add_argument("--counts", nargs="+", type=int, default=COUNTS, choices=COUNTS)
-    one.add_argument("--methods", nargs="+", help="only these")
     one.set_defaults(run=simulated)
     two = commands.add_parser("acne")
     two.add_argument("file", type=Path)
@@ -320,6 +318,8 @@ def main() -> None:
     three.set_defaults(run=crowd)
     four = commands.add_parser("time")
     four.set_defaults(run=million)
+    for command in (one, two, three):
+        command.add_argument("--methods", nargs="+", help="only these, for example ours votes Dawid–Skene")
     for command in (one, two, three, four):
         command.add_argument("--first-seed", type=int, default=FIRST_SEED)
     args = parser.parse_args()
