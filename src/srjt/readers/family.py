@@ -91,8 +91,12 @@ def _shares(index: Floats, total: Floats, prior: Floats) -> Floats:
     return np.asarray(counts / counts.sum())
 
 
-def reader_family(states: States) -> Family:
-    """All types, with the matrices that they have on these states."""
+def reader_family(states: States, *, favourites: bool) -> Family:
+    """All types, with the matrices that they have on these states.
+
+    ``favourites``: whether readers may have a favourite grade. Where items have one reading, a frequent grade and a
+    favourite one are the same.
+    """
     classes = states.of_grade.shape[1]
     middle = (classes - 1) / 2
     bias, slope, spread, lapse = (
@@ -108,18 +112,16 @@ def reader_family(states: States) -> Family:
     any_grade = _LAPSE[lapse][:, None, None]
     matrices = (1.0 - any_grade) * said + any_grade / classes
     usual = int(np.flatnonzero((bias == 0) & (slope == 1) & (spread == _SPREAD[3]) & (lapse == 1))[0])
-    favourites = np.stack(
-        [
-            often * np.eye(classes)[grade] + (1.0 - often) * matrices[usual]
-            for often in _FAVOURITE
-            for grade in range(classes)
-        ]
-    )
-    extra = np.ones(len(favourites))
+    fond = [
+        often * np.eye(classes)[grade] + (1.0 - often) * matrices[usual]
+        for often in (_FAVOURITE if favourites else ())
+        for grade in range(classes)
+    ]
+    extra = np.ones(len(fond))
     return Family(
         bias=np.concatenate([bias, 0.0 * extra]),
         slope=np.concatenate([slope, extra]),
         spread=np.concatenate([spread, _SPREAD[3] * extra]),
         lapse=np.concatenate([lapse, (len(_LAPSE) - 1) * extra]),
-        matrices=np.concatenate([matrices, favourites]),
+        matrices=np.concatenate([matrices, *(one[None] for one in fond)]),
     )

@@ -105,7 +105,9 @@ def _choose(evidence: Evidence, *, iterations: int, tolerance: float) -> tuple[b
 def _path(evidence: Evidence, *, alike: bool, iterations: int, tolerance: float) -> Iterator[Fit]:
     """Fits with weaker and weaker ties to the family, each from where the one before ended."""
     states = item_states(evidence.classes, alike=alike)
-    family = reader_family(states)
+    several = np.asarray(evidence.said.sum(axis=1)).ravel() > 1.0
+    compared = evidence.anchored or int(several.sum()) >= ENOUGH
+    family = reader_family(states, favourites=compared)
     fit: Fit | None = None
     few = evidence.said.sum() < _FEW * evidence.readers  # too few readings to know a reader's own matrix
     for strength in _STRENGTHS[:1] if few else _STRENGTHS:
