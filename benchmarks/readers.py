@@ -31,7 +31,7 @@ Method = Callable[[Readings], Floats]
 
 WORLDS = ("ordinal", "severity", "difficult", "irregular", "nominal")
 COUNTS = (1, 2, 3, 5, 10)
-FIRST_SEED = 20_000  # the model was developed on other seeds
+FIRST_SEED = 30_000  # the model was developed on other seeds
 
 
 def simulate(world: str, *, count: int, seed: int) -> tuple[Readings, npt.NDArray[np.int64], Floats]:

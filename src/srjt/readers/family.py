@@ -1,7 +1,7 @@
 """The ordinal family of readers: bias, slope, spread and lapses, as a grid of types with a prior.
 
 A reader of type t sees slope · severity + bias + spread · normal noise and says the grade whose interval holds it; with
-the probability ``lapse`` the reader says any grade. Some types say a favourite grade most of the time. A grid instead
+the probability ``lapse`` the reader says any grade. Some types say a favourite grade almost always. A grid instead
 of a point per reader: what few readings leave open stays open, and no step size is needed.
 """
 
@@ -23,7 +23,7 @@ _BIAS = np.round(np.linspace(-1.5, 1.5, 11), 9)
 _SLOPE = np.array([0.75, 1.0, 1.3])
 _SPREAD = np.array([0.12, 0.2, 0.31, 0.45, 0.65, 1.0, 1.8])
 _LAPSE = np.array([0.005, 0.06, 0.25, 1.0])
-_FAVOURITE = (0.97, 0.7)  # how often a reader who has a favourite grade says it whatever the item shows
+_FAVOURITE = 0.97  # how often a reader who has a favourite grade says it whatever the item shows
 # Before any data: pseudo-readers of each slope and lapse, and the normal priors of bias and log spread.
 _SLOPE_PRIOR = np.array([0.5, 3.0, 0.5])
 _LAPSE_PRIOR = np.array([2.0, 1.0, 0.5, 0.2])
@@ -113,9 +113,8 @@ def reader_family(states: States, *, favourites: bool) -> Family:
     matrices = (1.0 - any_grade) * said + any_grade / classes
     usual = int(np.flatnonzero((bias == 0) & (slope == 1) & (spread == _SPREAD[3]) & (lapse == 1))[0])
     fond = [
-        often * np.eye(classes)[grade] + (1.0 - often) * matrices[usual]
-        for often in (_FAVOURITE if favourites else ())
-        for grade in range(classes)
+        _FAVOURITE * np.eye(classes)[grade] + (1.0 - _FAVOURITE) * matrices[usual]
+        for grade in range(classes if favourites else 0)
     ]
     extra = np.ones(len(fond))
     return Family(
