@@ -2,6 +2,7 @@
 
     python benchmarks/readers.py simulated --seeds 6       # simulated readers
     python benchmarks/readers.py acne FILE                 # item, reader, grade, published_grade
+    python benchmarks/readers.py brixia FILE               # item, image, reader (senior, junior), grade
     python benchmarks/readers.py votes FILE LABELS         # image, vote, grade; image, true_grade
     python benchmarks/readers.py time                      # 1 million readings by 100 readers
 
@@ -245,6 +246,23 @@ def acne(args: argparse.Namespace) -> None:
     print(consensus(readings))
 
 
+def brixia(args: argparse.Namespace) -> None:
+    """The senior radiologist is the reference for half of the images; the junior's readings of the other half."""
+    table = pd.read_csv(args.file)
+    wide = table.pivot(index="item", columns="reader", values="grade").dropna().astype(int)
+    image = table.drop_duplicates("item").set_index("item")["image"].reindex(wide.index)
+    names = np.random.default_rng(args.first_seed).permutation(image.unique())
+    known = image.isin(names[: len(names) // 2]).to_numpy()
+    senior, junior = wide["senior"].to_numpy(), wide["junior"].to_numpy()
+    one = np.zeros(len(wide), dtype=np.int64)
+    alone = make_readings(np.arange(len(wide)), one, junior, classes=4)
+    checked = Readings(**{**vars(alone), "reference": np.where(known, senior, -1)})
+    rows: list[dict[str, object]] = []
+    for name, p in (("ours", consensus(checked).posterior), ("votes", votes(alone))):
+        rows.append({"set": "brixia", "method": name, "seconds": 0.0, **scores(p[~known], senior[~known])})
+    show(rows, ["set"])
+
+
 def crowd(args: argparse.Namespace) -> None:
     """Consensus of k random votes; the crowd is one reader whose readings are independent."""
     table, labels = pd.read_csv(args.file), pd.read_csv(args.labels)
@@ -316,11 +334,14 @@ def main() -> None:
     three.add_argument("file", type=Path)
     three.add_argument("labels", type=Path)
     three.set_defaults(run=crowd)
+    five = commands.add_parser("brixia")
+    five.add_argument("file", type=Path)
+    five.set_defaults(run=brixia)
     four = commands.add_parser("time")
     four.set_defaults(run=million)
     for command in (one, two, three):
         command.add_argument("--methods", nargs="+", help="only these, for example ours votes Dawid–Skene")
-    for command in (one, two, three, four):
+    for command in (one, two, three, four, five):
         command.add_argument("--first-seed", type=int, default=FIRST_SEED)
     args = parser.parse_args()
     args.run(args)
