@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
-from srjt.data.problems import drop_unusable
-from srjt.data.sources import read
-from srjt.errors import SrjtError
-from srjt.inference.predict import RunLike, WhichNetwork, check_choices, open_run, predictions
+from srjt.inference.calibrate import Labelled, WhichNetwork, read_labelled
+from srjt.inference.fitted import fit_after_training
+from srjt.inference.predict import RunLike, check_choices, open_run, predictions
+from srjt.inference.range_evaluation import RangeEvaluation, evaluate_ranges
+from srjt.noise.true_grades import LabelNoise
 from srjt.ordinal.calibration import (
     CalibrationBin,
     calibration_bins,
@@ -25,7 +26,6 @@ from srjt.ordinal.calibration import (
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
-from srjt.training.trained import Trained
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -54,6 +54,10 @@ class Evaluation:
         Mean ranked probability score; 0 is best.
     calibration : list of CalibrationBin
         Confidence and accuracy per bin.
+    recalibration : str
+        How the probabilities were recalibrated; empty if they were not.
+    ranges : RangeEvaluation or None
+        How often ranges of grades contain the label, with ``coverage``.
     """
 
     samples: int
@@ -65,22 +69,30 @@ class Evaluation:
     calibration_error: float
     ranked_probability_score: float
     calibration: list[CalibrationBin]
+    recalibration: str = ""
+    ranges: RangeEvaluation | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = asdict(self)
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
         plain["calibration"] = [b._asdict() for b in self.calibration]
+        plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
         return plain
 
 
 def evaluate(
     run: RunLike,
-    data: Manifest | str | os.PathLike[str],
+    data: Labelled,
     *,
     network: WhichNetwork = "ensemble",
     decoding: Decoding = "argmax",
     views: int = 1,
+    coverage: float | None = None,
+    coverage_by: str | None = None,
+    calibrate_on: Labelled | None = None,
+    label_noise: LabelNoise = "unknown",
+    recalibrate: bool = True,
     on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
     progress: Callable[[int, int], None] | None = None,
@@ -99,6 +111,8 @@ def evaluate(
         The most likely grade, the grade of least expected absolute error, or the rounded mean.
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
+    coverage, coverage_by, calibrate_on, label_noise, recalibrate
+        Ranges of grades and recalibration, as for ``srjt.predict``.
     on_bad_image : {"error", "skip"}
         Stop at an unusable sample, or leave it out.
     resamples : int
@@ -126,8 +140,12 @@ def evaluate(
     run = open_run(run)
     crops = run.views(views)  # an error before any image is read
     if not isinstance(data, Manifest):
-        data = _read_labelled(run, data, on_bad_image=on_bad_image)
+        data = read_labelled(run, data, on_bad_image=on_bad_image)
     run.check_feature_settings(data.made)
+    fitted = fit_after_training(
+        run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
+        recalibrate=recalibrate, network=network, views=views,
+    )  # fmt: skip
     store = open_store(
         data,
         size=run.config.image_size,
@@ -138,9 +156,15 @@ def evaluate(
     )
     manifest = store.manifest
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
+    table = predictions(
+        run, probabilities, grades, network=network, decoding=decoding, fitted=fitted, samples=manifest.table
+    )
     position = {name: c for c, name in enumerate(run.grades)}
-    predicted = np.array([position[name] for name in table["grade"]], dtype=np.int64)
+
+    def grade_of(column: str) -> npt.NDArray[np.int64]:
+        return np.array([position[name] for name in table[column]], dtype=np.int64)
+
+    predicted = grade_of("grade")
     chosen = table[[f"p_{name}" for name in run.grades]].to_numpy(np.float64)
     truth = manifest.true_labels
     labels = manifest.labels if truth is None else truth
@@ -159,11 +183,16 @@ def evaluate(
         calibration_error=expected_calibration_error(chosen, labels),
         ranked_probability_score=ranked_probability_score(chosen, labels),
         calibration=calibration_bins(chosen, labels),
+        recalibration="" if fitted.recalibration is None else str(fitted.recalibration),
+        ranges=None
+        if fitted.ranges is None
+        else evaluate_ranges(
+            grade_of("grade_low"),
+            grade_of("grade_high"),
+            labels,
+            rule=fitted.ranges,
+            num_classes=classes,
+            groups=manifest.groups,
+            resamples=resamples,
+        ),
     )
-
-
-def _read_labelled(run: Trained, source: str | os.PathLike[str], *, on_bad_image: str) -> Manifest:
-    if not isinstance(source, (str, os.PathLike)):
-        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
-    reading = read(source, grades=run.grades)
-    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)

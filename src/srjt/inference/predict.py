@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,13 @@ from srjt.data.sources import Reading
 from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError, suggest
+from srjt.inference.calibrate import Labelled, WhichNetwork, chosen_probabilities
+from srjt.inference.fitted import Fitted, fit_after_training
+from srjt.noise.true_grades import LabelNoise
 from srjt.ordinal.decoding import Decoding, decode, expected_grade
 from srjt.training.trained import Trained, load_run
 
 __all__ = ["RunLike", "WhichNetwork", "check_choices", "open_run", "predict", "predictions"]
-
-WhichNetwork = Literal["ensemble", "1", "2"]
-
 
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
@@ -54,6 +54,11 @@ def predict(
     network: WhichNetwork = "ensemble",
     decoding: Decoding = "argmax",
     views: int = 1,
+    coverage: float | None = None,
+    coverage_by: str | None = None,
+    calibrate_on: Labelled | None = None,
+    label_noise: LabelNoise = "unknown",
+    recalibrate: bool = True,
     on_bad_image: OnBadImage = "error",
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
@@ -73,6 +78,16 @@ def predict(
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
         with the four corners too, each plain and mirrored.
+    coverage : float, optional
+        Add a range of grades to each sample that contains the true grade with at least this probability. Default: none.
+    coverage_by : str, optional
+        ``"grade"``: the promise holds for each true grade. A column of ``calibrate_on`` and ``data``: for each value.
+    calibrate_on : Manifest or path, optional
+        Labelled samples that the run was not trained on. Default: the validation side of the run.
+    label_noise : {"unknown", "class-conditional", "none"}
+        What wrong labels among them depend on: not known; on the true grade alone and not on the image; none is wrong.
+    recalibrate : bool
+        Recalibrate the probabilities on the same samples, if there are at least 100 and it is worth it.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image or a malformed row, or leave it out. Everything that is left out is listed in
         ``attrs["skipped"]`` of the result, also repeated rows and files of a folder that are not images.
@@ -83,7 +98,8 @@ def predict(
     -------
     DataFrame
         One row per sample: ``image``, ``grade``, ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and,
-        for two networks, ``disagreement``, their total variation distance from 0 to 1.
+        for two networks, ``disagreement``, their total variation distance from 0 to 1; with ``coverage`` also
+        ``grade_low`` and ``grade_high``. ``attrs["recalibration"]`` and ``attrs["ranges"]`` say what was done.
 
     Examples
     --------
@@ -105,6 +121,10 @@ def predict(
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
     run.check_feature_settings(manifest.made)
+    fitted = fit_after_training(
+        run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
+        recalibrate=recalibrate, network=network, views=views,
+    )  # fmt: skip
     store = open_store(
         manifest,
         size=run.config.image_size,
@@ -113,9 +133,19 @@ def predict(
         progress=progress,
     )
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
+    table = predictions(
+        run,
+        probabilities,
+        grades,
+        network=network,
+        decoding=decoding,
+        fitted=fitted,
+        samples=store.manifest.table,
+    )
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     table.attrs["views"] = len(crops)
+    table.attrs["recalibration"] = "" if fitted.recalibration is None else str(fitted.recalibration)
+    table.attrs["ranges"] = "" if fitted.ranges is None else str(fitted.ranges)
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
     return table
 
@@ -141,24 +171,31 @@ def predictions(
     *,
     network: WhichNetwork = "ensemble",
     decoding: Decoding = "argmax",
+    fitted: Fitted = Fitted(),
+    samples: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """(K, N, C) probabilities and (K, N) grades → grade, p_<grade> …, expected_grade, entropy, disagreement.
 
-    The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1.
+    The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1. Ranges are
+    those of the probabilities before recalibration, which was fitted to the same samples. samples: a table of the
+    samples, for ranges by the values of a column.
     """
-    if network == "ensemble":
-        chosen = probabilities.mean(axis=0)
-    elif int(network) <= len(probabilities):
-        chosen = probabilities[int(network) - 1]
-    else:
-        raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
+    raw = chosen = chosen_probabilities(probabilities, network)
+    if fitted.recalibration is not None:
+        chosen = fitted.recalibration(raw).astype(np.float32)
     p = torch.from_numpy(np.ascontiguousarray(chosen))
-    if decoding == "argmax" and (network != "ensemble" or len(probabilities) == 1):
+    own_rule = fitted.recalibration is None and (network != "ensemble" or len(probabilities) == 1)
+    if decoding == "argmax" and own_rule:
         # the method's own rule, which differs for Garg
         predicted = grades[0 if network == "ensemble" else int(network) - 1]
     else:
         predicted = decode(p, decoding).numpy()
     columns: dict[str, object] = {"grade": [run.grades[g] for g in predicted]}
+    if fitted.ranges is not None:
+        low, high = fitted.ranges.ranges(raw, parts=fitted.parts(samples))
+        # another decoding may leave the range; a wider range still keeps its promise
+        columns["grade_low"] = [run.grades[g] for g in np.minimum(low, predicted)]
+        columns["grade_high"] = [run.grades[g] for g in np.maximum(high, predicted)]
     columns |= {f"p_{name}": chosen[:, c] for c, name in enumerate(run.grades)}
     columns["expected_grade"] = expected_grade(p).numpy()
     columns["entropy"] = torch.special.entr(p).sum(dim=-1).clamp(min=0.0).numpy()  # rounding: p may exceed 1

@@ -1,0 +1,152 @@
+"""What is fitted after training: the samples it is fitted to, what is known about their labels, the recalibration.
+
+Everything follows from the validation predictions and the noise estimate that a run keeps, or from labelled samples
+that the user names; nothing here is stored.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.manifest import Manifest
+from srjt.data.problems import drop_unusable
+from srjt.data.sources import read
+from srjt.errors import SrjtError, suggest
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise, given_noise, transition_of
+from srjt.ordinal.recalibration import SMALLEST, Recalibration, choose_recalibration
+from srjt.training.config import TrainConfig
+from srjt.training.record.held_out import HeldOut, held_out_side
+from srjt.training.trained import Trained
+
+__all__ = [
+    "Labelled",
+    "WhichNetwork",
+    "calibration_side",
+    "check_label_noise",
+    "chosen_probabilities",
+    "label_noise_of",
+    "predict_side",
+    "read_labelled",
+    "recalibration_of",
+    "side_recalibration",
+]
+
+WhichNetwork = Literal["ensemble", "1", "2"]
+Labelled: TypeAlias = Manifest | str | os.PathLike[str]  # labelled samples, or where they are
+
+
+def chosen_probabilities(
+    probabilities: npt.NDArray[np.float32], network: WhichNetwork
+) -> npt.NDArray[np.float32]:
+    """(K, N, C) → (N, C): the mean of the networks, or one of them."""
+    if network == "ensemble":
+        return np.asarray(probabilities.mean(axis=0), dtype=np.float32)
+    if int(network) > len(probabilities):
+        raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
+    return np.asarray(probabilities[int(network) - 1])
+
+
+def check_label_noise(label_noise: str) -> None:
+    if label_noise not in get_args(LabelNoise):
+        raise suggest("label_noise", label_noise, get_args(LabelNoise))
+
+
+def read_labelled(run: Trained, source: Labelled, *, on_bad_image: OnBadImage = "error") -> Manifest:
+    """Labelled samples with the grades of the run."""
+    if isinstance(source, Manifest):
+        return source
+    if not isinstance(source, (str, os.PathLike)):
+        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
+    reading = read(source, grades=run.grades)
+    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+
+
+def predict_side(run: Trained, source: Labelled, *, views: int = 1) -> tuple[HeldOut, Manifest]:
+    """Labelled samples that the run has not seen, with its predictions for them."""
+    manifest = read_labelled(run, source)
+    run.check_feature_settings(manifest.made)
+    store = open_store(manifest, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
+    return held_out_side(store.manifest, run.probabilities(store.pixels, views=views)[0]), store.manifest
+
+
+def calibration_side(run: Trained, *, views: int = 1) -> HeldOut:
+    """The validation side of a run, or an error that says how to calibrate without one."""
+    side = run.held_out.get("validation")
+    otherwise = "--calibrate-on TABLE (calibrate_on), with labelled samples that it was not trained on"
+    if side is None:
+        raise SrjtError(
+            f"This run keeps no predictions for a validation side, so nothing can be calibrated on it: give "
+            f"{otherwise}."
+        )
+    if views > 1:
+        raise SrjtError(f"The validation side was predicted with one view: use one view, or {otherwise}.")
+    return side
+
+
+def label_noise_of(
+    side: HeldOut,
+    *,
+    config: TrainConfig,
+    estimate: NoiseEstimate | None = None,
+    network: WhichNetwork = "ensemble",
+) -> KnownNoise:
+    """What is known about the noise of the labels of a side.
+
+    A matrix that was given for training; else the run's estimate; else an estimate from these labels and predictions,
+    with the rate that was given for training.
+    """
+    classes = side.probabilities.shape[2]
+    if estimate is None and config.transition is not None:
+        shares = np.bincount(side.labels, minlength=classes) / len(side)
+        return given_noise(np.asarray(config.transition), shares)
+    if estimate is not None:
+        return estimated_noise(estimate)
+    found = estimate_noise(
+        side.labels,
+        chosen_probabilities(side.probabilities, network),
+        groups=side.groups,
+        verified=side.verified_labels,
+    )
+    return estimated_noise(found, rate=config.known_noise_rate)
+
+
+def recalibration_of(
+    side: HeldOut,
+    *,
+    noise: KnownNoise | None,
+    network: WhichNetwork = "ensemble",
+    label_noise: LabelNoise = "unknown",
+) -> Recalibration | None:
+    """The recalibration that a side supports; None if it is too small or nothing is gained.
+
+    Verified grades are used alone if there are enough. Else the labels are taken as wrong as they certainly are: the
+    lowest plausible noise. More noise would make the probabilities of the true grades sharper, which is wrong where
+    readers and networks are misled by the same images. Offsets per grade could follow a preference of the readers, so
+    they are fitted only where the noise is known. noise: of the labels; None if they are right.
+    """
+    p = chosen_probabilities(side.probabilities, network)
+    verified = side.verified_labels
+    if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
+        groups = None if side.groups is None else [side.groups[row] for row in rows]
+        return choose_recalibration(p[rows], verified[rows], groups=groups)
+    if noise is None:
+        return choose_recalibration(p, side.labels, groups=side.groups)
+    matrix = transition_of(noise.joint if label_noise == "class-conditional" else noise.lowest())
+    return choose_recalibration(
+        p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
+    )
+
+
+def side_recalibration(
+    side: HeldOut | None, *, config: TrainConfig, estimate: NoiseEstimate | None
+) -> Recalibration | None:
+    """The recalibration of the ensemble of a run by its validation side, if it has a large enough one."""
+    if side is None or len(side) < SMALLEST[0]:
+        return None  # before the noise is estimated
+    return recalibration_of(side, noise=label_noise_of(side, config=config, estimate=estimate))
