@@ -31,9 +31,10 @@ from simulated_readers import simulate
 
 from srjt import noise
 from srjt.data import read
+from srjt.inference.calibrate import recalibration_of
 from srjt.inference.ranges import calibrate_ranges, conservative_thresholds
 from srjt.noise.estimate import estimate_noise
-from srjt.noise.true_grades import KnownNoise, estimated_noise
+from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise
 from srjt.ordinal.ranges import patient_weights, range_scores
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
@@ -151,20 +152,18 @@ def evaluate(data: Data, *, coverage: float, splits: int, seed: int) -> dict[str
         data.labels[outside], data.probabilities[outside], groups=data.patients[outside]
     )
     known = estimated_noise(estimate)
-    scores = range_scores(data.probabilities)
     rest = order[len(names) // 2 :]
     found: dict[str, list[Floats]] = {}
     for _ in range(splits):
         rest = rng.permutation(rest)
         cal, test = (np.flatnonzero(np.isin(owner, part)) for part in np.split(rest, [len(rest) // 2]))
-        for name, inside in ranges(data, scores, cal, test, known, coverage=coverage, rng=rng).items():
+        for name, inside in ranges(data, cal, test, known, coverage=coverage, rng=rng).items():
             found.setdefault(name, []).append(summary(inside, data.true[test], data.patients[test]))
     return {name: np.array(rows) for name, rows in found.items()}
 
 
 def ranges(
     data: Data,
-    scores: Floats,
     cal: Ints,
     test: Ints,
     known: KnownNoise,
@@ -188,18 +187,26 @@ def ranges(
         )
 
     noisy = side(data.labels[cal])
-    shared: dict[str, Any] = {"coverage": coverage, "noise": known}
-    thresholds = {
-        "labels": calibrate_ranges(noisy, label_noise="none", **shared).thresholds,
-        "conservative": conservative_thresholds(noisy, scores[cal], known, coverage=coverage, by_grade=False)[
-            0
-        ],
-        "unknown": calibrate_ranges(noisy, **shared).thresholds,
-        "class-conditional": calibrate_ranges(noisy, label_noise="class-conditional", **shared).thresholds,
-        "verified": calibrate_ranges(side(data.labels[cal], checked), **shared).thresholds,
-        "true grades": calibrate_ranges(side(data.true[cal]), label_noise="none", **shared).thresholds,
+    found: dict[str, npt.NDArray[np.bool_]] = {}
+    settings: dict[str, tuple[HeldOut, LabelNoise]] = {
+        "labels": (noisy, "none"),
+        "unknown": (noisy, "unknown"),
+        "class-conditional": (noisy, "class-conditional"),
+        "verified": (side(data.labels[cal], checked), "unknown"),
+        "true grades": (side(data.true[cal]), "none"),
     }
-    found = {name: scores[test] <= limit for name, limit in thresholds.items()}
+    for name, (samples, label_noise) in settings.items():
+        own = None if label_noise == "none" else known
+        recalibration = recalibration_of(samples, noise=own, label_noise=label_noise)
+        rule = calibrate_ranges(
+            samples, coverage=coverage, noise=own, label_noise=label_noise, recalibration=recalibration
+        )
+        p = data.probabilities if recalibration is None else recalibration(data.probabilities)
+        scores = range_scores(p)
+        found[name] = scores[test] <= rule.thresholds
+        if name == "unknown":
+            safe = conservative_thresholds(noisy, scores[cal], known, coverage=coverage, by_grade=False)
+            found["conservative"] = scores[test] <= safe
     peer = torchcp_sets(data, cal, test, coverage=coverage)
     return found if peer is None else found | {"TorchCP": peer}
 

@@ -13,6 +13,7 @@ from srjt.errors import SrjtError
 from srjt.inference.calibrate import WhichNetwork, chosen_probabilities
 from srjt.noise.true_grades import KnownNoise, LabelNoise, inverse_weights, posterior_weights
 from srjt.ordinal.ranges import grade_ranges, patient_weights, range_scores, range_threshold
+from srjt.ordinal.recalibration import Recalibration
 from srjt.training.record.held_out import HeldOut
 
 __all__ = ["Basis", "RangeRule", "calibrate_ranges", "conservative_thresholds"]
@@ -66,7 +67,7 @@ class RangeRule:
         Parameters
         ----------
         probabilities : array-like, shape (N, C)
-            As the networks give them, without recalibration.
+            With the recalibration that the ranges were calibrated with.
         parts : sequence, length N, optional
             The values of the column ``by``. A value without a rule gets the range of all grades.
 
@@ -119,6 +120,7 @@ def calibrate_ranges(
     parts: Sequence[object] | None = None,
     network: WhichNetwork = "ensemble",
     label_noise: LabelNoise = "unknown",
+    recalibration: Recalibration | None = None,
     posterior: npt.ArrayLike | None = None,
 ) -> RangeRule:
     """Calibrate ranges on samples that the networks have not seen.
@@ -139,6 +141,9 @@ def calibrate_ranges(
         Whose probabilities are used.
     label_noise : {"unknown", "class-conditional", "none"}
         What wrong labels depend on: nothing is known; on the true grade alone, not on the image; no label is wrong.
+    recalibration : Recalibration, optional
+        Applied before the scores. It may be fitted to the same samples: a temperature is one number, which does not
+        change the order in which grades enter a range.
     posterior : array-like, shape (N, C), optional
         p(true grade) of each sample, for example from several readers.
 
@@ -155,12 +160,14 @@ def calibrate_ranges(
             rows = np.flatnonzero(values == value)
             rules[value] = calibrate_ranges(
                 _rows(side, rows), coverage=coverage, noise=noise, network=network, label_noise=label_noise,
+                recalibration=recalibration,
                 posterior=None if posterior is None else np.asarray(posterior)[rows],
             )  # fmt: skip
         whys = dict.fromkeys(rule.why for rule in rules.values())
         whole = _rule(side, coverage=coverage, basis=next(iter(rules.values())).basis)
         return replace(whole, why=" Elsewhere ".join(whys), by=by, parts=rules)
-    scores = range_scores(chosen_probabilities(side.probabilities, network))
+    p = chosen_probabilities(side.probabilities, network)
+    scores = range_scores(p if recalibration is None else recalibration(p))
     by_grade = by == "grade"
     verified = side.verified_labels
     if verified is not None:
@@ -174,26 +181,25 @@ def calibrate_ranges(
             why = "by their verified grades, which must be a random sample."
             return _rule(known, coverage=coverage, basis="verified", why=why, by=by, thresholds=thresholds)
     basis, why, candidates = _weights(side, noise, label_noise, posterior)
-    if basis == "corrected" and noise is not None and 0 < noise.samples < FEW:
-        basis = "conservative"
-    if basis == "conservative":
+    found = [
+        [
+            _thresholds(scores, weights, groups=side.groups, coverage=coverage, by_grade=by_grade)
+            for weights in plausible
+        ]
+        for plausible in candidates
+        if plausible
+    ]
+    thresholds = np.min([np.max(one, axis=0) for one in found], axis=0)
+    if basis == "corrected":
         assert noise is not None
-        thresholds, why = conservative_thresholds(side, scores, noise, coverage=coverage, by_grade=by_grade)
-    else:
-        thresholds = np.min(
-            [
-                np.max(
-                    [
-                        _thresholds(scores, one, groups=side.groups, coverage=coverage, by_grade=by_grade)
-                        for one in plausible
-                    ],
-                    axis=0,
-                )
-                for plausible in candidates
-                if plausible
-            ],
-            axis=0,
-        )
+        safe = conservative_thresholds(side, scores, noise, coverage=coverage, by_grade=by_grade)
+        if 0 < noise.samples < FEW:
+            basis, thresholds = "conservative", safe
+            why = (
+                f"conservatively: {noise.samples:,} labels are too few to estimate which grades are confused, so that "
+                f"any near grade may be the true one."
+            )
+        thresholds = np.minimum(thresholds, safe)  # never wider than what holds without an assumption
     return _rule(side, coverage=coverage, basis=basis, why=why, by=by, thresholds=thresholds)
 
 
@@ -223,8 +229,8 @@ def _weights(
             inverse_weights(side.labels, one) for one in (noise.joint, noise.lowest(), noise.highest())
         ]
         why = (
-            f"by their labels, corrected for a share of {rate} wrong ones, which must depend on the true grade alone and "
-            "not on the image."
+            f"by their labels, corrected for a share of {rate} wrong ones, which must depend on the true grade alone "
+            "and not on the image."
         )
         return "corrected", why, [[one for one in inverse if one is not None], misled]
     why = (
@@ -236,8 +242,8 @@ def _weights(
 
 def conservative_thresholds(
     side: HeldOut, scores: Floats, noise: KnownNoise, *, coverage: float, by_grade: bool
-) -> tuple[Floats, str]:
-    """Thresholds that hold whatever wrong labels depend on.
+) -> Floats:
+    """Thresholds (C,) that hold whatever wrong labels depend on.
 
     The worst of the grades up to ``far`` away from the label must enter. A label may be wrong by more than that with a
     probability that is added to the promise. Nothing of the kind holds for each grade.
@@ -251,11 +257,7 @@ def conservative_thresholds(
     found = float("inf")
     if not by_grade:
         found = range_threshold(worst, coverage=coverage + beyond, groups=side.groups)
-    why = (
-        f"conservatively: {noise.samples:,} labels are too few to estimate their noise, so any grade up to {far} away "
-        "from a label may be the true one."
-    )
-    return np.full(classes, found), why
+    return np.full(classes, found)
 
 
 def _thresholds(

@@ -9,7 +9,7 @@ this is ordinary temperature and vector scaling.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -150,26 +150,20 @@ def choose_recalibration(
     if len(y) < SMALLEST[0] or patients < SMALLEST[1]:
         return None
     part = owner % _PARTS
+    same = Recalibration(slope=1.0, offsets=np.zeros(log_p.shape[1]))
+    before = best = _likelihood(log_p, y, matrix, same)
     chosen: Recalibration | None = None
-    reached = held_out = _likelihood(
-        log_p, y, matrix, Recalibration(slope=1.0, offsets=np.zeros(log_p.shape[1]))
-    )
-    for offsets in (False, True) if vector else (False,):
+    for with_offsets in (False, True) if vector else (False,):
+        fitted = _fit(log_p, y, matrix, vector=with_offsets)
         scored = np.empty(len(y))
         for k in range(_PARTS):
             out = part == k
-            fitted = _fit(log_p[~out], y[~out], matrix, vector=offsets)
-            scored[out] = _likelihood(log_p[out], y[out], matrix, fitted)
-        gain = np.bincount(owner, scored - reached)
+            without = _fit(log_p[~out], y[~out], matrix, vector=with_offsets, start=fitted)
+            scored[out] = _likelihood(log_p[out], y[out], matrix, without)
+        gain = np.bincount(owner, scored - best)
         if gain.sum() > gain.std() * patients**0.5:
-            fitted = _fit(log_p, y, matrix, vector=offsets)
-            chosen = Recalibration(
-                slope=fitted.slope,
-                offsets=fitted.offsets,
-                gain=float((scored - held_out).mean()),
-                samples=len(y),
-            )
-            reached = scored
+            chosen = replace(fitted, gain=float((scored - before).mean()))
+            best = scored
     return chosen
 
 
@@ -211,7 +205,9 @@ def _likelihood(log_p: Floats, labels: Ints, matrix: Floats, how: Recalibration)
     return np.asarray(np.log(np.maximum(joint.sum(axis=1), FLOOR)))
 
 
-def _fit(log_p: Floats, labels: Ints, matrix: Floats, *, vector: bool) -> Recalibration:
+def _fit(
+    log_p: Floats, labels: Ints, matrix: Floats, *, vector: bool, start: Recalibration | None = None
+) -> Recalibration:
     given = matrix.T[labels]  # (N, C): p(label | true grade)
     classes = log_p.shape[1]
 
@@ -228,8 +224,10 @@ def _fit(log_p: Floats, labels: Ints, matrix: Floats, *, vector: bool) -> Recali
             gradient = np.concatenate([gradient, pull.sum(axis=0) + theta[1:]])
         return value, gradient
 
-    start = np.zeros(1 + classes * vector)
+    begin = np.zeros(1 + classes * vector)
+    if start is not None:
+        begin = np.concatenate([[np.log(start.slope)], start.offsets if vector else []])
     bounds = [tuple(np.log(_SLOPES)), *[(None, None)] * (classes * vector)]
-    theta = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    theta = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds).x
     offsets = theta[1:] - theta[1:].mean() if vector else np.zeros(classes)
     return Recalibration(slope=float(np.exp(theta[0])), offsets=np.asarray(offsets), samples=len(labels))
