@@ -10,7 +10,13 @@ import typer
 from srjt.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from srjt.data import Manifest
+    from srjt.inference.range_evaluation import RangeEvaluation
+    from srjt.ordinal.intervals import Interval
 
 
 @options.reads_a_source(without=("grades",))
@@ -20,6 +26,11 @@ def evaluate(
     network: options.Network = "ensemble",
     decode: options.Decode = "argmax",
     views: options.Views = 1,
+    coverage: options.Coverage = None,
+    coverage_by: options.CoverageBy = None,
+    calibrate_on: options.CalibrateOn = None,
+    label_noise: options.LabelNoise = "unknown",
+    recalibrate: options.Recalibrate = True,
     side: Annotated[
         str | None,
         typer.Option(
@@ -91,7 +102,8 @@ def evaluate(
     with decoding_bar() as decoded:
         found = evaluate(
             trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
-            progress=decoded,
+            coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,  # type: ignore[arg-type]
+            recalibrate=recalibrate, progress=decoded,
         )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
@@ -122,17 +134,41 @@ def evaluate(
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
     console.print(metrics)
+    if found.recalibration:
+        console.print(f"Probabilities are recalibrated: {found.recalibration}.", highlight=False)
     confusion = Table("true ╲ predicted", *trained.grades, "recall")
     for name, row in zip(trained.grades, found.confusion, strict=True):
         recall = f"{row[trained.grades.index(name)] / sum(row):.3f}" if sum(row) else "–"
         confusion.add_row(name, *(f"{count:,}" for count in row), recall)
     console.print(confusion)
+    if found.ranges is not None:
+        console.print(_ranges(found.ranges, trained.grades))
+        console.print(found.ranges.promise, highlight=False)
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
             console.print(worse, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)
+
+
+def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Table:
+    """How often ranges contain the grade, and how wide they are."""
+    from rich.table import Table
+
+    def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
+        if samples == 0:
+            return name, "–", "", "0"
+        ends = f"{interval.low:.3f} – {interval.high:.3f}"
+        return name, f"{interval.value:.3f}", ends, "" if samples is None else f"{samples:,}"
+
+    table = Table("ranges of grades", "value", "95 % interval", "samples")
+    table.add_row("promised coverage", f"{found.promised:g}", "", "")
+    table.add_row(*row("coverage", found.coverage))
+    for name, (samples, interval) in zip(grades, found.grades, strict=True):
+        table.add_row(*row(f"… of grade {name}", interval, samples))
+    table.add_row(*row("grades in a range", found.width))
+    return table
 
 
 def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:

@@ -30,6 +30,7 @@ def export(
             help="Images, folders or a CSV file to check the result with. [dim]default: a few synthetic images[/]",
         ),
     ] = None,
+    recalibrate: options.Recalibrate = True,
     import_: options.Import = None,
 ) -> None:
     """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
@@ -53,9 +54,11 @@ def export(
         )
     trained = load_run(run, device="cpu")
     samples = None if check is None else _samples(trained, check)
-    written = export_run(trained, out, format=chosen, samples=samples)
+    written = export_run(trained, out, format=chosen, samples=samples, recalibrate=recalibrate)
     runner = "onnxruntime" if chosen == "onnx" else "torch"
     typer.echo(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
+    if recalibration := written.metadata.get("recalibration"):
+        typer.echo(f"Its probabilities are recalibrated on the validation side: {recalibration}.")
     typer.echo(
         f"Checked in {runner} on {written.checked} samples: probabilities differ from the run's by at most "
         f"{written.difference:.1e}."

@@ -26,6 +26,11 @@ def predict(
     network: options.Network = "ensemble",
     decode: options.Decode = "argmax",
     views: options.Views = 1,
+    coverage: options.Coverage = None,
+    coverage_by: options.CoverageBy = None,
+    calibrate_on: options.CalibrateOn = None,
+    label_noise: options.LabelNoise = "unknown",
+    recalibrate: options.Recalibrate = True,
     device: options.Device = None,
     import_: options.Import = None,
     on_bad_image: options.OnBadImage = "error",
@@ -73,11 +78,18 @@ def predict(
             network=network,  # type: ignore[arg-type]
             decoding=decode,  # type: ignore[arg-type]
             views=views,
+            coverage=coverage,
+            coverage_by=coverage_by,
+            calibrate_on=calibrate_on,
+            label_noise=label_noise,  # type: ignore[arg-type]
+            recalibrate=recalibrate,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             progress=decoded,
         )
     warn_about_formulas(table[["image"]], out)
-    table["grade"] = table["grade"].map(neutralise_formula)
+    for column in ("grade", "grade_low", "grade_high"):
+        if column in table:
+            table[column] = table[column].map(neutralise_formula)
     with writing(out):
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         streamed = is_stream(out)
@@ -88,6 +100,10 @@ def predict(
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
+    if recalibration := table.attrs["recalibration"]:
+        typer.echo(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
+    if ranges := table.attrs["ranges"]:
+        typer.echo(ranges, err=streamed)
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")

@@ -27,6 +27,7 @@ from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, suggest
 from srjt.files import write_atomically
 from srjt.inference.export_module import OUTPUTS, ExportModule, on_cpu
+from srjt.inference.fitted import Fitted, fit_after_training
 from srjt.inference.predict import RunLike, open_run, predictions
 from srjt.networks.small import Standardise
 from srjt.training.config import COMPUTE_ONLY, TrainConfig
@@ -73,7 +74,12 @@ class Exported:
 
 
 def export(
-    run: RunLike, path: str | Path, *, format: Format | None = None, samples: Samples | None = None
+    run: RunLike,
+    path: str | Path,
+    *,
+    format: Format | None = None,
+    samples: Samples | None = None,
+    recalibrate: bool = True,
 ) -> Exported:
     """Write a run as one file: preprocessing (without resizing), all networks, probabilities, grade, severity.
 
@@ -90,6 +96,8 @@ def export(
         Default: from the suffix of ``path``, ``.onnx`` or ``.pt2``.
     samples : ndarray, optional
         Samples to check the file with, in the shape of its input. Default: a few synthetic images, or random features.
+    recalibrate : bool
+        Recalibrate the probabilities as ``srjt.predict`` does, inside the file.
 
     Returns
     -------
@@ -111,7 +119,10 @@ def export(
     config, run = run.config, on_cpu(run)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
     metadata = {**_metadata(run, checked), "config_hash": config_hash(config)}
-    module = ExportModule(run).eval()
+    fitted = fit_after_training(run, recalibrate=recalibrate)
+    if fitted.recalibration is not None:
+        metadata["recalibration"] = str(fitted.recalibration)
+    module = ExportModule(run, fitted.recalibration).eval()
     with _quiet(), torch.no_grad():
         try:
             content = _WRITERS[format](module, _batch_of(checked, 2), metadata)
@@ -123,7 +134,7 @@ def export(
             raise SrjtError(
                 f"This network cannot be written as {format} ({reason}): try the format {other}."
             ) from problem
-        difference = _compare(_READERS[format](content), run, checked)
+        difference = _compare(_READERS[format](content), run, checked, fitted=fitted)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, content)
@@ -215,15 +226,19 @@ def _batch_of(samples: Samples, count: int) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(np.resize(samples, (count, *samples.shape[1:]))))
 
 
-def _compare(exported: Callable[[Samples], Outputs], run: Trained, samples: Samples) -> float:
+def _compare(
+    exported: Callable[[Samples], Outputs], run: Trained, samples: Samples, *, fitted: Fitted
+) -> float:
     """The largest difference between the file's probabilities and the run's; an error if it is too large."""
     largest = 0.0
     # a single sample, then many: a file with a fixed batch size does not pass
     parts = [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]
     for part in parts:
         by_network, grades = run.probabilities(samples[part])
-        expected = predictions(run, by_network, grades)
+        expected = predictions(run, by_network, grades, fitted=fitted)
         mean = by_network.mean(axis=0, dtype=np.float64)
+        if fitted.recalibration is not None:
+            mean = fitted.recalibration(mean)
         probabilities, grade, severity = exported(samples[part])
         differences = [
             np.abs(probabilities - mean).max(),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from srjt.data.images.augment import IMAGENET_MEAN, IMAGENET_STD
 from srjt.errors import SrjtError
 from srjt.ordinal.decoding import expected_grade, most_likely_grade
+from srjt.ordinal.recalibration import FLOOR, Recalibration
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.trained import Trained
 
@@ -38,12 +40,13 @@ def on_cpu(run: Trained) -> Trained:
 class ExportModule(nn.Module):
     """uint8 RGB images (N, H, W, 3) of the stored size, or float32 features (N, F) →
 
-    probabilities (N, C): the mean over the networks of the method's own probabilities;
-    grade (N,) int64: the most likely one, or for one network the method's own decoding (Garg counts thresholds);
+    probabilities (N, C): the mean over the networks of the method's own probabilities, recalibrated if that is given;
+    grade (N,) int64: the most likely one; for one network without recalibration the method's own decoding (Garg counts
+    thresholds);
     severity (N,): the expected grade.
     """
 
-    def __init__(self, run: Trained) -> None:
+    def __init__(self, run: Trained, recalibration: Recalibration | None = None) -> None:
         super().__init__()
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
@@ -59,13 +62,21 @@ class ExportModule(nn.Module):
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
         self.register_buffer("scale", 1 / (255 * std))
         self.register_buffer("shift", -mean / std)
+        self.recalibrates = recalibration is not None
+        self.slope = 1.0 if recalibration is None else recalibration.slope
+        self.offsets: Tensor
+        offsets = np.zeros(1) if recalibration is None else recalibration.offsets
+        self.register_buffer("offsets", torch.tensor(offsets, dtype=torch.float32))
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = samples if samples.ndim == 2 else self.normalise_centre(samples)
         logits = torch.stack([network(x) for network in self.networks])
         probabilities = self.method.probabilities(logits).mean(dim=0)
-        single = len(self.networks) == 1
-        grade = self.method.grades(logits)[0] if single else most_likely_grade(probabilities)
+        if self.recalibrates:
+            log_p = probabilities.clamp(min=FLOOR).log()
+            probabilities = torch.softmax(self.slope * log_p + self.offsets, dim=-1)
+        own_rule = len(self.networks) == 1 and not self.recalibrates
+        grade = self.method.grades(logits)[0] if own_rule else most_likely_grade(probabilities)
         return probabilities, grade, expected_grade(probabilities)
 
     def normalise_centre(self, images: Tensor) -> Tensor:

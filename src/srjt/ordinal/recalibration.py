@@ -17,7 +17,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 
-__all__ = ["SMALLEST", "Recalibration", "choose_recalibration", "fit_recalibration"]
+__all__ = ["FLOOR", "SMALLEST", "Recalibration", "choose_recalibration", "fit_recalibration"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
