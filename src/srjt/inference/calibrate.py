@@ -7,6 +7,7 @@ that the user names; nothing here is stored.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -134,13 +135,26 @@ def recalibration_of(
     verified = side.verified_labels
     if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
         groups = None if side.groups is None else [side.groups[row] for row in rows]
-        return choose_recalibration(p[rows], verified[rows], groups=groups)
-    if noise is None:
-        return choose_recalibration(p, side.labels, groups=side.groups)
-    matrix = transition_of(noise.joint if label_noise == "class-conditional" else noise.lowest())
-    return choose_recalibration(
-        p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
-    )
+        found = choose_recalibration(p[rows], verified[rows], groups=groups)
+        meaning = "they are probabilities of the true grade, by verified grades"
+    elif noise is None:
+        found = choose_recalibration(p, side.labels, groups=side.groups)
+        meaning = "they are probabilities of the label"
+    else:
+        joint = noise.joint if label_noise == "class-conditional" else noise.lowest()
+        found = choose_recalibration(
+            p, side.labels, transition=transition_of(joint), groups=side.groups, vector=noise.determined
+        )
+        wrong = 1.0 - float(np.trace(joint))
+        meaning = (
+            f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
+        )
+        if wrong < 0.005:
+            meaning = (
+                "they are probabilities of the grade that a reader gives, because the labels do not show that any are "
+                "wrong"
+            )
+    return None if found is None else replace(found, meaning=meaning)
 
 
 def side_recalibration(

@@ -42,6 +42,8 @@ class Recalibration:
         Mean held-out gain in log-likelihood per label.
     samples : int
         Labels that it was fitted to.
+    meaning : str
+        What the recalibrated probabilities are probabilities of, where it is known.
 
     Examples
     --------
@@ -55,6 +57,7 @@ class Recalibration:
     offsets: Floats
     gain: float = 0.0
     samples: int = 0
+    meaning: str = ""
 
     def __call__(self, probabilities: npt.ArrayLike) -> Floats:
         """(..., C) → (..., C)."""
@@ -68,7 +71,8 @@ class Recalibration:
 
     def __str__(self) -> str:
         temperature = f"temperature {1.0 / self.slope:.2f}"
-        return f"{temperature} and an offset per grade" if self.is_vector else temperature
+        name = f"{temperature} and an offset per grade" if self.is_vector else temperature
+        return f"{name}; {self.meaning}" if self.meaning else name
 
 
 def fit_recalibration(
