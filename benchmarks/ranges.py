@@ -31,7 +31,6 @@ from simulated_readers import simulate
 
 from srjt import noise
 from srjt.data import read
-from srjt.inference.calibrate import recalibration_of
 from srjt.inference.ranges import calibrate_ranges, conservative_thresholds
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise
@@ -196,12 +195,8 @@ def ranges(
         "true grades": (side(data.true[cal]), "none"),
     }
     for name, (samples, label_noise) in settings.items():
-        own = None if label_noise == "none" else known
-        recalibration = recalibration_of(samples, noise=own, label_noise=label_noise)
-        rule = calibrate_ranges(
-            samples, coverage=coverage, noise=own, label_noise=label_noise, recalibration=recalibration
-        )
-        p = data.probabilities if recalibration is None else recalibration(data.probabilities)
+        rule = calibrate_ranges(samples, coverage=coverage, noise=known, label_noise=label_noise)
+        p = data.probabilities if rule.temperature is None else rule.temperature(data.probabilities)
         scores = range_scores(p)
         found[name] = scores[test] <= rule.thresholds
         if name == "unknown":

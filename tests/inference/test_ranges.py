@@ -102,7 +102,8 @@ def test_verified_grades_are_used_alone_if_they_suffice() -> None:
     side, true = drawn(100, seed=1)
     some = np.where(np.arange(len(side)) % 2 == 0, true, -1)  # one of the two images of each patient
     rule = calibrate_ranges(replace(side, verified_labels=some), coverage=0.9, noise=known(side))
-    scores = range_scores(side.probabilities[0])[np.arange(0, 200, 2), true[::2]]
+    assert rule.temperature is not None
+    scores = range_scores(rule.temperature(side.probabilities[0]))[np.arange(0, 200, 2), true[::2]]
     assert rule.thresholds[0] == np.sort(scores)[int(np.ceil(0.9 * 101)) - 1]
     assert (rule.basis, rule.samples, rule.patients) == ("verified", 100, 100)
     assert "by their verified grades" in str(rule)
@@ -173,18 +174,35 @@ def test_recalibration_says_what_its_probabilities_mean() -> None:
     side, true = drawn(400, seed=7)
     sharp = side.probabilities.astype(np.float64) ** 4
     confident = replace(side, probabilities=(sharp / sharp.sum(axis=2, keepdims=True)).astype(np.float32))
-    by_label = recalibration_of(confident, noise=replace(known(side), rates=(0.0, 0.4)))
-    aware = recalibration_of(confident, noise=known(side), label_noise="class-conditional")
+    aware = recalibration_of(confident, noise=known(side))
     checked = recalibration_of(replace(confident, verified_labels=true), noise=known(side))
-    assert by_label is not None
+    by_label = recalibration_of(confident, noise=None)
     assert aware is not None
     assert checked is not None
-    assert by_label.slope < aware.slope
+    assert by_label is not None
+    assert by_label.slope < aware.slope < 1.0
     assert aware.slope == pytest.approx(checked.slope, rel=0.3)
-    assert "the grade that a reader gives" in str(by_label)
-    wrong = 1 - np.trace(known(side).joint)
-    assert f"a share of {wrong:.2f} of the labels is wrong" in str(aware)
+    assert "probabilities of the label" in str(by_label)
+    assert f"a share of {1 - np.trace(known(side).joint):.2f} of the labels is wrong" in str(aware)
     assert "by verified grades" in str(checked)
+
+
+def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands() -> None:
+    side, _ = drawn(400, seed=7)
+    uncertain = replace(known(side), rates=(0.0, 0.3))
+    assert (
+        recalibration_of(side, noise=uncertain) is None
+    )  # without noise too sure, with noise not sure enough
+    sharp = side.probabilities.astype(np.float64) ** 4
+    confident = replace(side, probabilities=(sharp / sharp.sum(axis=2, keepdims=True)).astype(np.float32))
+    found = recalibration_of(confident, noise=uncertain)
+    ends = [recalibration_of(confident, noise=replace(uncertain, rates=(rate, rate), joint=joint, determined=False))
+            for rate, joint in ((0.0, uncertain.lowest()), (0.3, uncertain.highest()))]  # fmt: skip
+    assert found is not None
+    slopes = [one.slope for one in ends if one is not None]
+    assert len(slopes) == 2
+    assert found.slope == max(slopes) < 1.0
+    assert "any share of wrong labels from 0.00 to 0.30" in str(found)
 
 
 # ---------------------------------------------------------------------- runs

@@ -7,6 +7,7 @@ that the user names; nothing here is stored.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
@@ -126,10 +127,10 @@ def recalibration_of(
 ) -> Recalibration | None:
     """The recalibration that a side supports; None if it is too small or nothing is gained.
 
-    Verified grades are used alone if there are enough. Else the labels are taken as wrong as they certainly are: the
-    lowest plausible noise. More noise would make the probabilities of the true grades sharper, which is wrong where
-    readers and networks are misled by the same images. Offsets per grade could follow a preference of the readers, so
-    they are fitted only where the noise is known. noise: of the labels; None if they are right.
+    Verified grades are used alone if there are enough. Else the temperature depends on how many labels are wrong: many
+    wrong labels mean that the network is surer of the true grades than the labels show. Labels alone often do not tell.
+    The temperature changes only as much as every plausible noise demands, so that for none of them the probabilities
+    become worse. noise: of the labels; None if they are right.
     """
     p = chosen_probabilities(side.probabilities, network)
     verified = side.verified_labels
@@ -140,21 +141,36 @@ def recalibration_of(
     elif noise is None:
         found = choose_recalibration(p, side.labels, groups=side.groups)
         meaning = "they are probabilities of the label"
-    else:
-        joint = noise.joint if label_noise == "class-conditional" else noise.lowest()
+    elif label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
+        matrix = transition_of(noise.joint)
         found = choose_recalibration(
-            p, side.labels, transition=transition_of(joint), groups=side.groups, vector=noise.determined
+            p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
         )
-        wrong = 1.0 - float(np.trace(joint))
+        wrong = 1.0 - float(np.trace(noise.joint))
         meaning = (
             f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
         )
-        if wrong < 0.005:
-            meaning = (
-                "they are probabilities of the grade that a reader gives, because the labels do not show that any are "
-                "wrong"
-            )
+    else:
+        found = _least_change(
+            [
+                choose_recalibration(
+                    p, side.labels, transition=transition_of(joint), groups=side.groups, vector=False
+                )
+                for joint in (noise.lowest(), noise.highest())
+            ]
+        )
+        low, high = noise.rates
+        meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
     return None if found is None else replace(found, meaning=meaning)
+
+
+def _least_change(found: Sequence[Recalibration | None]) -> Recalibration | None:
+    """The temperature nearest to 1, if all are on one side of it: for none of the noises it goes too far."""
+    known = [one for one in found if one is not None]
+    sides = {one.slope > 1.0 for one in known}
+    if len(known) < len(found) or len(sides) > 1:
+        return None
+    return min(known, key=lambda one: abs(np.log(one.slope)))
 
 
 def side_recalibration(

@@ -82,6 +82,6 @@ def fit_after_training(
             )
         ranges = calibrate_ranges(
             side, coverage=coverage, noise=noise, by=by, network=network, label_noise=label_noise,
-            recalibration=recalibration, parts=list(columns[by]) if by in columns else None,
+            parts=list(columns[by]) if by in columns else None,
         )  # fmt: skip
     return Fitted(recalibration=recalibration, ranges=ranges)

@@ -179,9 +179,9 @@ def predictions(
     The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1. fitted: a
     recalibration, ranges. samples: the table of the samples, for ranges by the values of a column.
     """
-    chosen = chosen_probabilities(probabilities, network)
+    raw = chosen = chosen_probabilities(probabilities, network)
     if fitted.recalibration is not None:
-        chosen = fitted.recalibration(chosen).astype(np.float32)
+        chosen = fitted.recalibration(raw).astype(np.float32)
     p = torch.from_numpy(np.ascontiguousarray(chosen))
     own_rule = fitted.recalibration is None and (network != "ensemble" or len(probabilities) == 1)
     if decoding == "argmax" and own_rule:
@@ -191,7 +191,7 @@ def predictions(
         predicted = decode(p, decoding).numpy()
     columns: dict[str, object] = {"grade": [run.grades[g] for g in predicted]}
     if fitted.ranges is not None:
-        low, high = fitted.ranges.ranges(chosen, parts=fitted.parts(samples))
+        low, high = fitted.ranges.ranges(raw, parts=fitted.parts(samples))
         # another decoding may leave the range; a wider range still keeps its promise
         columns["grade_low"] = [run.grades[g] for g in np.minimum(low, predicted)]
         columns["grade_high"] = [run.grades[g] for g in np.maximum(high, predicted)]

@@ -13,7 +13,7 @@ from srjt.errors import SrjtError
 from srjt.inference.calibrate import WhichNetwork, chosen_probabilities
 from srjt.noise.true_grades import KnownNoise, LabelNoise, inverse_weights, posterior_weights
 from srjt.ordinal.ranges import grade_ranges, patient_weights, range_scores, range_threshold
-from srjt.ordinal.recalibration import Recalibration
+from srjt.ordinal.recalibration import Recalibration, choose_recalibration
 from srjt.training.record.held_out import HeldOut
 
 __all__ = ["Basis", "RangeRule", "calibrate_ranges", "conservative_thresholds"]
@@ -47,6 +47,9 @@ class RangeRule:
         "", "grade", or the column whose values have thresholds of their own.
     parts : dict of str to RangeRule
         The rules of the values of that column.
+    temperature : Recalibration or None
+        Applied before the scores. It is fitted to the same samples: one number, which does not change the order in
+        which grades enter a range.
     """
 
     coverage: float
@@ -58,6 +61,7 @@ class RangeRule:
     why: str
     by: str = ""
     parts: dict[str, RangeRule] = field(default_factory=dict)
+    temperature: Recalibration | None = None
 
     def ranges(
         self, probabilities: npt.ArrayLike, *, parts: Sequence[object] | None = None
@@ -67,7 +71,7 @@ class RangeRule:
         Parameters
         ----------
         probabilities : array-like, shape (N, C)
-            With the recalibration that the ranges were calibrated with.
+            As the networks give them.
         parts : sequence, length N, optional
             The values of the column ``by``. A value without a rule gets the range of all grades.
 
@@ -75,13 +79,16 @@ class RangeRule:
         -------
         low, high : ndarray of int64, shape (N,)
         """
-        scores = range_scores(probabilities)
+        p = np.asarray(probabilities)
         if not self.parts:
+            scores = range_scores(p if self.temperature is None else self.temperature(p))
             return grade_ranges(scores, self.thresholds)
         assert parts is not None
-        every = np.full(scores.shape[1], np.inf)
-        own = [self.parts[str(one)].thresholds if str(one) in self.parts else every for one in parts]
-        return grade_ranges(scores, np.array(own).reshape(scores.shape))
+        low, high = np.zeros(len(p), dtype=np.int64), np.full(len(p), p.shape[1] - 1)
+        values = np.array([str(one) for one in parts])
+        for value, rule in self.parts.items():
+            low[values == value], high[values == value] = rule.ranges(p[values == value])
+        return low, high
 
     @property
     def trivial(self) -> bool:
@@ -120,7 +127,6 @@ def calibrate_ranges(
     parts: Sequence[object] | None = None,
     network: WhichNetwork = "ensemble",
     label_noise: LabelNoise = "unknown",
-    recalibration: Recalibration | None = None,
     posterior: npt.ArrayLike | None = None,
 ) -> RangeRule:
     """Calibrate ranges on samples that the networks have not seen.
@@ -141,9 +147,6 @@ def calibrate_ranges(
         Whose probabilities are used.
     label_noise : {"unknown", "class-conditional", "none"}
         What wrong labels depend on: nothing is known; on the true grade alone, not on the image; no label is wrong.
-    recalibration : Recalibration, optional
-        Applied before the scores. It may be fitted to the same samples: a temperature is one number, which does not
-        change the order in which grades enter a range.
     posterior : array-like, shape (N, C), optional
         p(true grade) of each sample, for example from several readers.
 
@@ -160,14 +163,15 @@ def calibrate_ranges(
             rows = np.flatnonzero(values == value)
             rules[value] = calibrate_ranges(
                 _rows(side, rows), coverage=coverage, noise=noise, network=network, label_noise=label_noise,
-                recalibration=recalibration,
                 posterior=None if posterior is None else np.asarray(posterior)[rows],
             )  # fmt: skip
         whys = dict.fromkeys(rule.why for rule in rules.values())
         whole = _rule(side, coverage=coverage, basis=next(iter(rules.values())).basis)
         return replace(whole, why=" Elsewhere ".join(whys), by=by, parts=rules)
     p = chosen_probabilities(side.probabilities, network)
-    scores = range_scores(p if recalibration is None else recalibration(p))
+    # of an over-confident network almost all scores are 1, and ranges would be needlessly wide
+    temperature = choose_recalibration(p, side.labels, groups=side.groups, vector=False)
+    scores = range_scores(p if temperature is None else temperature(p))
     by_grade = by == "grade"
     verified = side.verified_labels
     if verified is not None:
@@ -179,7 +183,15 @@ def calibrate_ranges(
         )
         if np.isfinite(thresholds).any():
             why = "by their verified grades, which must be a random sample."
-            return _rule(known, coverage=coverage, basis="verified", why=why, by=by, thresholds=thresholds)
+            return _rule(
+                known,
+                coverage=coverage,
+                basis="verified",
+                why=why,
+                by=by,
+                thresholds=thresholds,
+                temperature=temperature,
+            )
     basis, why, candidates = _weights(side, noise, label_noise, posterior)
     found = [
         [
@@ -200,7 +212,9 @@ def calibrate_ranges(
                 f"any near grade may be the true one."
             )
         thresholds = np.minimum(thresholds, safe)  # never wider than what holds without an assumption
-    return _rule(side, coverage=coverage, basis=basis, why=why, by=by, thresholds=thresholds)
+    return _rule(
+        side, coverage=coverage, basis=basis, why=why, by=by, thresholds=thresholds, temperature=temperature
+    )
 
 
 def _weights(
@@ -283,6 +297,7 @@ def _rule(
     why: str = "",
     by: str = "",
     thresholds: Floats | None = None,
+    temperature: Recalibration | None = None,
 ) -> RangeRule:
     return RangeRule(
         coverage=coverage,
@@ -293,6 +308,7 @@ def _rule(
         basis=basis,
         why=why,
         by=by,
+        temperature=temperature,
     )
 
 
