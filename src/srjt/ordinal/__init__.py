@@ -35,6 +35,8 @@ _MODULES = (
     "metrics",
     "intervals",
     "calibration",
+    "recalibration",
+    "ranges",
 )
 
 
