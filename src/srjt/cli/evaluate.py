@@ -144,6 +144,13 @@ def evaluate(
     if found.ranges is not None:
         console.print(_ranges(found.ranges, trained.grades))
         console.print(found.ranges.promise, highlight=False)
+        used = set(trained.held_out["validation"].ids) if calibrate_on is None else set()
+        if known := sum(sample in used for sample in manifest.ids):
+            console.print(
+                f"{known:,} of the samples have the ids of samples that the ranges are calibrated on: choose the test "
+                "side with --fold, --splits or --side.",
+                style="yellow",
+            )
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
