@@ -45,6 +45,13 @@ def evaluate(
     split_seed: options.SplitSeed = 0,
     splits: options.Splits = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
+    refer_from: options.ReferFrom = None,
+    threshold: options.Threshold = None,
+    sensitivity: options.Sensitivity = None,
+    abstain: options.Abstain = None,
+    per: options.Per = None,
+    pool: options.Pool = "highest",
+    grade_names: options.GradeNames = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
     ] = None,
@@ -58,6 +65,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
 
+    With --refer-from: sensitivity, specificity, predictive values and areas of
+    the decision to refer. With --per patient: one answer per patient.
+
     The run is judged by the true grades if the data have them, else by the grades
     as given. Intervals resample patients. All samples of the source are used. Give
     --fold, --splits and --group-near-duplicates as you gave them to srjt train to
@@ -66,11 +76,19 @@ def evaluate(
     from rich.console import Console
     from rich.table import Table
 
+    from srjt.cli.decisions import (
+        named_run,
+        parse_threshold,
+        print_abstention,
+        print_decision,
+        what_was_judged,
+    )
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.cli.samples import usable
     from srjt.cli.splits import chosen_split
     from srjt.data import read
+    from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
@@ -80,7 +98,7 @@ def evaluate(
 
     check_choices(network, decode)
     refuse_overwrite(out, force=force)
-    trained = load_run(run, device=device)
+    trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
     reading = read(source, grades=list(trained.grades), **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
@@ -103,7 +121,9 @@ def evaluate(
         found = evaluate(
             trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
             coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,  # type: ignore[arg-type]
-            recalibrate=recalibrate, progress=decoded,
+            refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
+            per=per, pool=pool, recalibrate=recalibrate,  # type: ignore[arg-type]
+            progress=decoded,
         )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
@@ -112,8 +132,7 @@ def evaluate(
 
     console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
-    seen = f", {found.views} views of each" if found.views > 1 else ""
-    console.print(f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}.")
+    console.print(what_was_judged(found, what))
     if not found.by_patient:
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"
@@ -124,25 +143,32 @@ def evaluate(
             "the numbers below look too good.",
             style="yellow",
         )
-    naive = baseline_on(run, [sum(row) for row in found.confusion])
+    # the naive grades are those of images
+    naive = None if found.per else baseline_on(run, [sum(row) for row in found.confusion])
     trivial_scores = {} if naive is None else naive._asdict()
-    metrics = Table("metric", "value", "95 % interval", "naive", caption=NAIVE if naive else None)
+    compared = ["naive"] if naive else []
+    metrics = Table("metric", "value", "95 % interval", *compared, caption=NAIVE if naive else None)
     for name, (value, low, high) in found.intervals.items():
         trivial = f"{trivial_scores[name]:.3f}" if name in trivial_scores else ""
-        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", trivial)
+        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", *([trivial] if naive else []))
     metrics.add_section()
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
     console.print(metrics)
     if found.recalibration:
         console.print(f"Probabilities are recalibrated: {found.recalibration}.", highlight=False)
-    confusion = Table("true ╲ predicted", *trained.grades, "recall")
-    for name, row in zip(trained.grades, found.confusion, strict=True):
-        recall = f"{row[trained.grades.index(name)] / sum(row):.3f}" if sum(row) else "–"
+    shown = [display_grade(grade, trained.grade_names) for grade in trained.grades]
+    confusion = Table("true ╲ predicted", *shown, "recall")
+    for position, (name, row) in enumerate(zip(shown, found.confusion, strict=True)):
+        recall = f"{row[position] / sum(row):.3f}" if sum(row) else "–"
         confusion.add_row(name, *(f"{count:,}" for count in row), recall)
     console.print(confusion)
+    if found.decision is not None:
+        print_decision(console, found.decision, trained.grade_names)
+    if found.abstention is not None and found.abstention.wanted is not None:
+        print_abstention(console, found.abstention)
     if found.ranges is not None:
-        console.print(_ranges(found.ranges, trained.grades))
+        console.print(_ranges(found.ranges, shown))
         console.print(found.ranges.promise, highlight=False)
         used = set(trained.held_out["validation"].ids) if calibrate_on is None else set()
         if known := sum(sample in used for sample in manifest.ids):

@@ -34,9 +34,13 @@ _MODULES = (
     "losses",
     "metrics",
     "intervals",
+    "differences",
     "calibration",
     "recalibration",
     "ranges",
+    "decisions",
+    "decision_curves",
+    "pooling",
 )
 
 
