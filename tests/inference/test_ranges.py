@@ -232,7 +232,7 @@ def run(features: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained
 
 def test_predict_gives_ranges_that_hold_the_grade(run: Trained, features: Manifest) -> None:
     table = srjt.predict(run, features, coverage=0.9)
-    assert list(table.columns[:4]) == ["image", "grade", "grade_low", "grade_high"]
+    assert list(table.columns[:5]) == ["image", "patient", "grade", "grade_low", "grade_high"]
     low, grade, high = (table[name].astype(int) for name in ("grade_low", "grade", "grade_high"))
     assert ((low <= grade) & (grade <= high)).all()
     assert (

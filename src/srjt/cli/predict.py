@@ -68,7 +68,8 @@ def predict(
     refuse_overwrite(out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
-    columns = (*as_columns(per), *as_columns(keep))
+    by = () if coverage_by in (None, "grade") else (coverage_by,)
+    columns = (*as_columns(per), *as_columns(keep), *by)
     problems: tuple[Problem, ...] = ()
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
