@@ -23,6 +23,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 
 from srjt.noise.families import Family, Form
+from srjt.noise.posterior import probits
 
 __all__ = ["Cells", "Fit", "Images", "fit_model", "held_out_likelihood", "pool", "rank_images"]
 
@@ -59,13 +60,17 @@ class Cells:
         return np.asarray(self.counts.sum(axis=1))
 
 
-def rank_images(probabilities: Floats) -> Images:
-    """(N, C) probabilities → ranks; equal images share a rank, so the order of the samples does not matter."""
+def rank_images(probabilities: Floats, *, by_median: bool = False) -> Images:
+    """(N, C) probabilities → ranks; equal images share a rank, so the order of the samples does not matter.
+
+    by_median: the position is the rank of the median severity under the probabilities instead of the expected grade.
+    """
     samples, classes = probabilities.shape
     grade = np.arange(classes) - (classes - 1) / 2
     mean = probabilities @ grade
     spread = np.sqrt(np.maximum(probabilities @ grade**2 - mean**2, 0.0)).round(_DIGITS)
-    position = (_ranks(mean.round(_DIGITS)) - 0.5) / samples
+    severity = _median(probabilities) if by_median else mean
+    position = (_ranks(severity.round(_DIGITS)) - 0.5) / samples
     blocks = max(1, min(_BLOCKS, samples // _WIDTHS))
     block = np.minimum((position * blocks).astype(np.int64), blocks - 1)
     order = np.lexsort((spread, block))
@@ -75,6 +80,23 @@ def rank_images(probabilities: Floats) -> Images:
     third = np.minimum(((width + 1.0) / 2.0 * _WIDTHS).astype(np.int64), _WIDTHS - 1)
     _, cell = np.unique(block * _WIDTHS + third, return_inverse=True)
     return Images(position=position, width=width, cell=cell.astype(np.int64))
+
+
+def _median(probabilities: Floats) -> Floats:
+    """(N,): the severity, in grades, that the image exceeds with probability 1/2 under the network.
+
+    Unlike the expected grade it does not move towards the middle of the scale when an image is blurred. Between two
+    boundaries of grades, and beyond the last ones, Φ⁻¹ of the cumulative probability is taken as linear.
+    """
+    cuts = probits(probabilities)
+    if cuts.shape[1] == 1:
+        return -cuts[:, 0]
+    rows = np.arange(len(cuts))
+    left = np.clip(
+        (cuts < 0.0).sum(axis=1) - 1, 0, cuts.shape[1] - 2
+    )  # the pair of cuts around 0, or nearest to it
+    low, high = cuts[rows, left], cuts[rows, left + 1]
+    return np.asarray(left - low / np.maximum(high - low, 10.0**-_DIGITS))
 
 
 def _ranks(values: Floats) -> Floats:
