@@ -8,7 +8,7 @@
     python benchmarks/noise_estimation.py --probabilities FILE ...   settings of noisy_settings.py
 
 Readers of four families (``simulated_readers.py``), three kinds of probabilities, 3 to 7 grades, 300 to 10,000 labels,
-balanced and unbalanced. The model was developed on seeds below 1000; the default seeds, from 1200, were used once, for
+balanced and unbalanced. The model was developed on seeds below 1000; the default seeds, from 2000, were used once, for
 docs/what-can-be-known.md. cleanlab's rate is one minus the trace of its calibrated confident joint; it needs
 ``pip install srjt[benchmarks]``.
 """
@@ -58,7 +58,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("--first", type=int, default=1200, help="the first seed")
+    arguments.add_argument("--first", type=int, default=2000, help="the first seed")
     arguments.add_argument(
         "--seeds", type=int, default=25, help="each gives six noises with three kinds each"
     )
