@@ -12,7 +12,8 @@ from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.explanations import explain
 from srjt.noise.families import FORMS, family
-from srjt.noise.model import _Problem, fit_model, pool, rank_images
+from srjt.noise.model import _Problem, fit_model
+from srjt.noise.severity_order import pool, rank_images
 
 SHARES = np.array([0.4, 0.25, 0.2, 0.15])
 

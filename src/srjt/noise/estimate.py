@@ -55,7 +55,7 @@ class NoiseEstimate:
     reason: str  # "" or one sentence why not
     form_weight: float = 1.0  # how probable the form is
     lower_bound: float = (
-        0.0  # at least this share is wrong (one-sided limit), if unclear images are blurred severities
+        0.0  # at least this share is wrong, if unclear images are blurred severities (one-sided limit)
     )
     assumption: str = ""  # what the point rests on, in one sentence
     verified: int = 0  # labels whose true grade is known

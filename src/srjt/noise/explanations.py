@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.noise.families import FORMS, SYMMETRIC, Form, family
-from srjt.noise.model import Cells, Fit, Images, fit_model, held_out_likelihood, pool, rank_images
+from srjt.noise.model import Fit, fit_model, held_out_likelihood
 from srjt.noise.posterior import bayes, by_grade, by_severity
+from srjt.noise.severity_order import Cells, Images, pool, rank_images
 from srjt.noise.verified import repetition
 
 __all__ = ["READER_SHARES", "Explanation", "Explanations", "explain", "rows_of"]
