@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from srjt import data, methods, noise, ordinal
     from srjt.auditing.audit import audit
     from srjt.estimator import OrdinalNoiseClassifier
+    from srjt.inference.compare import compare
     from srjt.inference.evaluate import evaluate
+    from srjt.inference.explain import explain
     from srjt.inference.export import export
     from srjt.inference.predict import predict
     from srjt.ordinal.labels import soft_labels
@@ -28,8 +30,10 @@ __all__ = [
     "OrdinalNoiseClassifier",
     "__version__",
     "audit",
+    "compare",
     "data",
     "evaluate",
+    "explain",
     "export",
     "keep_rate",
     "load_run",
@@ -47,8 +51,10 @@ __all__ = [
 _LAZY: dict[str, tuple[str, str | None]] = {
     "OrdinalNoiseClassifier": ("srjt.estimator", "OrdinalNoiseClassifier"),
     "audit": ("srjt.auditing.audit", "audit"),
+    "compare": ("srjt.inference.compare", "compare"),
     "data": ("srjt.data", None),
     "evaluate": ("srjt.inference.evaluate", "evaluate"),
+    "explain": ("srjt.inference.explain", "explain"),
     "export": ("srjt.inference.export", "export"),
     "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
     "load_run": ("srjt.training.trained", "load_run"),

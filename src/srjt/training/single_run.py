@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from srjt.data.features import as_features
+from srjt.data.grade_names import display_grade
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
@@ -35,6 +36,7 @@ from srjt.training.record import checkpoint
 from srjt.training.record.held_out import held_out_side, write_held_out
 from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
+from srjt.training.record.provenance import describe_provenance, describe_source
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import (
     RunFacts,
@@ -63,7 +65,9 @@ def single_run(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
+    grade_names: dict[str, str] | None = None,
     cpu_setting: CpuSetting | None = None,
+    command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
@@ -111,9 +115,13 @@ def single_run(
             "fingerprint": fingerprint(manifest, parts),
             "images": image_digest(used),
             **({"made": manifest.made} if manifest.made else {}),
+            **({"source": describe_source(manifest.source)} if manifest.source else {}),
+            "patients": None if manifest.patients is None else len(set(used.patients or ())),
         },
         own_network=network is not None,
+        grade_names=grade_names or {},
         noise=noise,
+        provenance=describe_provenance(chosen, command=command, processes=process.world_size),
     )
     if folder is not None and is_finished(folder):
         found = open_run_folder(folder, facts)  # raises an error if it is a different run
@@ -185,7 +193,7 @@ def single_run(
                     config=config,
                     preprocess=preprocess,
                     sides=sides,
-                    grades=manifest.grades,
+                    grades=tuple(display_grade(g, facts.grade_names) for g in manifest.grades),
                     image_size=config.image_size,
                     amp=amp,
                     folder=folder,
@@ -212,6 +220,7 @@ def single_run(
             folder=folder,
             metrics=fitted.metrics,
             history=history,
+            grade_names=facts.grade_names,
             skipped=tuple(store.skipped),
         )
         if process.is_main:
