@@ -103,7 +103,7 @@ def labels_to_verify(
     Examples
     --------
     >>> labels_to_verify(0.2, within=0.05)
-    265
+    264
     """
     if not 0.0 <= rate <= 1.0 or not 0.0 < within < 1.0:
         raise SrjtError(f"A rate and a half-width lie between 0 and 1; got {rate:g} and {within:g}.")
