@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["choose_columns"]
+__all__ = ["choose_columns", "one_column"]
 
 # The more specific name first: if a table has both "grade" and "severity", "grade" is used.
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -68,6 +68,11 @@ def choose_columns(
                 f"({role}_column in Python). Columns: {', '.join(columns)}."
             )
     return chosen, notes
+
+
+def one_column(column: str | Sequence[str] | None) -> str | None:
+    """A column that may have been given as a list of one."""
+    return column if column is None or isinstance(column, str) else next(iter(column), None)
 
 
 def _plain(column: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,13 @@ from srjt.data.grades import MISSING
 from srjt.data.sources.columns import SYNONYMS, choose_columns
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["ReadingColumns", "reading_columns", "wide_columns"]
+__all__ = [
+    "ReadingColumns",
+    "has_grade_column",
+    "reading_columns",
+    "refuse_columns_of_readers",
+    "wide_columns",
+]
 
 READER_WORDS = (
     *("reader", "grader", "annotator", "rater", "observer", "doctor", "physician", "clinician", "expert"),
@@ -145,6 +150,23 @@ def wide_columns(frame: pd.DataFrame) -> list[str]:
     return widest if len(widest) > 1 else []
 
 
+def has_grade_column(frame: pd.DataFrame) -> bool:
+    """Whether a column has a usual name of a grade, without that of a reader."""
+    columns = [str(column) for column in frame.columns]
+    return bool(choose_columns(columns, {}, source="", required=(), synonyms={"grade": SYNONYMS["grade"]})[0])
+
+
+def refuse_columns_of_readers(frame: pd.DataFrame, *, source: str) -> None:
+    """An error for a table without a column of grades but with one for each of several readers."""
+    readers = [] if has_grade_column(frame) else wide_columns(frame)
+    if readers:
+        shown = ", ".join(readers[:6]) + (", …" if len(readers) > 6 else "")
+        raise SrjtError(
+            f"{source} has the grades of {len(readers)} readers ({shown}): combine them with --several-readings "
+            "consensus, compare them with srjt readers, or choose one with --grade-column."
+        )
+
+
 def _same_scale(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """The columns that have a value in common with another one: "score_site" is no reader's grade."""
     values = {
@@ -169,9 +191,15 @@ def _matching(columns: Sequence[str], patterns: Sequence[str], *, source: str) -
 
 
 def _reader_names(columns: Sequence[str]) -> dict[str, str]:
-    """{"anna": "grade_anna", "bo": "grade_bo"}: the names without what all columns have in common."""
-    start = re.sub(r"[^\W_]*$", "", os.path.commonprefix(list(columns)))
-    end = re.sub(r"^[^\W_]*", "", os.path.commonprefix([column[::-1] for column in columns])[::-1])
-    names = [column[len(start) : len(column) - len(end)] for column in columns]
+    """{"anna": "grade_anna", "bo": "grade_bo"}: the names without the words that all columns have in common."""
+    parts = [re.split(r"([\W_]+)", column) for column in columns]
+    start, end = _common(parts), _common([words[::-1] for words in parts])
+    names = ["".join(words[start : len(words) - end]) for words in parts]
     usable = all(names) and len(set(names)) == len(names)
     return dict(zip(names if usable else columns, columns, strict=True))
+
+
+def _common(parts: Sequence[Sequence[str]]) -> int:
+    """How many of the first words are the same in all names."""
+    same = (len(set(words)) == 1 for words in zip(*parts, strict=False))
+    return next((count for count, equal in enumerate(same) if not equal), 0)

@@ -20,7 +20,7 @@ from srjt.data.sources.text_table import TextTable, load
 from srjt.errors import SrjtError
 from srjt.readers import Readings
 
-__all__ = ["ReadingsTable", "read_readings", "readings_of"]
+__all__ = ["ReadingsTable", "describe_readers", "read_readings", "readings_of"]
 
 Ints = npt.NDArray[np.int64]
 NO_READER = "(not given)"
@@ -126,6 +126,33 @@ def read_readings(
         reference_column=reference_column,
         date_column=date_column,
     )
+
+
+def describe_readers(found: ReadingsTable) -> str:
+    """What the table says about its readers, in one sentence; "" if nothing tells of several readers."""
+    readings, chosen = found.readings, found.columns
+    if len(readings.readers) < 2 and np.bincount(readings.item).max() < 2:
+        return ""
+    if chosen.wide:
+        where = f"columns {_few(list(chosen.grades.values()))}"
+    else:
+        where = f"column {chosen.reader}" if chosen.reader else "not named"
+    count = len(readings.readers)
+    return (
+        f"{count:,} reader{'' if count == 1 else 's'} ({where}), {_readings_of_each(readings, chosen.noun)}."
+    )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
+
+
+def _readings_of_each(readings: Readings, noun: str) -> str:
+    each = np.bincount(readings.item)
+    low, high = int(each.min()), int(each.max())
+    if low == high:
+        return f"{low:,} reading{'' if low == 1 else 's'} of each {noun}"
+    return f"{low:,} to {high:,} readings of each {noun}"
 
 
 def readings_of(
@@ -301,20 +328,13 @@ def _notes(
     readings: Readings, chosen: ReadingColumns, *, source: str, empty: int, grading: Grading
 ) -> list[str]:
     """How the table was understood."""
-    form = (
-        f"one column per reader ({', '.join(map(repr, list(chosen.grades.values())[:6]))}"
-        f"{', …' if len(chosen.grades) > 6 else ''})"
-        if chosen.wide
-        else "one row per reading"
-    )
-    per_item = np.bincount(readings.item)
-    low, high = int(per_item.min()), int(per_item.max())
+    columns = _few([repr(column) for column in chosen.grades.values()])
+    count = len(readings.readers)
     notes = [
-        f"{source}: {form}",
+        f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
         *chosen.notes,
-        f"{len(readings):,} readings of {len(readings.items):,} {chosen.noun}s by {len(readings.readers):,} "
-        f"reader{'' if len(readings.readers) == 1 else 's'}, "
-        + (f"{low} of each {chosen.noun}" if low == high else f"{low} to {high} of each {chosen.noun}"),
+        f"{len(readings):,} readings of {len(readings.items):,} {chosen.noun}s by {count:,} "
+        f"reader{'' if count == 1 else 's'}, {_readings_of_each(readings, chosen.noun)}",
         f"grades: {grading.note}",
     ]
     if chosen.item is None:
@@ -326,7 +346,7 @@ def _notes(
         unnamed = int((readings.reader == at).sum())
         notes.append(f"{unnamed:,} readings without a reader count as those of one reader, {NO_READER!r}")
     if empty:
-        notes.append(f"{empty:,} empty cells: readings that were not made")
+        notes.append(f"empty cells, readings that were not made: {empty:,}")
     if readings.reference is not None:
         known = int((readings.reference >= 0).sum())
         notes.append(
