@@ -136,7 +136,7 @@ class Manifest:
         sums = shares.sum(axis=1, keepdims=True)
         if not ((shares >= 0).all() and (sums > 0).all()):
             raise SrjtError(
-                f"The columns {columns[0]} … {columns[-1]} must hold the probabilities of the true grades, in every row."
+                f"The columns {columns[0]} … {columns[-1]} must hold probabilities of the true grades in every row."
             )
         return np.asarray(shares / sums, dtype=np.float64)
 

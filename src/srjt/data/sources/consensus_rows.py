@@ -100,8 +100,9 @@ def _varying(found: ReadingsTable) -> list[str]:
     own = {chosen.item, chosen.group, *chosen.grades.values()}
     others = [name for name in found.frame.columns if name not in own | always]
     read = found.row_items >= 0
-    spread = found.frame.loc[read, others].groupby(found.row_items[read]).nunique().max() if others else {}
-    return [name for name in found.frame.columns if name in always or (name in others and spread[name] > 1)]
+    groups = found.frame.loc[read, others].groupby(found.row_items[read])
+    differ = {name for name in others if groups[name].nunique().max() > 1}
+    return [name for name in found.frame.columns if name in always | differ]
 
 
 def _columns(agreed: Consensus, found: ReadingsTable) -> pd.DataFrame:

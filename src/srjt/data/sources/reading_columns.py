@@ -64,10 +64,16 @@ class ReadingColumns:
     reader: str | None  # None: a wide table, or readers are not known
     grades: dict[str, str]  # wide: reader → column; long: {"": column}
     wide: bool
-    group: str | None  # patients, or images that contain several items
+    image: str | None
+    patient: str | None
     reference: str | None
     date: str | None
     notes: tuple[str, ...]
+
+    @property
+    def group(self) -> str | None:
+        """The column whose values intervals resample: patients, or images that have several items."""
+        return self.patient or (self.image if self.image != self.item else None)
 
 
 def reading_columns(
@@ -117,7 +123,6 @@ def reading_columns(
             f"No column of {source} looks like the image: give its name with --image-column (image_column in Python). "
             f"Columns: {', '.join(columns)}."
         )
-    group = chosen.get("patient") or (chosen.get("image") if chosen.get("item") else None)
     if wide:
         notes = [note for note in notes if not note.startswith(("grade:", "reader:", "date:"))]
     return ReadingColumns(
@@ -126,7 +131,8 @@ def reading_columns(
         reader=None if wide else chosen.get("reader"),
         grades=_reader_names(wide) if wide else {"": chosen["grade"]},
         wide=bool(wide),
-        group=group,
+        image=chosen.get("image"),
+        patient=chosen.get("patient"),
         reference=chosen.get("reference"),
         date=None if wide else chosen.get("date"),
         notes=tuple(notes),

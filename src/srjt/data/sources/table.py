@@ -13,8 +13,8 @@ from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, Reading, assemble
 from srjt.data.sources.columns import choose_columns, one_column
 from srjt.data.sources.consensus_rows import check_several_readings, consensus_rows
-from srjt.data.sources.reading_columns import refuse_columns_of_readers
 from srjt.data.sources.image_files import find_image_folder, locate_images, relative_name
+from srjt.data.sources.reading_columns import refuse_columns_of_readers
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 from srjt.errors import SrjtError
 from srjt.files import write_output
