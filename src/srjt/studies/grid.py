@@ -33,7 +33,7 @@ __all__ = ["FORMAT", "PlannedRun", "StudyData"]
 FORMAT = 2
 
 # Settings added after the first studies. At these values they are left out of the key, so that old runs keep theirs.
-ADDED_LATER = (("soft_labels", "paper"), ("balance", 0.0))
+ADDED_LATER = (("soft_labels", "paper"), ("balance", 0.0), ("reader_targets", "consensus"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,9 @@ class StudyData:
         """Folder name of the noise estimate that a run uses: the same for all methods with the same labels and the
         same settings of the warm-up."""
         settings = {
-            name: v for name, v in warm_up(planned.config).to_dict().items() if name not in COMPUTE_ONLY
+            name: value
+            for name, value in warm_up(planned.config).to_dict().items()
+            if name not in COMPUTE_ONLY and (name, value) != ("reader_targets", "consensus")
         }
         facts = [settings, self._fingerprint(planned.noise, planned.fold, planned.seed), self._image_hash]
         digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()

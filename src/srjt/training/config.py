@@ -68,6 +68,8 @@ class TrainConfig:
         P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
     soft_labels : {"paper", "estimated"}
         Soft labels of Eq. 3, or p(true grade | label) from the estimated noise.
+    reader_targets : {"consensus", "posterior"}
+        If several readers graded the samples: learn from their consensus, or from the probability of each true grade.
     method_options : mapping
         Options of the method, such as ``{"temperature": 0.1, "per_class": True}``.
     convention : {"paper", "published-code"}
@@ -152,6 +154,11 @@ class TrainConfig:
     soft_labels: Literal["paper", "estimated"] = setting(
         "paper",
         "Soft labels, for +ours, sord and srjt: Eq. 3, or estimated (--noise-rate auto).",
+        panel=METHOD,
+    )
+    reader_targets: Literal["consensus", "posterior"] = setting(
+        "consensus",
+        "With --several-readings consensus: learn from the consensus, or from the posterior.",
         panel=METHOD,
     )
     method_options: Mapping[str, Any] = setting(
