@@ -14,7 +14,7 @@ from srjt.data.problems import Problem
 from srjt.data.sources.several_readers import ReadingsTable, readings_of
 from srjt.data.sources.text_table import TextTable
 from srjt.errors import SrjtError, suggest
-from srjt.readers import Consensus, consensus
+from srjt.readers import Consensus, Readings, consensus
 
 __all__ = ["ConsensusRows", "check_several_readings", "consensus_rows"]
 
@@ -23,11 +23,11 @@ CHOICES = ("consensus", "error")
 
 @dataclass(frozen=True, kw_only=True)
 class ConsensusRows:
-    """A table with one row per image, the column of its consensus, and the scale."""
+    """A table with one row per image, in the order of the readings' items, and the column of the consensus."""
 
     table: TextTable
     grade_column: str
-    grades: tuple[str, ...]
+    readings: Readings
 
 
 def check_several_readings(
@@ -89,7 +89,7 @@ def consensus_rows(
             notes=notes,
         ),
         grade_column=column,
-        grades=found.readings.grades,
+        readings=found.readings,
     )
 
 

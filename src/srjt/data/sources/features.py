@@ -52,6 +52,7 @@ def read_features(
     beside = path.with_suffix(".csv")
     if labels is None and path.suffix.lower() == ".npy" and beside.is_file():
         labels = beside
+    readings = None
     table = _load_labels(labels) if labels is not None else None
     if check_several_readings(
         several_readings,
@@ -74,7 +75,8 @@ def read_features(
             patient_column=patient_column,
             reference_column=reference_column,
         )
-        table, grade_column, grades = combined.table, combined.grade_column, combined.grades
+        table, grade_column, grades = combined.table, combined.grade_column, combined.readings.grades
+        readings = combined.readings
     if labels is not None and table is not None:
         found = _joined(found, table, labels=labels, path=path)
     if not len(found.frame.columns):
@@ -103,7 +105,9 @@ def read_features(
         notes=[*found.notes, *notes],
         arrays=found.features,
     )
-    return replace(reading, manifest=replace(reading.manifest, made=found.made))
+    if readings is not None and not set(reading.manifest.ids) <= set(readings.items):
+        readings = None  # matched row by row
+    return replace(reading, manifest=replace(reading.manifest, made=found.made), readings=readings)
 
 
 def read_ungraded_features(

@@ -69,7 +69,7 @@ def read_table(
             patient_column=patient_column,
             reference_column=reference_column,
         )
-        loaded, grade_column, grades = combined.table, combined.grade_column, combined.grades
+        loaded, grade_column, grades = combined.table, combined.grade_column, combined.readings.grades
     given = {
         "image": image_column,
         "grade": one_column(grade_column),
@@ -104,9 +104,13 @@ def read_table(
         notes=[f"table {path.name}, images below {root}", *loaded.notes, *notes],
         problems=[*loaded.problems, *problems],
     )
-    return (
-        replace(reading, notes=reading.notes[:-1]) if combined else reading
-    )  # the scale is not listed twice
+    if combined is None:
+        return reading
+    return replace(
+        reading,
+        notes=reading.notes[:-1],  # the scale is not listed twice
+        readings=replace(combined.readings, items=ids),
+    )
 
 
 def write_table(manifest: Manifest, path: Path) -> None:
