@@ -40,9 +40,8 @@ def test_long_and_wide_tables_hold_the_same_readings(tmp_path: Path) -> None:
         readings = read_readings(path).readings
         assert readings.readers == ["Kim", "Lee"]
         assert readings.groups == ["p", "q", "q"]
-    assert "2 readers (column reader), 1 to 2 readings of each image." == describe_readers(
-        read_readings(long)
-    )
+    said = describe_readers(read_readings(long))
+    assert said == "2 readers (column reader), 1 to 2 readings of each image."
     assert "columns grade_Kim, grade_Lee" in describe_readers(read_readings(wide))
 
 
@@ -83,7 +82,7 @@ def test_columns_are_given_by_repetition_or_by_a_pattern() -> None:
     both = triples(frame, grade_column=["x1", "x2"])
     assert both == triples(frame, grade_column="x*")
     assert {reader for _, reader, _ in both} == {"x1", "x2"}
-    with pytest.raises(SrjtError, match="column .*'x3'"):
+    with pytest.raises(SrjtError, match=r"column .*'x3'"):
         read_readings(frame, grade_column=["x1", "x3"])
     with pytest.raises(SrjtError, match=r"looks like the grade: .* by repeating it"):
         read_readings(frame)
@@ -112,7 +111,7 @@ def test_a_reference_is_recognised_and_said() -> None:
     assert found.readings.reference is not None
     assert found.readings.reference.tolist() == [1, -1]
     assert [problem.kind for problem in found.problems] == ["conflicting-reference"]
-    assert "reference: 1 images have a trusted grade, from the column 'histology'" in found.notes
+    assert "reference: column 'histology'; images with a trusted grade: 1" in found.notes
 
 
 def test_dates_are_read_and_day_and_month_are_not_guessed() -> None:
@@ -221,7 +220,7 @@ def test_accidental_duplicates_are_errors_as_before(tmp_path: Path) -> None:
 
 def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -> None:
     path = table(tmp_path, WIDE)
-    with pytest.raises(SrjtError, match="grades of 2 readers .*--several-readings consensus"):
+    with pytest.raises(SrjtError, match=r"grades of 2 readers .*--several-readings consensus"):
         read(path)
     assert read(path, grade_column="grade_Kim").manifest.labels.tolist() == [0, 2, 1]
 

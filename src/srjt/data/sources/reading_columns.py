@@ -123,6 +123,7 @@ def reading_columns(
             f"No column of {source} looks like the image: give its name with --image-column (image_column in Python). "
             f"Columns: {', '.join(columns)}."
         )
+    notes = [note for note in notes if not note.startswith("reference:")]  # said with their number
     if wide:
         notes = [note for note in notes if not note.startswith(("grade:", "reader:", "date:"))]
     return ReadingColumns(

@@ -350,7 +350,7 @@ def _notes(
     if readings.reference is not None:
         known = int((readings.reference >= 0).sum())
         notes.append(
-            f"reference: {known:,} {chosen.noun}s have a trusted grade, from the column {chosen.reference!r}"
+            f"reference: column {chosen.reference!r}; {chosen.noun}s with a trusted grade: {known:,}"
         )
     if readings.times is not None:
         unknown = int(np.isnat(readings.times).sum())
