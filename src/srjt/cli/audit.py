@@ -101,6 +101,7 @@ def audit(
             out=out,
             folds=folds,
             reader=reader_column,
+            readings=reading.readings,
             config=run_config,
             device=device,
             reporter=reporter,
@@ -207,7 +208,14 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
                 for row in rates[: SHOWN[column]]
             ]
             more = f"; and {len(rates) - len(shown):,} more" if len(rates) > len(shown) else ""
-            echo(f"Expected errors by {column}: {'; '.join(shown)}{more}")
+            what = " (of their readings)" if column == "reader" and done.readings is not None else ""
+            echo(f"Expected errors by {column}{what}: {'; '.join(shown)}{more}")
+    if done.readings is not None:
+        doubtful = int((done.readings["suggested"] != done.readings["grade"]).sum())
+        echo(
+            f"Readings for which another grade is more probable: {doubtful:,} of {len(done.readings):,} "
+            f"({out / 'readings.csv'})."
+        )
     if "average_precision" in summary.get("known", {}):
         known = summary["known"]
         echo(

@@ -1,0 +1,73 @@
+"""Readers and networks together: p(true grade | image, all its readings), and which reading is doubtful."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from srjt.data.formulas import neutralise_formula
+from srjt.readers import Readings, consensus
+from srjt.training.crossfit import CrossFit
+
+__all__ = ["combined_posterior", "readings_of", "score_readings"]
+
+Floats = npt.NDArray[np.float64]
+DIGITS = 6
+
+
+def readings_of(readings: Readings, ids: list[str]) -> Readings:
+    """The readings of these samples, with the samples as items in their order; others are left out."""
+    row_of = {name: row for row, name in enumerate(ids)}
+    place = np.array([row_of.get(name, -1) for name in readings.items], dtype=np.int64)
+    keep = place[readings.item] >= 0
+    known = readings.rows(keep)
+    item_of = {name: item for item, name in enumerate(readings.items)}
+    order = np.array([item_of.get(name, -1) for name in ids], dtype=np.int64)
+    reference = None
+    if readings.reference is not None:
+        reference = np.where(order >= 0, readings.reference[order], -1)
+    groups = readings.groups
+    return replace(
+        known,
+        items=list(ids),
+        item=place[known.item],
+        groups=None
+        if groups is None
+        else [groups[i] if i >= 0 else name for i, name in zip(order, ids, strict=True)],
+        reference=reference,
+    )
+
+
+def combined_posterior(readings: Readings, fitted: CrossFit) -> Floats:
+    """(N, C) p(true grade | image, all readings): the networks, which were not trained on the image, are a witness
+    whose errors may be those of the readers (see ``srjt.readers.consensus``). Verified grades are references."""
+    verified = fitted.manifest.verified_labels
+    if verified is not None:
+        known = -1 if readings.reference is None else readings.reference
+        readings = replace(readings, reference=np.where(verified >= 0, verified, known))
+    agreed = consensus(readings, probabilities=fitted.probabilities)
+    return np.asarray(agreed.posterior, dtype=np.float64)
+
+
+def score_readings(readings: Readings, posterior: Floats) -> pd.DataFrame:
+    """One row per reading, the most doubtful first: id, reader, grade, probability that it is right, suggested grade."""
+    names = np.array(readings.grades, dtype=object)
+    suggested = posterior.argmax(axis=1)[readings.item]
+    table = pd.DataFrame(
+        {
+            "id": np.array(readings.items, dtype=object)[readings.item],
+            "reader": np.array([neutralise_formula(name) for name in readings.readers], dtype=object)[
+                readings.reader
+            ],
+            "grade": names[readings.grade],
+            "suggested": names[suggested],
+            "quality": posterior[readings.item, readings.grade].round(DIGITS),
+            "distance": np.abs(suggested - readings.grade),
+        }
+    )
+    ranked = table.sort_values(["quality", "id", "reader"], kind="stable")
+    ranked.insert(0, "rank", np.arange(1, len(ranked) + 1))
+    return ranked.reset_index(drop=True)
