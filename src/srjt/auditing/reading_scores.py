@@ -53,7 +53,7 @@ def combined_posterior(readings: Readings, fitted: CrossFit) -> Floats:
 
 
 def score_readings(readings: Readings, posterior: Floats) -> pd.DataFrame:
-    """One row per reading, the most doubtful first: id, reader, grade, probability that it is right, suggested grade."""
+    """One row per reading, the most doubtful first. Quality is the probability that the reading is right."""
     names = np.array(readings.grades, dtype=object)
     suggested = posterior.argmax(axis=1)[readings.item]
     table = pd.DataFrame(
