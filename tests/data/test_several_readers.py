@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from srjt.data import read, read_readings
-from srjt.data.sources.several_readers import NO_READER, describe_readers
+from srjt.data.sources.reading_notes import NO_READER, describe_readers
 from srjt.data.sources.table import write_table
 from srjt.errors import SrjtError
 
@@ -40,9 +40,9 @@ def test_long_and_wide_tables_hold_the_same_readings(tmp_path: Path) -> None:
         readings = read_readings(path).readings
         assert readings.readers == ["Kim", "Lee"]
         assert readings.groups == ["p", "q", "q"]
-    said = describe_readers(read_readings(long))
-    assert said == "2 readers (column reader), 1 to 2 readings of each image."
-    assert "columns grade_Kim, grade_Lee" in describe_readers(read_readings(wide))
+    said = [describe_readers(found.readings, found.columns) for found in map(read_readings, (long, wide))]
+    assert said[0] == "2 readers (column reader), 1 to 2 readings of each image."
+    assert "columns grade_Kim, grade_Lee" in said[1]
 
 
 @pytest.mark.parametrize("kind", ["xlsx", "parquet", "tsv", "frame"])

@@ -91,7 +91,7 @@ def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, An
     """Sentences about a table with several readers, and how to read it: a column for each of them makes a consensus."""
     from srjt.data import read_readings
     from srjt.data.sources.reading_columns import has_grade_column
-    from srjt.data.sources.several_readers import describe_readers
+    from srjt.data.sources.reading_notes import describe_readers
     from srjt.data.sources.table import is_table
     from srjt.errors import SrjtError
 
@@ -102,7 +102,7 @@ def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, An
         found = read_readings(source, **{name: how[name] for name in names})
     except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
         return [], how
-    if not (said := describe_readers(found)):
+    if not (said := describe_readers(found.readings, found.columns)):
         return [], how
     sentences = [said, f"To compare them: srjt readers {shlex.quote(str(source))}"]
     if how["several_readings"] is None and found.columns.wide and not has_grade_column(found.frame):

@@ -16,14 +16,14 @@ from srjt.data.grades import MISSING, Grading, as_text, grade_values, refuse_too
 from srjt.data.problems import Problem
 from srjt.data.sources.reading_columns import ReadingColumns, reading_columns
 from srjt.data.sources.reading_dates import parse_dates
+from srjt.data.sources.reading_notes import NO_READER, table_notes
 from srjt.data.sources.text_table import TextTable, load
 from srjt.errors import SrjtError
 from srjt.readers import Readings
 
-__all__ = ["ReadingsTable", "describe_readers", "read_readings", "readings_of"]
+__all__ = ["ReadingsTable", "read_readings", "readings_of"]
 
 Ints = npt.NDArray[np.int64]
-NO_READER = "(not given)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,33 +128,6 @@ def read_readings(
     )
 
 
-def describe_readers(found: ReadingsTable) -> str:
-    """What the table says about its readers, in one sentence; "" if nothing tells of several readers."""
-    readings, chosen = found.readings, found.columns
-    if len(readings.readers) < 2 and np.bincount(readings.item).max() < 2:
-        return ""
-    if chosen.wide:
-        where = f"columns {_few(list(chosen.grades.values()))}"
-    else:
-        where = f"column {chosen.reader}" if chosen.reader else "not named"
-    count = len(readings.readers)
-    return (
-        f"{count:,} reader{'' if count == 1 else 's'} ({where}), {_readings_of_each(readings, chosen.noun)}."
-    )
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:6]) + (", …" if len(names) > 6 else "")
-
-
-def _readings_of_each(readings: Readings, noun: str) -> str:
-    each = np.bincount(readings.item)
-    low, high = int(each.min()), int(each.max())
-    if low == high:
-        return f"{low:,} reading{'' if low == 1 else 's'} of each {noun}"
-    return f"{low:,} to {high:,} readings of each {noun}"
-
-
 def readings_of(
     loaded: TextTable, *, source: str, grades: Sequence[str] | None = None, **columns: Any
 ) -> ReadingsTable:
@@ -222,7 +195,7 @@ def readings_of(
         else None,
         times=None if times is None else times[usable],
     )
-    notes = _notes(readings, chosen, source=source, empty=empty, grading=grading)
+    notes = table_notes(readings, chosen, source=source, empty=empty, grading=grading)
     return ReadingsTable(
         readings=readings,
         problems=tuple(problems),
@@ -322,41 +295,3 @@ def _references(
         detail = f"references {grades[first[item]]} and {grades[code]}: none is used"
         problems.append(Problem("conflicting-reference", name_of[item], detail))
     return reference
-
-
-def _notes(
-    readings: Readings, chosen: ReadingColumns, *, source: str, empty: int, grading: Grading
-) -> list[str]:
-    """How the table was understood."""
-    columns = _few([repr(column) for column in chosen.grades.values()])
-    count = len(readings.readers)
-    notes = [
-        f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
-        *chosen.notes,
-        f"{len(readings):,} readings of {len(readings.items):,} {chosen.noun}s by {count:,} "
-        f"reader{'' if count == 1 else 's'}, {_readings_of_each(readings, chosen.noun)}",
-        f"grades: {grading.note}",
-    ]
-    if chosen.item is None:
-        notes.append("no column of images: each row is an image of its own")
-    if not chosen.wide and chosen.reader is None:
-        notes.append("no column of readers: all readings count as those of one reader")
-    elif NO_READER in readings.readers:
-        at = readings.readers.index(NO_READER)
-        unnamed = int((readings.reader == at).sum())
-        notes.append(f"{unnamed:,} readings without a reader count as those of one reader, {NO_READER!r}")
-    if empty:
-        notes.append(f"empty cells, readings that were not made: {empty:,}")
-    if readings.reference is not None:
-        known = int((readings.reference >= 0).sum())
-        notes.append(
-            f"reference: column {chosen.reference!r}; {chosen.noun}s with a trusted grade: {known:,}"
-        )
-    if readings.times is not None:
-        unknown = int(np.isnat(readings.times).sum())
-        notes.append(
-            f"dates: {unknown:,} readings have none that can be read"
-            if unknown
-            else "dates: all readings have one"
-        )
-    return notes

@@ -82,9 +82,9 @@ def drift_figure(series: Mapping[str, tuple[npt.NDArray[np.datetime64], Floats]]
         axes.plot(times.astype("datetime64[D]"), values, marker="o", markersize=3, linewidth=1.3,
                   color=colours[place % len(colours)], linestyle=_DASHES[place // len(colours) % len(_DASHES)],
                   label=printable(name, longest=18))  # fmt: skip
-    locator = AutoDateLocator(minticks=2, maxticks=6)
+    locator = AutoDateLocator(minticks=2, maxticks=6)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
     axes.set_ylabel("grades higher")
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8)
     return figure
