@@ -16,6 +16,7 @@ SUMMARIES = {
     "predict": "Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks.",
     "evaluate": "Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.",
     "audit": "Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.",
+    "readers": "Compare several readers, and combine their grades into one.",
     "review": "Review doubtful labels in the browser, and export the corrected table.",
     "study": "Compare methods over noises and folds, as the paper does.",
     "report": "Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.",

@@ -94,6 +94,17 @@ def readings_table(found: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
     return table
 
 
+def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
+    """What to read next (item, reader, gain) as a file: the item by its noun, and no formulas."""
+    return pd.DataFrame(
+        {
+            noun: _safe(wanted["item"].tolist()),
+            "reader": _safe(wanted["reader"].tolist()),
+            "gain": wanted["gain"].round(6),
+        }
+    )
+
+
 def item_images(found: ReadingsTable) -> list[str]:
     """(I,) the image of each item, as the table names it."""
     column = found.columns.image

@@ -1,0 +1,168 @@
+"""What the facts about several readers say, in sentences; each follows from the facts alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["consensus_sentences", "findings", "lead"]
+
+FEW = 10  # readings: of a reader with fewer little is known
+ENOUGH = 5  # readings: with as many, always the same grade is remarkable
+NAMED = 3  # readers in one sentence
+
+
+def lead(facts: Mapping[str, Any]) -> str:
+    """The first sentence of the page."""
+    readers = len(facts["readers"])
+    text = (
+        f"{_count(facts['number_of_readings'], 'reading')} of {_count(facts['items'], facts['noun'])} by "
+        f"{_count(readers, 'reader')}."
+    )
+    found = facts["agreement"]
+    if found is not None and found.get("exact") is not None:
+        exact, within = found["exact"]["value"], found["within_one"]["value"]
+        text += (
+            f" Two readers who read the same {facts['noun']} give it the same grade in {exact:.0%} of all cases, and "
+            f"grades that differ by at most one in {within:.0%}."
+        )
+    return text
+
+
+def findings(facts: Mapping[str, Any]) -> list[str]:
+    """What a person should know before using the consensus."""
+    sentences = [
+        _one_reader(facts),
+        _no_overlap(facts),
+        _left_out(facts),
+        _contradicted(facts),
+        _always_the_same(facts),
+        _higher(facts),
+        _again(facts),
+        _few(facts),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
+    """What is known of the consensus."""
+    found, noun = facts["consensus"], facts["noun"]
+    wrong = found["expected_wrong"]
+    sentences = [
+        f"About {wrong:,.0f} of {_count(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are "
+        "expected to be wrong, by the model’s own probabilities."
+    ]
+    if found["uncertain"]:
+        sentences.append(
+            f"{_count(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain: see the list, and "
+            "srjt readers --next for what to read once more."
+        )
+    if found["single"]:
+        single = "All" if found["single"] == facts["items"] else f"{found['single']:,} of {facts['items']:,}"
+        sentences.append(f"{single} {noun}s have one reading only.")
+    return sentences
+
+
+def _one_reader(facts: Mapping[str, Any]) -> str:
+    if len(facts["readers"]) > 1:
+        return ""
+    return (
+        "There is one reader: how well readers agree, and how often this one errs, cannot be known from these "
+        "readings. The consensus is this reader’s grade, unless there are several readings or a trusted grade."
+    )
+
+
+def _no_overlap(facts: Mapping[str, Any]) -> str:
+    if len(facts["readers"]) < 2 or facts["agreement"] is not None:
+        return ""
+    return (
+        f"No {facts['noun']} was read by two readers: what differs between readers may as well differ between their "
+        f"{facts['noun']}s."
+    )
+
+
+def _left_out(facts: Mapping[str, Any]) -> str:
+    kinds = Counter(problem["kind"] for problem in facts["problems"])
+    if not kinds:
+        return ""
+    counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    return f"The table has problems ({counted}): they are listed below."
+
+
+def _contradicted(facts: Mapping[str, Any]) -> str:
+    known = facts["reference"]
+    if known is None:
+        return ""
+    return (
+        f"{_count(known['items'], facts['noun'])} {'has' if known['items'] == 1 else 'have'} a trusted grade: "
+        f"{known['readings_equal']:.0%} of {_count(known['readings'], 'reading')} agree with it, and so does "
+        f"{known['consensus_equal']:.0%} of a consensus that does not know it (mean absolute error "
+        f"{known['readings_error']:.2f} and {known['consensus_error']:.2f} grades)."
+    )
+
+
+def _always_the_same(facts: Mapping[str, Any]) -> str:
+    same = [
+        (
+            reader["name"],
+            facts["grades"][max(range(len(facts["grades"])), key=reader["by_grade"].__getitem__)],
+        )
+        for reader in facts["readers"]
+        if reader["readings"] >= ENOUGH and max(reader["by_grade"]) == reader["readings"]
+    ]
+    if not same:
+        return ""
+    named = "; ".join(f"{name} ({grade})" for name, grade in same[:NAMED])
+    more = f"; and {len(same) - NAMED:,} more" if len(same) > NAMED else ""
+    subject = "One reader always gives" if len(same) == 1 else f"{len(same):,} readers always give"
+    return f"{subject} the same grade: {named}{more}. Such readings say nothing about an image."
+
+
+def _higher(facts: Mapping[str, Any]) -> str:
+    clear = [r for r in facts["readers"] if r["bias_interval"][0] > 0 or r["bias_interval"][1] < 0]
+    clear = [reader for reader in clear if abs(reader["bias"]) >= 0.05 and reader["readings"] >= FEW]
+    if len(facts["readers"]) < 2 or not clear:
+        return ""
+    most = sorted(clear, key=lambda reader: -abs(reader["bias"]))[:NAMED]
+    said = ", ".join(
+        f"{r['name']} {abs(r['bias']):.2f} {'higher' if r['bias'] > 0 else 'lower'}" for r in most
+    )
+    more = (
+        f"; other readers whose interval excludes 0: {len(clear) - len(most):,}"
+        if len(clear) > len(most)
+        else ""
+    )
+    return f"Grades that differ from the consensus on average: {said}{more}."
+
+
+def _again(facts: Mapping[str, Any]) -> str:
+    if not facts["repeated_pairs"]:
+        return ""
+    pairs = [(r["repeated_pairs"], r["repeated"]) for r in facts["readers"] if r["repeated_pairs"]]
+    share = sum(count * same for count, same in pairs) / sum(count for count, _ in pairs)
+    return (
+        f"Readings of {_a(facts['noun'])} by a reader who has read it before: they give the same grade in {share:.0%} "
+        f"of {_count(facts['repeated_pairs'], 'pair')}."
+    )
+
+
+def _few(facts: Mapping[str, Any]) -> str:
+    few = sum(reader["readings"] < FEW for reader in facts["readers"])
+    if not few or len(facts["readers"]) < 2:
+        return ""
+    which = "All readers" if few == len(facts["readers"]) else f"{few:,} of {len(facts['readers']):,} readers"
+    verb = "has" if few == 1 and few < len(facts["readers"]) else "have"
+    return f"{which} {verb} fewer than {FEW} readings: what is said of them follows mostly from the average reader."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
