@@ -304,7 +304,7 @@ def _range(interval: Sequence[float] | None, pattern: str) -> TableCell:
     if interval is None or np.isnan(interval[0]) or np.isnan(interval[1]):
         return TableCell(text=MISSING)
     low, high = (pattern.format(end).replace("-", "−") for end in interval)
-    return TableCell(text=f"{low} – {high}", value=float(interval[0]))
+    return TableCell(text=f"{low} to {high}", value=float(interval[0]))
 
 
 def _interval(found: Mapping[str, Any], *, percent: bool) -> str:
