@@ -125,7 +125,7 @@ def _agreement(readings: Readings, found: Agreement, shown: npt.NDArray[np.int64
         "within_one": _interval(found.within_one),
     }
     return {
-        "agreement": summary if pairs else None,
+        "agreement": summary if _shared(readings) else None,
         "pairs": pairs,
         "heat_map": {
             "readers": [names[reader] for reader in shown],
@@ -133,6 +133,12 @@ def _agreement(readings: Readings, found: Agreement, shown: npt.NDArray[np.int64
             "some": len(shown) < len(names),
         },
     }
+
+
+def _shared(readings: Readings) -> bool:
+    """Whether two readers have read the same item."""
+    visits = np.unique(readings.item * len(readings.readers) + readings.reader)
+    return bool(np.bincount(visits // len(readings.readers)).max() > 1)
 
 
 def _interval(found: Interval) -> dict[str, Any] | None:

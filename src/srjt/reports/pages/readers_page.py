@@ -36,7 +36,8 @@ def readers_page(facts: Mapping[str, Any]) -> Page:
 def _agreement(facts: Mapping[str, Any]) -> Section:
     found = facts["agreement"]
     if found is None:
-        return Section(slug="agreement", heading="Agreement", text=[str(facts["no_agreement"])])
+        text = [f"No {facts['noun']} was read by two readers, so there is no agreement to report."]
+        return Section(slug="agreement", heading="Agreement", text=text)
     names = {
         "krippendorff": "Krippendorff’s α (ordinal)",
         "quadratic": "quadratically weighted κ, mean over pairs",
