@@ -164,7 +164,10 @@ def test_readers_without_a_name_and_tables_without_readers() -> None:
     assert any("2 readings without a reader" in note for note in found.notes)
     alone = read_readings(frame.drop(columns="reader"))
     assert alone.readings.readers == [NO_READER]
-    assert "no column of readers: all readings count as those of one reader" in alone.notes
+    assert (
+        "no column of readers: the readings count as those of different readers who are equally good"
+        in alone.notes
+    )
 
 
 @pytest.mark.parametrize(

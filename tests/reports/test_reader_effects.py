@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from srjt.readers import Readings
-from srjt.reports.reader_effects import drift, graded_higher, mean_by_reader, repeated, share_right
+from srjt.reports.reader_effects import drift, graded_higher, mean_by_reader, repeated
 
 
 def readings(item: list[int], reader: list[int], grade: list[int], **more: Any) -> Readings:
@@ -62,7 +62,6 @@ def test_a_reader_who_grades_higher_from_some_day_on_drifts() -> None:
     made = readings(list(range(100)), [0] * 100, [1] * 50 + [2] * 50, times=days)
     agreed: Any = SimpleNamespace(posterior=np.tile([0.0, 1.0, 0.0], (100, 1)))
     assert graded_higher(made, agreed).value == pytest.approx([0.5])
-    assert share_right(made, agreed).value == pytest.approx([0.5])
     dates, values = drift(made, agreed)["r0"]
     assert dates == sorted(dates)
     assert values[0] == pytest.approx(0)

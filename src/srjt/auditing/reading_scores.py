@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.formulas import neutralise_formula
-from srjt.readers import Readings, consensus
+from srjt.data.sources.several_readers import combine
+from srjt.readers import Readings
 from srjt.training.crossfit import CrossFit
 
 __all__ = ["combined_posterior", "readings_of", "score_readings"]
@@ -48,7 +49,7 @@ def combined_posterior(readings: Readings, fitted: CrossFit) -> Floats:
     if verified is not None:
         known = -1 if readings.reference is None else readings.reference
         readings = replace(readings, reference=np.where(verified >= 0, verified, known))
-    agreed = consensus(readings, probabilities=fitted.probabilities)
+    agreed = combine(readings, probabilities=fitted.probabilities)
     return np.asarray(agreed.posterior, dtype=np.float64)
 
 

@@ -100,9 +100,10 @@ def readers(
         write_readers_folder,
     )
     from srjt.data.sources.probabilities import read_probabilities
+    from srjt.data.sources.several_readers import combine
     from srjt.errors import SrjtError
     from srjt.files import write_output
-    from srjt.readers import agreement, consensus, next_readings
+    from srjt.readers import agreement, next_readings
     from srjt.reports.pages.html import write_page
     from srjt.reports.pages.readers_page import readers_page
     from srjt.reports.reader_facts import reader_facts
@@ -114,7 +115,7 @@ def readers(
     found = read_readings(table, date_column=date_column, **how)
     readings = found.readings
     witness = None if probabilities is None else read_probabilities(probabilities, readings)
-    agreed = consensus(readings, probabilities=witness)
+    agreed = combine(readings, probabilities=witness)
     wanted: pd.DataFrame | None = None
     if next_ is not None:
         wanted = worklist_table(next_readings(agreed, readings, count=next_), noun=found.columns.noun)

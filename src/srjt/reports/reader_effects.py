@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from srjt.readers import Consensus, Readings
 
-__all__ = ["Means", "drift", "graded_higher", "mean_by_reader", "repeated", "share_right"]
+__all__ = ["Means", "drift", "graded_higher", "mean_by_reader", "repeated"]
 
 Floats = npt.NDArray[np.float64]
 Z = 1.96
@@ -25,12 +25,6 @@ class Means(NamedTuple):
 def graded_higher(readings: Readings, agreed: Consensus) -> Means:
     """How many grades each reader is above the mean of the posterior of the images that they read."""
     return mean_by_reader(_difference(readings, agreed), readings)
-
-
-def share_right(readings: Readings, agreed: Consensus) -> Means:
-    """The share of each reader's readings that are expected to be right."""
-    found = mean_by_reader(agreed.posterior[readings.item, readings.grade], readings)
-    return Means(found.value, found.interval.clip(0, 1))
 
 
 def mean_by_reader(values: Floats, readings: Readings) -> Means:

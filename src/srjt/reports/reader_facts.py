@@ -10,10 +10,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt._version import __version__
-from srjt.data.sources.several_readers import ReadingsTable
+from srjt.data.sources.several_readers import ReadingsTable, combine
 from srjt.ordinal.intervals import Interval
-from srjt.readers import Agreement, Consensus, Readings, consensus
-from srjt.reports.reader_effects import drift, graded_higher, repeated, share_right
+from srjt.readers import Agreement, Consensus, Readings
+from srjt.reports.reader_effects import drift, graded_higher, repeated
 from srjt.reports.reader_findings import consensus_sentences, findings, lead
 
 __all__ = ["reader_facts"]
@@ -76,7 +76,7 @@ def _resampled(found: ReadingsTable) -> str:
 def _readers(readings: Readings, agreed: Consensus, order: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
     """Of each reader, the one with the most readings first."""
     number = np.bincount(readings.reader, minlength=len(readings.readers))
-    higher, right = graded_higher(readings, agreed), share_right(readings, agreed)
+    higher, wrong = graded_higher(readings, agreed), agreed.noise_rate_interval
     pairs, same = repeated(readings)
     used = np.zeros((len(readings.readers), len(readings.grades)), dtype=np.int64)
     np.add.at(used, (readings.reader, readings.grade), 1)
@@ -85,8 +85,8 @@ def _readers(readings: Readings, agreed: Consensus, order: npt.NDArray[np.int64]
             "name": readings.readers[reader],
             "readings": int(number[reader]),
             "by_grade": used[reader].tolist(),
-            "right": float(right.value[reader]),
-            "right_interval": right.interval[reader].tolist(),
+            "right": 1 - float(agreed.noise_rate[reader]),
+            "right_interval": [1 - float(wrong[1, reader]), 1 - float(wrong[0, reader])],
             "bias": float(higher.value[reader]),
             "bias_interval": higher.interval[reader].tolist(),
             "repeated": float(same[reader]) if pairs[reader] else None,
@@ -161,6 +161,9 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
         said[int(readings.item[row])].append(f"{reader}: {grade}")
     return {
         "counts": np.bincount(agreed.grade, minlength=len(readings.grades)).tolist(),
+        "determined": agreed.determined,
+        "reason": agreed.reason,
+        "assumption": agreed.assumption,
         "expected_wrong": float((1 - agreed.certainty).sum()),
         "uncertain": int((agreed.certainty < 0.6).sum()),
         "single": int((count == 1).sum()),
@@ -198,7 +201,7 @@ def _reference(readings: Readings) -> dict[str, Any] | None:
     known = np.flatnonzero(readings.reference >= 0)
     truth = readings.reference[readings.item]
     judged = truth >= 0
-    blind = consensus(replace(readings, reference=None))
+    blind = combine(replace(readings, reference=None))
     missed = blind.grade[known] - readings.reference[known]
     return {
         "items": len(known),

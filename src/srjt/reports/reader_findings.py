@@ -33,7 +33,7 @@ def lead(facts: Mapping[str, Any]) -> str:
 def findings(facts: Mapping[str, Any]) -> list[str]:
     """What a person should know before using the consensus."""
     sentences = [
-        _one_reader(facts),
+        _not_determined(facts),
         _no_overlap(facts),
         _left_out(facts),
         _contradicted(facts),
@@ -61,16 +61,13 @@ def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
     if found["single"]:
         single = "All" if found["single"] == facts["items"] else f"{found['single']:,} of {facts['items']:,}"
         sentences.append(f"{single} {noun}s have one reading only.")
-    return sentences
+    return [*sentences, str(found["assumption"])]
 
 
-def _one_reader(facts: Mapping[str, Any]) -> str:
-    if len(facts["readers"]) > 1:
+def _not_determined(facts: Mapping[str, Any]) -> str:
+    if facts["consensus"]["determined"]:
         return ""
-    return (
-        "There is one reader: how well readers agree, and how often this one errs, cannot be known from these "
-        "readings. The consensus is this reader’s grade, unless there are several readings or a trusted grade."
-    )
+    return f"{facts['consensus']['reason']} The certainties below rest on how often readers usually err."
 
 
 def _no_overlap(facts: Mapping[str, Any]) -> str:

@@ -11,10 +11,10 @@ import pandas as pd
 
 from srjt.data.manifest import POSTERIOR
 from srjt.data.problems import Problem
-from srjt.data.sources.several_readers import ReadingsTable, readings_of
+from srjt.data.sources.several_readers import ReadingsTable, combine, readings_of
 from srjt.data.sources.text_table import TextTable
 from srjt.errors import SrjtError, suggest
-from srjt.readers import Consensus, Readings, consensus
+from srjt.readers import Consensus, Readings
 
 __all__ = ["ConsensusRows", "check_several_readings", "consensus_rows"]
 
@@ -62,7 +62,7 @@ def consensus_rows(
     are left out.
     """
     found = readings_of(loaded, source=source, grades=grades, images=True, **columns)
-    agreed = consensus(found.readings)
+    agreed = combine(found.readings)
     rows, chosen = found.row_items, found.columns
     read = np.flatnonzero(rows >= 0)
     first = read[np.unique(rows[read], return_index=True)[1]]  # of each item

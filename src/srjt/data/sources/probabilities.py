@@ -15,9 +15,10 @@ __all__ = ["read_probabilities"]
 
 
 def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64]:
-    """(I, C) the probabilities of each item's grades, from a table such as ``srjt predict`` writes; NaN: none.
+    """(I, C) the probabilities of each item's grades, from a table such as ``srjt predict`` writes.
 
-    The table names the item (``id`` or ``image``) and has a column ``p_<grade>`` for each grade.
+    The table names the item (``id`` or ``image``) and has a column ``p_<grade>`` for each grade. An item that it does
+    not name has the mean of the others, which says nothing about it.
     """
     frame = load(path).frame
     if {"quality", "suggested"} <= set(frame.columns):
@@ -34,14 +35,15 @@ def read_probabilities(path: Path, readings: Readings) -> npt.NDArray[np.float64
         raise SrjtError(f"{path} contains a value that is not a number: {problem}.") from None
     if not ((values >= 0).all() and (values.sum(axis=1) > 0).all()):
         raise SrjtError(f"The columns {', '.join(names)} of {path} must hold probabilities.")
-    found = np.full((len(readings.items), len(readings.grades)), np.nan)
     for column in ("id", "image", "item"):
         row_of = {} if column not in frame else {name: row for row, name in enumerate(frame[column])}
         # predictions name the files, a table of readings often their names alone
         row_of |= {Path(name).name: row for name, row in row_of.items()}
         rows = np.array([row_of.get(name, row_of.get(Path(name).name, -1)) for name in readings.items])
         if (rows >= 0).any():
-            found[rows >= 0] = values[rows[rows >= 0]] / values[rows[rows >= 0]].sum(axis=1, keepdims=True)
+            known = values[rows[rows >= 0]] / values[rows[rows >= 0]].sum(axis=1, keepdims=True)
+            found = np.tile(known.mean(axis=0), (len(rows), 1))
+            found[rows >= 0] = known
             return found
     raise SrjtError(
         f"{path} names none of the images that were read; the first of them is {readings.items[0]!r}."

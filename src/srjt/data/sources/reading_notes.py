@@ -29,7 +29,9 @@ def table_notes(
     if chosen.item is None:
         notes.append("no column of images: each row is an image of its own")
     if not chosen.wide and chosen.reader is None:
-        notes.append("no column of readers: all readings count as those of one reader")
+        notes.append(
+            "no column of readers: the readings count as those of different readers who are equally good"
+        )
     elif NO_READER in readings.readers:
         at = readings.readers.index(NO_READER)
         unnamed = int((readings.reader == at).sum())

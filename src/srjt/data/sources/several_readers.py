@@ -19,9 +19,9 @@ from srjt.data.sources.reading_dates import parse_dates
 from srjt.data.sources.reading_notes import NO_READER, table_notes
 from srjt.data.sources.text_table import TextTable, load
 from srjt.errors import SrjtError
-from srjt.readers import Readings
+from srjt.readers import Consensus, Readings, consensus
 
-__all__ = ["ReadingsTable", "read_readings", "readings_of"]
+__all__ = ["ReadingsTable", "combine", "read_readings", "readings_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -126,6 +126,12 @@ def read_readings(
         reference_column=reference_column,
         date_column=date_column,
     )
+
+
+def combine(readings: Readings, *, probabilities: npt.ArrayLike | None = None) -> Consensus:
+    """The consensus of a table's readings. Readers without names are a crowd: their readings are independent."""
+    crowd = readings.readers == [NO_READER]
+    return consensus(readings, probabilities=probabilities, repeats="independent" if crowd else "one reading")
 
 
 def readings_of(
