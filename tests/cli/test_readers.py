@@ -191,7 +191,7 @@ def test_the_same_reader_twice_on_one_image(command: Srjt, tmp_path: Path) -> No
     again = frame[frame["reader"] == "r0"].head(10)
     status, said, _ = command("readers", save(tmp_path, pd.concat([frame, again])))
     assert status == 0
-    assert "they give the same grade in 100% of 10 pairs" in " ".join(said.split())
+    assert "Read again by the same reader: 10 images, with the same grade in 100%." in " ".join(said.split())
 
 
 def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) -> None:

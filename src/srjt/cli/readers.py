@@ -205,7 +205,10 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             _range(reader["bias_interval"], "{:+.2f}"),
         )
     console.print(table)
-    say("right: expected share of right readings; higher: grades above the consensus.", "dim")
+    beside = (
+        "the others on the same images" if facts["bias_beside"] == "others" else "the truth, by the model"
+    )
+    say(f"right: expected share of right readings; higher: by how many grades than {beside}.", "dim")
     for sentence in facts["consensus"]["sentences"]:
         say(sentence)
 

@@ -13,7 +13,7 @@ from srjt._version import __version__
 from srjt.data.sources.several_readers import ReadingsTable, combine
 from srjt.ordinal.intervals import Interval
 from srjt.readers import Agreement, Consensus, Readings
-from srjt.reports.reader_effects import drift, graded_higher, repeated
+from srjt.reports.reader_drift import drift
 from srjt.reports.reader_findings import consensus_sentences, findings, lead
 
 __all__ = ["reader_facts"]
@@ -43,14 +43,14 @@ def reader_facts(
         "items": len(readings.items),
         "number_of_readings": len(readings),
         "resampled": _resampled(found),
-        "readers": _readers(readings, agreed, order),
+        "readers": _readers(readings, agreement, agreed, order),
+        "bias_beside": "others" if agreement.shared_items else "model",
         **_agreement(readings, agreement, order[:HEAT_MAP]),
         "drift": {
             name: {"dates": dates, "bias": values}
             for name, (dates, values) in drift(readings, agreed).items()
         },
         "reference": _reference(readings),
-        "repeated_pairs": int(repeated(readings)[0].sum()),
         "notes": list(found.notes),
         "problems": [
             {"kind": problem.kind, "where": problem.where, "detail": problem.detail}
@@ -73,24 +73,33 @@ def _resampled(found: ReadingsTable) -> str:
     return "images" if found.columns.group or found.columns.noun == "image" else "items"
 
 
-def _readers(readings: Readings, agreed: Consensus, order: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
-    """Of each reader, the one with the most readings first."""
-    number = np.bincount(readings.reader, minlength=len(readings.readers))
-    higher, wrong = graded_higher(readings, agreed), agreed.noise_rate_interval
-    pairs, same = repeated(readings)
+def _readers(
+    readings: Readings, agreement: Agreement, agreed: Consensus, order: npt.NDArray[np.int64]
+) -> list[dict[str, Any]]:
+    """Of each reader, the one with the most readings first.
+
+    The bias is that beside the others who read the same items; if no item is shared, the model's.
+    """
+    by_reader = agreement.by_reader
+    bias, ends = by_reader["bias"], by_reader[["bias_low", "bias_high"]].to_numpy()
+    if not agreement.shared_items:
+        bias, ends = pd.Series(agreed.bias), agreed.bias_interval.T
+    wrong = agreed.noise_rate_interval
     used = np.zeros((len(readings.readers), len(readings.grades)), dtype=np.int64)
     np.add.at(used, (readings.reader, readings.grade), 1)
     return [
         {
             "name": readings.readers[reader],
-            "readings": int(number[reader]),
+            "readings": int(used[reader].sum()),
             "by_grade": used[reader].tolist(),
             "right": 1 - float(agreed.noise_rate[reader]),
             "right_interval": [1 - float(wrong[1, reader]), 1 - float(wrong[0, reader])],
-            "bias": float(higher.value[reader]),
-            "bias_interval": higher.interval[reader].tolist(),
-            "repeated": float(same[reader]) if pairs[reader] else None,
-            "repeated_pairs": int(pairs[reader]),
+            "bias": _finite(bias[reader]),
+            "bias_interval": [_finite(end) for end in ends[reader]],
+            "repeated_items": int(by_reader["repeated"][reader]),
+            "repeated": _finite(by_reader["repeated_exact"][reader]),
+            "drift": _finite(by_reader["drift"][reader]),
+            "drift_interval": [_finite(by_reader[f"drift_{end}"][reader]) for end in ("low", "high")],
             "matrix": np.round(agreed.matrices[reader], 6).tolist(),
         }
         for reader in order.tolist()
@@ -121,11 +130,12 @@ def _agreement(readings: Readings, found: Agreement, shown: npt.NDArray[np.int64
             kappa[place[first]][place[second]] = kappa[place[second]][place[first]] = _finite(value)
     summary = {
         "krippendorff": _interval(found.alpha),
+        "quadratic": _interval(found.quadratic),
         "exact": _interval(found.exact),
         "within_one": _interval(found.within_one),
     }
     return {
-        "agreement": summary if _shared(readings) else None,
+        "agreement": summary if found.shared_items else None,
         "pairs": pairs,
         "heat_map": {
             "readers": [names[reader] for reader in shown],
@@ -133,12 +143,6 @@ def _agreement(readings: Readings, found: Agreement, shown: npt.NDArray[np.int64
             "some": len(shown) < len(names),
         },
     }
-
-
-def _shared(readings: Readings) -> bool:
-    """Whether two readers have read the same item."""
-    visits = np.unique(readings.item * len(readings.readers) + readings.reader)
-    return bool(np.bincount(visits // len(readings.readers)).max() > 1)
 
 
 def _interval(found: Interval) -> dict[str, Any] | None:

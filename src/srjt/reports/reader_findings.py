@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["consensus_sentences", "findings", "lead"]
@@ -39,6 +39,7 @@ def findings(facts: Mapping[str, Any]) -> list[str]:
         _contradicted(facts),
         _always_the_same(facts),
         _higher(facts),
+        _drifting(facts),
         _again(facts),
         _few(facts),
     ]
@@ -117,31 +118,45 @@ def _always_the_same(facts: Mapping[str, Any]) -> str:
 
 
 def _higher(facts: Mapping[str, Any]) -> str:
-    clear = [r for r in facts["readers"] if r["bias_interval"][0] > 0 or r["bias_interval"][1] < 0]
-    clear = [reader for reader in clear if abs(reader["bias"]) >= 0.05 and reader["readings"] >= FEW]
-    if len(facts["readers"]) < 2 or not clear:
+    clear = [
+        r
+        for r in facts["readers"]
+        if _excludes_zero(r["bias_interval"]) and abs(r["bias"]) >= 0.05 and r["readings"] >= FEW
+    ]
+    if len(facts["readers"]) < 2 or facts["bias_beside"] != "others" or not clear:
         return ""
     most = sorted(clear, key=lambda reader: -abs(reader["bias"]))[:NAMED]
     said = ", ".join(
         f"{r['name']} {abs(r['bias']):.2f} {'higher' if r['bias'] > 0 else 'lower'}" for r in most
     )
-    more = (
-        f"; other readers whose interval excludes 0: {len(clear) - len(most):,}"
-        if len(clear) > len(most)
-        else ""
-    )
-    return f"Grades that differ from the consensus on average: {said}{more}."
+    others = len(clear) - len(most)
+    more = f"; further readers whose interval excludes 0: {others:,}" if others else ""
+    return f"Who grades higher or lower than the others who read the same {facts['noun']}s: {said}{more}."
+
+
+def _excludes_zero(interval: Sequence[float | None]) -> bool:
+    low, high = interval
+    return low is not None and high is not None and (low > 0 or high < 0)
 
 
 def _again(facts: Mapping[str, Any]) -> str:
-    if not facts["repeated_pairs"]:
+    again = [(r["repeated_items"], r["repeated"]) for r in facts["readers"] if r["repeated_items"]]
+    if not again:
         return ""
-    pairs = [(r["repeated_pairs"], r["repeated"]) for r in facts["readers"] if r["repeated_pairs"]]
-    share = sum(count * same for count, same in pairs) / sum(count for count, _ in pairs)
+    number = sum(count for count, _ in again)
+    share = sum(count * same for count, same in again) / number
     return (
-        f"Readings of {_a(facts['noun'])} by a reader who has read it before: they give the same grade in {share:.0%} "
-        f"of {_count(facts['repeated_pairs'], 'pair')}."
+        f"Read again by the same reader: {_count(number, facts['noun'])}, with the same grade in {share:.0%}."
     )
+
+
+def _drifting(facts: Mapping[str, Any]) -> str:
+    clear = [r for r in facts["readers"] if _excludes_zero(r["drift_interval"]) and r["readings"] >= FEW]
+    if not clear:
+        return ""
+    most = sorted(clear, key=lambda reader: -abs(reader["drift"]))[:NAMED]
+    said = ", ".join(f"{r['name']} {r['drift']:+.2f}".replace("-", "−") for r in most)
+    return f"Grades that change over time beside the other readers’, in grades per year: {said}."
 
 
 def _few(facts: Mapping[str, Any]) -> str:
@@ -159,7 +174,3 @@ def _count(number: int, noun: str) -> str:
 
 def _are(number: int) -> str:
     return "is" if number == 1 else "are"
-
-
-def _a(noun: str) -> str:
-    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

@@ -52,7 +52,7 @@ def kappa_figure(names: Sequence[str], kappa: Floats) -> Figure:
 
 @house_style
 def bias_figure(names: Sequence[str], bias: Floats, intervals: Floats) -> Figure:
-    """bias: (R,) in grades, with its interval (R, 2). Readers from the mildest to the most severe."""
+    """bias: (R,) in grades, with its interval (R, 2), NaN where there is none. The mildest reader at the bottom."""
     order = np.argsort(bias, kind="stable")
     shown = [printable(names[i], longest=20) for i in order]
     label = 0.25 + 0.075 * max(map(len, shown), default=1)
@@ -67,7 +67,7 @@ def bias_figure(names: Sequence[str], bias: Floats, intervals: Floats) -> Figure
     axes.set(xlim=(-reach, reach), ylim=(-0.7, len(order) - 0.3))
     axes.set_yticks(places, shown)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("grades higher than the consensus →" if len(order) else "")
+    axes.set_xlabel("grades higher →")
     return figure
 
 

@@ -19,6 +19,12 @@ __all__ = ["readers_page"]
 READERS, HEAT_MAP, MATRICES, DRIFTING, PAIRS, ITEMS, NEXT, PROBLEMS = 200, 24, 12, 8, 60, 40, 30, 20
 
 
+_BIAS = {
+    "others": "how many grades higher a reader is than the others who read the same",
+    "model": "how many grades higher than the truth a reader is, by the model, because no two readers read the same",
+}
+
+
 def readers_page(facts: Mapping[str, Any]) -> Page:
     """The page for the facts that ``reader_facts`` has collected."""
     sections = [_agreement(facts), _readers(facts), _consensus(facts), _doubtful(facts)]
@@ -40,13 +46,11 @@ def _agreement(facts: Mapping[str, Any]) -> Section:
         return Section(slug="agreement", heading="Agreement", text=text)
     names = {
         "krippendorff": "Krippendorff’s α (ordinal)",
-        "quadratic": "quadratically weighted κ, mean over pairs",
-        "linear": "linearly weighted κ, mean over pairs",
+        "quadratic": "quadratically weighted κ of all pairs of readings",
         "exact": "same grade",
         "within_one": "same grade or the next one",
-        "repeated": "a reader with himself, same grade",
     }
-    entries = [(label, _interval(found[name], percent=name in ("exact", "within_one", "repeated")))
+    entries = [(label, _interval(found[name], percent=name in ("exact", "within_one")))
                for name, label in names.items() if found.get(name) is not None]  # fmt: skip
     shown = facts["heat_map"]
     figures = []
@@ -128,9 +132,8 @@ def _readers(facts: Mapping[str, Any]) -> Section:
     table = _table(
         "readers",
         title,
-        "Right: the share of a reader’s readings that are expected to be right. Higher: how many grades above the "
-        "consensus a reader is on average. Again: the same grade when the reader sees an image a second time. All "
-        "readers are in readers.json.",
+        f"Right: the expected share of right readings. Higher: {_BIAS[facts['bias_beside']]}. Again: how often the "
+        "reader gives the same grade once more. All readers are in readers.json.",
         ("reader", "readings", "right", "95 % interval", "higher", "95 % interval", "again"),
         rows,
     )
@@ -138,7 +141,7 @@ def _readers(facts: Mapping[str, Any]) -> Section:
 
 
 def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
-    few = facts["readers"][:HEAT_MAP]
+    few = [reader for reader in facts["readers"] if reader["bias"] is not None][:HEAT_MAP]
     figures = []
     if len(few) > 1:
         bias = np.array([reader["bias"] for reader in few])
@@ -146,9 +149,11 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
             CaptionedFigure(
                 name="bias",
                 figure=bias_figure(
-                    [str(r["name"]) for r in few], bias, np.array([r["bias_interval"] for r in few])
+                    [str(r["name"]) for r in few],
+                    bias,
+                    np.array([r["bias_interval"] for r in few], dtype=np.float64),
                 ),
-                caption="How many grades each reader is above the consensus, with 95 % intervals.",
+                caption=f"{_BIAS[facts['bias_beside']].capitalize()}, with 95 % intervals.",
                 alt="; ".join(f"{reader['name']} {reader['bias']:+.2f}" for reader in few),
             )
         )
