@@ -97,7 +97,8 @@ def test_a_folder_with_other_files_is_refused(command: Srjt, table: Path, tmp_pa
 
 
 def test_a_worklist_needs_a_number_and_replaces_nothing(command: Srjt, table: Path, tmp_path: Path) -> None:
-    assert "--worklist is the file of --next" in command("readers", table, "--worklist", "w.csv")[2]
+    assert "--worklist belongs to --next" in command("readers", table, "--worklist", "w.csv")[2]
+    assert "--per-reader belongs to --next" in command("readers", table, "--per-reader", 2)[2]
     mine = tmp_path / "mine.csv"
     mine.write_text("precious")
     status, _, problems = command("readers", table, "--next", 3, "--worklist", mine)
@@ -106,6 +107,15 @@ def test_a_worklist_needs_a_number_and_replaces_nothing(command: Srjt, table: Pa
     assert mine.read_text() == "precious"
     assert command("readers", table, "--next", 3, "--worklist", mine, "--force")[0] == 0
     assert "one more reading of these gains most" in command("readers", table, "--next", 3)[1]
+
+
+def test_nothing_is_left_to_read(command: Srjt, tmp_path: Path) -> None:
+    """A crowd without names cannot be asked, and everybody has read everything."""
+    crowd = save(tmp_path, simulated().drop(columns="reader"))
+    status, said, _ = command("readers", crowd, "--next", 5, "--out", tmp_path / "o")
+    assert status == 0
+    assert "Nothing to read next" in said
+    assert not (tmp_path / "o" / "worklist.csv").exists()
 
 
 def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: Path) -> None:

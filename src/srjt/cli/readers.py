@@ -52,6 +52,15 @@ def readers(
             show_default=False,
         ),
     ] = None,
+    per_reader: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="With --next: at most N readings by one reader. [dim]default: no limit[/]",
+            show_default=False,
+        ),
+    ] = None,
     worklist: Annotated[
         Path | None,
         typer.Option(
@@ -108,8 +117,9 @@ def readers(
     from srjt.reports.pages.readers_page import readers_page
     from srjt.reports.reader_facts import reader_facts
 
-    if worklist is not None and next_ is None:
-        raise SrjtError("--worklist is the file of --next: say how many readings, for example --next 50.")
+    if next_ is None and (worklist is not None or per_reader is not None):
+        option = "--worklist" if worklist is not None else "--per-reader"
+        raise SrjtError(f"{option} belongs to --next: say how many readings, for example --next 50.")
     refuse_overwrite(worklist, force=force)
     images = how.pop("images")
     found = read_readings(table, date_column=date_column, **how)
@@ -118,7 +128,9 @@ def readers(
     agreed = combine(readings, probabilities=witness)
     wanted: pd.DataFrame | None = None
     if next_ is not None:
-        wanted = worklist_table(next_readings(agreed, readings, count=next_), noun=found.columns.noun)
+        wanted = worklist_table(
+            next_readings(agreed, readings, count=next_, per_reader=per_reader), noun=found.columns.noun
+        )
     file = worklist or (None if out is None else out / "worklist.csv")
     facts = reader_facts(
         found,
@@ -138,13 +150,15 @@ def readers(
         }
         write_readers_folder(out, facts=facts, tables=tables, names=("worklist.csv",))
         write_page(readers_page(facts), out / "report.html", follow_links=False)
-    if wanted is not None and file is not None:
+    if wanted is not None and file is not None and len(wanted):
         with writing(file):
             write_output(file, wanted.to_csv(index=False).encode("utf-8", "surrogateescape"))
     _print(facts, Console(markup=False, highlight=False))
     if out is not None:
         typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
-    if wanted is not None:
+    if wanted is not None and not len(wanted):
+        typer.echo("Nothing to read next: no reader is left who has not read an uncertain image.")
+    elif wanted is not None:
         if file is None:
             typer.echo("Next, one more reading of these gains most (--worklist FILE writes the list):")
             for row in wanted.head(READERS).to_dict("records"):
