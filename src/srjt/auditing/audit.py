@@ -13,10 +13,11 @@ import pandas as pd
 from srjt import methods
 from srjt._version import __version__
 from srjt.auditing.folder import image_names, prepare_folder, write_audit
-from srjt.auditing.reading_scores import combined_posterior, readings_of, score_readings
+from srjt.auditing.reading_scores import combined_posterior, score_readings
 from srjt.auditing.scores import error_rates, score, summarise
 from srjt.data import Manifest
 from srjt.data.images.store import OnBadImage
+from srjt.data.select_readings import select_readings
 from srjt.errors import SrjtError, suggest
 from srjt.files import lock_folder
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
@@ -188,7 +189,7 @@ def audit(
         )
         posterior, reading_scores = None, None
         if readings is not None:
-            own = readings_of(readings, samples.ids)
+            own = select_readings(readings, samples.ids)
             posterior = combined_posterior(own, fitted)
             reading_scores = score_readings(own, posterior)
         scores = score(

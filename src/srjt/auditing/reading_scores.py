@@ -13,33 +13,10 @@ from srjt.data.sources.several_readers import combine
 from srjt.readers import Readings
 from srjt.training.crossfit import CrossFit
 
-__all__ = ["combined_posterior", "readings_of", "score_readings"]
+__all__ = ["combined_posterior", "score_readings"]
 
 Floats = npt.NDArray[np.float64]
 DIGITS = 6
-
-
-def readings_of(readings: Readings, ids: list[str]) -> Readings:
-    """The readings of these samples, with the samples as items in their order; others are left out."""
-    row_of = {name: row for row, name in enumerate(ids)}
-    place = np.array([row_of.get(name, -1) for name in readings.items], dtype=np.int64)
-    keep = place[readings.item] >= 0
-    known = readings.rows(keep)
-    item_of = {name: item for item, name in enumerate(readings.items)}
-    order = np.array([item_of.get(name, -1) for name in ids], dtype=np.int64)
-    reference = None
-    if readings.reference is not None:
-        reference = np.where(order >= 0, readings.reference[order], -1)
-    groups = readings.groups
-    return replace(
-        known,
-        items=list(ids),
-        item=place[known.item],
-        groups=None
-        if groups is None
-        else [groups[i] if i >= 0 else name for i, name in zip(order, ids, strict=True)],
-        reference=reference,
-    )
 
 
 def combined_posterior(readings: Readings, fitted: CrossFit) -> Floats:

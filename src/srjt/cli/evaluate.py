@@ -10,7 +10,10 @@ import typer
 from srjt.cli import options
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from srjt.data import Manifest
+    from srjt.readers import NetworkComparison
 
 
 @options.reads_a_source(without=("grades",))
@@ -48,7 +51,8 @@ def evaluate(
     """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
 
     The run is judged by the true grades if the data have them, else by the grades
-    as given. Intervals resample patients. All samples of the source are used. Give
+    as given, or by the consensus with --several-readings consensus: the network is
+    then compared with each reader too. Intervals resample patients. All samples of the source are used. Give
     --fold, --splits and --group-near-duplicates as you gave them to srjt train to
     use the test side of that fold, or --side test alone to use the split column.
     """
@@ -91,7 +95,7 @@ def evaluate(
     with decoding_bar() as decoded:
         found = evaluate(
             trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
-            progress=decoded,
+            readings=reading.readings, progress=decoded,
         )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
@@ -131,8 +135,32 @@ def evaluate(
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
             console.print(worse, style="yellow")
+    if found.readers is not None:
+        _print_readers(found.readers, console)
+    elif found.not_compared:
+        console.print(found.not_compared, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)
+
+
+def _print_readers(found: NetworkComparison, console: Console) -> None:
+    """The network as one more reader."""
+    from rich.table import Table
+
+    from srjt.errors import printable
+
+    table = Table("reader", title="The network as one more reader (quadratic κ)", title_justify="left")
+    for name in ("images", "with network", "with others", "to rest", "network to rest"):
+        table.add_column(name, justify="right")
+    for row in found.by_reader.to_dict("records"):
+        kappas = ("network_kappa", "others_kappa", "reader_to_consensus", "network_to_consensus")
+        table.add_row(printable(row["reader"]), f"{row['items']:,}", *(f"{row[name]:.2f}" for name in kappas))
+    console.print(table)
+    console.print(
+        "to rest: κ with the consensus of all other readers, of this reader and of the network, on the same images.",
+        style="dim",
+    )
+    console.print(found.sentence)
 
 
 def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:

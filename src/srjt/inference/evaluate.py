@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
+from srjt.data.select_readings import select_readings
 from srjt.data.sources import read
 from srjt.errors import SrjtError
 from srjt.inference.predict import RunLike, WhichNetwork, check_choices, open_run, predictions
@@ -25,9 +27,12 @@ from srjt.ordinal.calibration import (
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
+from srjt.readers import NetworkComparison, Readings, compare_network
 from srjt.training.trained import Trained
 
 __all__ = ["Evaluation", "evaluate"]
+
+MOST_READERS = 50  # each needs a consensus of the others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +44,8 @@ class Evaluation:
     samples : int
         Number of evaluated samples.
     judged_by : str
-        ``"true grades"`` or ``"given grades"``: the labels that the predictions are compared with.
+        ``"true grades"``, ``"given grades"`` or ``"consensus grades"`` (of several readers): the labels that the
+        predictions are compared with.
     by_patient : bool
         Whether the intervals resample patients; else they resample samples and are probably too narrow.
     views : int
@@ -54,6 +60,10 @@ class Evaluation:
         Mean ranked probability score; 0 is best.
     calibration : list of CalibrationBin
         Confidence and accuracy per bin.
+    readers : NetworkComparison or None
+        The network as one more reader, if several readers graded the samples.
+    not_compared : str
+        Why it could not be compared with them; "" otherwise.
     """
 
     samples: int
@@ -65,10 +75,15 @@ class Evaluation:
     calibration_error: float
     ranked_probability_score: float
     calibration: list[CalibrationBin]
+    readers: NetworkComparison | None = None
+    not_compared: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        plain = asdict(self)
+        """Plain values, for JSON; what several readers say only if there are some."""
+        plain = asdict(replace(self, readers=None))
+        del plain["readers"], plain["not_compared"]
+        if self.readers is not None:
+            plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
         plain["calibration"] = [b._asdict() for b in self.calibration]
         return plain
@@ -81,6 +96,7 @@ def evaluate(
     network: WhichNetwork = "ensemble",
     decoding: Decoding = "argmax",
     views: int = 1,
+    readings: Readings | None = None,
     on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
     progress: Callable[[int, int], None] | None = None,
@@ -99,6 +115,9 @@ def evaluate(
         The most likely grade, the grade of least expected absolute error, or the rounded mean.
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
+    readings : Readings, optional
+        Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``: the network is then
+        compared with each reader, as one more of them.
     on_bad_image : {"error", "skip"}
         Stop at an unusable sample, or leave it out.
     resamples : int
@@ -145,9 +164,11 @@ def evaluate(
     truth = manifest.true_labels
     labels = manifest.labels if truth is None else truth
     classes = len(run.grades)
+    given = "given grades" if readings is None else "consensus grades"
+    compared, reason = _beside_readers(readings, manifest, predicted, resamples=resamples)
     return Evaluation(
         samples=len(manifest),
-        judged_by="given grades" if truth is None else "true grades",
+        judged_by=given if truth is None else "true grades",
         by_patient=manifest.patients is not None,
         views=len(crops),
         intervals=bootstrap_metrics(
@@ -159,7 +180,26 @@ def evaluate(
         calibration_error=expected_calibration_error(chosen, labels),
         ranked_probability_score=ranked_probability_score(chosen, labels),
         calibration=calibration_bins(chosen, labels),
+        readers=compared,
+        not_compared=reason,
     )
+
+
+def _beside_readers(
+    readings: Readings | None, manifest: Manifest, predicted: npt.NDArray[np.int64], *, resamples: int
+) -> tuple[NetworkComparison | None, str]:
+    """The network as one more reader; otherwise None, and why. The other metrics do not depend on it."""
+    if readings is None:
+        return None, ""
+    if len(readings.readers) > MOST_READERS:
+        return None, f"The network is compared with at most {MOST_READERS} readers; there are more."
+    own = select_readings(readings, manifest.ids)
+    if own.groups is None and manifest.groups is not None:
+        own = replace(own, groups=manifest.groups)
+    try:
+        return compare_network(own, predicted, resamples=max(resamples, 1)), ""
+    except SrjtError as problem:
+        return None, str(problem)
 
 
 def _read_labelled(run: Trained, source: str | os.PathLike[str], *, on_bad_image: str) -> Manifest:
