@@ -5,10 +5,10 @@
     python benchmarks/readers.py votes FILE LABELS         # image, vote, grade; image, true_grade
     python benchmarks/readers.py time                      # 1 million readings by 100 readers
 
-Simulated readers have matrices from the model's own family (``ordinal``: errors depend on the grade alone, ``severity``:
-on the severity within the grade, ``difficult``: also on the image) and from outside it (``irregular``: random rows
-around an ordinal matrix, ``nominal``: errors to any grade). Every method's probabilities are mixed with 1 % of the
-uniform distribution for the log-loss; the grade for the MAE is their median, for the accuracy their mode.
+Simulated readers have matrices from the model's own family (``ordinal``: errors depend on the grade alone,
+``severity``: on the severity within the grade, ``difficult``: also on the image) and from outside it (``irregular``:
+random rows around an ordinal matrix, ``nominal``: errors to any grade). Every method's probabilities are mixed with 1 %
+of the uniform distribution for the log-loss; the grade for the MAE is their median, for the accuracy their mode.
 """
 
 from __future__ import annotations
@@ -203,18 +203,28 @@ def simulated(args: argparse.Namespace) -> None:
                     if name == "ours":
                         found = consensus(readings)
                         low, high = found.noise_rate_interval
-                        covered.append(((low <= rates) & (rates <= high))[found.determined & (found.readings > 0)])
+                        covered.append(
+                            ((low <= rates) & (rates <= high))[found.determined & (found.readings > 0)]
+                        )
                         p = found.posterior
                     else:
                         p = method(readings)
                     passed = time.perf_counter() - start
                     rows.append(
-                        {"readers": world, "readings": count, "method": name, "seconds": passed, **scores(p, true)}
+                        {
+                            "readers": world,
+                            "readings": count,
+                            "method": name,
+                            "seconds": passed,
+                            **scores(p, true),
+                        }
                     )
         show([row for row in rows if row["readers"] == world], ["readers", "readings"])
     show(rows, ["readings"])
     if covered:
-        print(f"\n95 % intervals of the readers' noise rates that hold it: {np.concatenate(covered).mean():.2f}")
+        print(
+            f"\n95 % intervals of the readers' noise rates that hold it: {np.concatenate(covered).mean():.2f}"
+        )
 
 
 def acne(args: argparse.Namespace) -> None:
@@ -228,7 +238,9 @@ def acne(args: argparse.Namespace) -> None:
     for name, method in methods().items():
         start = time.perf_counter()
         p = method(readings)
-        rows.append({"set": "acne", "method": name, "seconds": time.perf_counter() - start, **scores(p, true)})
+        rows.append(
+            {"set": "acne", "method": name, "seconds": time.perf_counter() - start, **scores(p, true)}
+        )
     show(rows, ["set"])
     print(consensus(readings))
 
@@ -256,7 +268,9 @@ def crowd(args: argparse.Namespace) -> None:
             "ours": lambda r=readings: consensus(r, repeats="independent").posterior,
             "ours, 200 known": lambda r=checked: consensus(r, repeats="independent").posterior,
         }
-        runs |= {name: lambda m=method, r=numbered: m(r) for name, method in methods().items() if name != "ours"}
+        runs |= {
+            name: lambda m=method, r=numbered: m(r) for name, method in methods().items() if name != "ours"
+        }
         for name, run in runs.items():
             if name == "cleanlab" and count == 1:
                 continue
@@ -279,13 +293,17 @@ def million(args: argparse.Namespace) -> None:
     start = time.perf_counter()
     found = consensus(readings)
     passed = time.perf_counter() - start
-    print(f"{len(readings):,} readings by {readers} readers: {passed:.0f} s, {found.model.iterations} iterations")
+    print(
+        f"{len(readings):,} readings by {readers} readers: {passed:.0f} s, {found.model.iterations} iterations"
+    )
     print({name: round(value, 3) for name, value in scores(found.posterior, true).items()})
     print(f"MAE of the median vote {scores(votes(readings), true)['MAE']:.3f}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(required=True)
     one = commands.add_parser("simulated")
     one.add_argument("--seeds", type=int, default=6)

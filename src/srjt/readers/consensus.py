@@ -12,10 +12,19 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, suggest
-from srjt.readers.fit import ENOUGH, Evidence, Fit, fit_model, hold_out, log_columns, predictive, state_posterior
+from srjt.readers.fit import (
+    ENOUGH,
+    Evidence,
+    Fit,
+    fit_model,
+    hold_out,
+    log_columns,
+    predictive,
+    state_posterior,
+)
 from srjt.readers.readings import Readings
 from srjt.readers.uncertainty import beta_interval, reader_intervals
 
@@ -173,7 +182,9 @@ def _evidence(readings: Readings, *, repeats: Repeats) -> Evidence:
         factor = np.zeros((items, classes))
         factor[known] = _CLAMP
         factor[known, readings.reference[known]] = 0.0
-    return Evidence(said=said, readers=readers, classes=classes, log_factor=factor, anchored=bool(known.any()))
+    return Evidence(
+        said=said, readers=readers, classes=classes, log_factor=factor, anchored=bool(known.any())
+    )
 
 
 def _log_ratio(probabilities: npt.ArrayLike, readings: Readings) -> Floats:
@@ -181,11 +192,13 @@ def _log_ratio(probabilities: npt.ArrayLike, readings: Readings) -> Floats:
     p = np.asarray(probabilities, dtype=np.float64)
     shape = (len(readings.items), len(readings.grades))
     if p.shape != shape:
-        raise SrjtError(f"probabilities have a row for each item and a column for each grade, {shape}; got {p.shape}.")
+        raise SrjtError(
+            f"probabilities have a row for each item and a column for each grade, {shape}; got {p.shape}."
+        )
     if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
         raise SrjtError("Each row of the probabilities must be positive and sum to 1: pass softmax outputs.")
     p = np.maximum(p, 1e-6)
-    return np.log(p) - np.log(p.mean(axis=0))
+    return np.asarray(np.log(p) - np.log(p.mean(axis=0)))
 
 
 def _network_power(evidence: Evidence, ratio: Floats) -> float:

@@ -1,8 +1,8 @@
 """The ordinal family of readers: bias, slope, spread and lapses, as a grid of types with a prior.
 
-A reader of type t sees the severity as slope · severity + bias + spread · normal noise and says the grade whose interval
-holds it; with the probability ``lapse`` the reader says any grade. A grid instead of a point per reader: what few
-readings leave open stays open, no step size is needed, and a reader who always says the same is no special case.
+A reader of type t sees slope · severity + bias + spread · normal noise and says the grade whose interval holds it; with
+the probability ``lapse`` the reader says any grade. A grid instead of a point per reader: what few readings leave open
+stays open, no step size is needed, and a reader who always says the same is no special case.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+from scipy.special import ndtr  # type: ignore[import-untyped]
 
 from srjt.readers.states import States
 
@@ -57,7 +57,9 @@ class Population:
         """(T,)"""
         log = -0.5 * ((family.bias - self.bias_mean) / self.bias_scale) ** 2
         log = log - 0.5 * ((np.log(family.spread) - self.spread_mean) / self.spread_scale) ** 2
-        log = log + np.log(self.slope)[family.slope.astype(int)] + np.log(self.lapse)[family.lapse.astype(int)]
+        log = (
+            log + np.log(self.slope)[family.slope.astype(int)] + np.log(self.lapse)[family.lapse.astype(int)]
+        )
         return np.asarray(log - np.logaddexp.reduce(log))
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.readers.family import Family, Population, first_population, fit_population, reader_family
 from srjt.readers.states import KINDS, States, item_states
@@ -224,7 +224,7 @@ def expectation(
 
 
 def state_posterior(
-    evidence: Evidence, *, states: States, prior: Floats, columns: Floats, rows: slice
+    evidence: Evidence, *, states: States, prior: Floats, columns: Floats, rows: slice | npt.NDArray[np.int64]
 ) -> Floats:
     """(n, S) of some items. columns: (R·C, S) log probabilities of each reader's grades."""
     log = evidence.said[rows] @ columns + np.log(prior)

@@ -50,7 +50,7 @@ def item_states(classes: int, *, alike: bool) -> States:
     grade = np.repeat(np.arange(classes), len(within))
     return States(
         grade=grade,
-        severity=grade + np.tile(within, classes),
+        severity=grade.astype(np.float64) + np.tile(within, classes),
         effort=np.tile(effort, classes),
         kind=np.tile(kind, classes),
         share=np.tile(share, classes),

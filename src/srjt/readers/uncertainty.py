@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv
+from scipy.special import betaincinv  # type: ignore[import-untyped]
 
 from srjt.readers.fit import Evidence, Fit, log_columns, state_posterior
 
@@ -39,7 +39,9 @@ def reader_intervals(evidence: Evidence, fit: Fit, *, confidence: float) -> Read
     matrices = np.einsum("rsj,sc->rcj", fit.matrices, within)
     by_type = np.einsum("tsj,sc->tcj", fit.family.matrices, within)
     types = _types_given_others(evidence, fit)
-    size = np.asarray(evidence.said.T @ fit.posterior**2).reshape(len(types), -1, evidence.classes).sum(axis=1)
+    size = (
+        np.asarray(evidence.said.T @ fit.posterior**2).reshape(len(types), -1, evidence.classes).sum(axis=1)
+    )
     own = 1.0 / (fit.strength + size[:, :, None] + 1.0)  # of the Dirichlet distribution
     variance = _variance(types, by_type.reshape(len(by_type), -1)).reshape(matrices.shape)
     variance += matrices * (1.0 - matrices) * own
@@ -117,4 +119,4 @@ def _quantiles(types: Floats, values: Floats, tails: tuple[float, float]) -> Flo
     below = np.cumsum(mass, axis=1) - mass / 2.0
     half = np.diff(grid).max() / 2.0
     found = np.stack([[np.interp(tail, row, grid) for row in below] for tail in tails])
-    return found + np.array([[-half], [half]])
+    return np.asarray(found + np.array([[-half], [half]]))
