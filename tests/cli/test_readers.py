@@ -152,6 +152,18 @@ def test_readers_without_an_image_in_common(command: Srjt, tmp_path: Path) -> No
     assert "No image was read by two readers" in " ".join(said.split())
 
 
+def test_a_reader_who_shares_no_image_with_the_others(command: Srjt, tmp_path: Path) -> None:
+    alone = simulated(readers=1, per_item=1).assign(reader="alone")
+    alone["image"] = "other-" + alone["image"]
+    status, _, problems = command(
+        "readers", save(tmp_path, pd.concat([simulated(), alone])), "--out", tmp_path / "o"
+    )
+    assert (status, problems) == (0, "")
+    facts = json.loads((tmp_path / "o" / "readers.json").read_text())
+    assert {reader["name"]: reader["bias"] for reader in facts["readers"]}["alone"] is None
+    assert "alone" in (tmp_path / "o" / "report.html").read_text()
+
+
 def test_a_reader_with_one_reading_and_one_who_always_says_the_same(command: Srjt, tmp_path: Path) -> None:
     frame = simulated()
     once = pd.DataFrame({"image": ["000.png"], "reader": ["once"], "grade": [1], "patient": ["p0"]})

@@ -15,6 +15,7 @@ import pandas as pd
 from srjt.data.grades import MISSING, Grading, as_text, grade_values, refuse_too_many
 from srjt.data.problems import Problem
 from srjt.data.sources.reading_columns import ReadingColumns, reading_columns
+from srjt.data.sources.reading_conflicts import item_groups, item_references, repeated_rows
 from srjt.data.sources.reading_dates import parse_dates
 from srjt.data.sources.reading_notes import NO_READER, table_notes
 from srjt.data.sources.text_table import TextTable, load
@@ -174,7 +175,7 @@ def readings_of(
     usable = (codes >= 0) & ~unnamed[rows]
     times = parse_dates(frame[chosen.date].tolist(), column=chosen.date) if chosen.date else None
     if times is not None:
-        usable &= ~_repeated_rows(items, names, cells, times, lines, usable, problems)
+        usable &= ~repeated_rows(items, names, cells, times, lines, usable, problems)
     if not usable.any():
         raise SrjtError(
             f"{source} has no reading that can be used: every grade is missing or not one of the scale."
@@ -195,8 +196,8 @@ def readings_of(
         grade=codes[usable],
         groups=None
         if chosen.group is None
-        else _groups(frame[chosen.group].tolist(), items, row_items, problems),
-        reference=_references(reference_codes, items, row_items, grading.names, problems)
+        else item_groups(frame[chosen.group].tolist(), items, row_items, problems),
+        reference=item_references(reference_codes, items, row_items, grading.names, problems)
         if references
         else None,
         times=None if times is None else times[usable],
@@ -242,62 +243,3 @@ def _only_one_reader_says(cells: list[str], names: list[str], *, wide: bool) -> 
         return ""
     said = ", ".join(f"{cell!r} ({who})" for who, cell in alone)
     return f" Only one {'column' if wide else 'reader'} has {said}."
-
-
-def _repeated_rows(
-    items: list[str],
-    names: list[str],
-    cells: list[str],
-    times: npt.NDArray[np.datetime64],
-    lines: Sequence[str],
-    usable: npt.NDArray[np.bool_],
-    problems: list[Problem],
-) -> npt.NDArray[np.bool_]:
-    """(N,) rows of a long table that repeat a reading with its date. Without dates a second reading may look so."""
-    keys = pd.DataFrame({"item": items, "reader": names, "grade": cells, "time": times})
-    repeated = keys.duplicated().to_numpy() & usable & ~np.isnat(times)
-    for row in np.flatnonzero(repeated).tolist():
-        detail = f"{lines[row]}: the same reading of {names[row]} at the same time"
-        problems.append(Problem("duplicate-row", items[row], detail))
-    return np.asarray(repeated, dtype=bool)
-
-
-def _first_values(values: Sequence[Any], row_items: Ints) -> tuple[dict[int, Any], dict[int, Any]]:
-    """By item: the first value, and a second one that differs from it."""
-    first: dict[int, Any] = {}
-    other: dict[int, Any] = {}
-    for item, value in zip(row_items.tolist(), values, strict=True):
-        if item >= 0 and first.setdefault(item, value) != value:
-            other.setdefault(item, value)
-    return first, other
-
-
-def _groups(cells: list[str], items: list[str], row_items: Ints, problems: list[Problem]) -> list[str]:
-    """(I,) the patient of each item; an unknown one is a patient of its own."""
-    name_of = dict(zip(row_items.tolist(), items, strict=True))
-    patients = [
-        f"unknown: {name}" if cell.casefold() in MISSING else cell
-        for cell, name in zip(cells, items, strict=True)
-    ]
-    first, other = _first_values(patients, row_items)
-    for item, second in other.items():
-        detail = f"patients {first[item]} and {second}: the first is used"
-        problems.append(Problem("conflicting-patients", name_of[item], detail))
-    return [first[item] for item in range(len(first))]
-
-
-def _references(
-    codes: Ints, items: list[str], row_items: Ints, grades: Sequence[str], problems: list[Problem]
-) -> Ints:
-    """(I,) the reference of each item, −1 where there is none or where its rows contradict each other."""
-    known = np.where(codes >= 0, row_items, -1)  # an empty cell contradicts nothing
-    first, other = _first_values(codes.tolist(), known)
-    name_of = dict(zip(row_items.tolist(), items, strict=True))
-    reference = np.full(int(row_items.max()) + 1, -1, dtype=np.int64)
-    for item, code in first.items():
-        reference[item] = code
-    for item, code in other.items():
-        reference[item] = -1
-        detail = f"references {grades[first[item]]} and {grades[code]}: none is used"
-        problems.append(Problem("conflicting-reference", name_of[item], detail))
-    return reference

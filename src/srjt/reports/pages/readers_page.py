@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.matrices import matrix_figure
 from srjt.reports.figures.reader_figures import bias_figure, drift_figure, kappa_figure
 from srjt.reports.pages.html import Note, Page, Section
-from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
+from srjt.reports.pages.reader_cells import interval_text, number_cell, plain_table, range_cell
+from srjt.reports.tables.table import Row, Table, TableCell
 
 __all__ = ["readers_page"]
 
@@ -50,7 +51,7 @@ def _agreement(facts: Mapping[str, Any]) -> Section:
         "exact": "same grade",
         "within_one": "same grade or the next one",
     }
-    entries = [(label, _interval(found[name], percent=name in ("exact", "within_one")))
+    entries = [(label, interval_text(found[name], percent=name in ("exact", "within_one")))
                for name, label in names.items() if found.get(name) is not None]  # fmt: skip
     shown = facts["heat_map"]
     figures = []
@@ -88,18 +89,18 @@ def _pairs(facts: Mapping[str, Any]) -> Table:
             cells=(
                 TableCell(text=str(pair["readers"][0])),
                 TableCell(text=str(pair["readers"][1])),
-                _number(pair["both"], "{:,.0f}"),
-                _number(pair["quadratic"], "{:.2f}"),
-                _range(pair["interval"], "{:.2f}"),
-                _number(pair["linear"], "{:.2f}"),
-                _number(pair["exact"], "{:.0%}"),
-                _number(pair["within_one"], "{:.0%}"),
+                number_cell(pair["both"], "{:,.0f}"),
+                number_cell(pair["quadratic"], "{:.2f}"),
+                range_cell(pair["interval"], "{:.2f}"),
+                number_cell(pair["linear"], "{:.2f}"),
+                number_cell(pair["exact"], "{:.0%}"),
+                number_cell(pair["within_one"], "{:.0%}"),
             )
         )
         for pair in few
     ]
     more = f": {len(few)} of {len(facts['pairs']):,}" if len(few) < len(facts["pairs"]) else ""
-    return _table(
+    return plain_table(
         "pairs",
         f"Pairs of readers, the most {facts['noun']}s in common first{more}",
         "",
@@ -119,17 +120,17 @@ def _readers(facts: Mapping[str, Any]) -> Section:
         Row(
             cells=(
                 TableCell(text=str(reader["name"])),
-                _number(reader["readings"], "{:,.0f}"),
-                _number(reader["right"], "{:.0%}"),
-                _range(reader["right_interval"], "{:.0%}"),
-                _number(reader["bias"], "{:+.2f}"),
-                _range(reader["bias_interval"], "{:+.2f}"),
-                _number(reader["repeated"], "{:.0%}"),
+                number_cell(reader["readings"], "{:,.0f}"),
+                number_cell(reader["right"], "{:.0%}"),
+                range_cell(reader["right_interval"], "{:.0%}"),
+                number_cell(reader["bias"], "{:+.2f}"),
+                range_cell(reader["bias_interval"], "{:+.2f}"),
+                number_cell(reader["repeated"], "{:.0%}"),
             )
         )
         for reader in few
     ]
-    table = _table(
+    table = plain_table(
         "readers",
         title,
         f"Right: the expected share of right readings. Higher: {_BIAS[facts['bias_beside']]}. Again: how often the "
@@ -196,13 +197,13 @@ def _consensus(facts: Mapping[str, Any]) -> Section:
             cells=(
                 TableCell(text=str(item["id"])),
                 TableCell(text=str(item["grade"])),
-                _number(item["certainty"], "{:.2f}"),
+                number_cell(item["certainty"], "{:.2f}"),
                 TableCell(text=str(item["said"])),
             )
         )
         for item in found["doubtful"][:ITEMS]
     ]
-    table = _table(
+    table = plain_table(
         "doubtful-items",
         f"The {len(rows)} least certain {noun}s",
         "All of them are in consensus.csv.",
@@ -229,12 +230,12 @@ def _doubtful(facts: Mapping[str, Any]) -> Section:
                 TableCell(text=str(reading["reader"])),
                 TableCell(text=str(reading["grade"])),
                 TableCell(text=str(reading["consensus"])),
-                _number(reading["probability"], "{:.3f}"),
+                number_cell(reading["probability"], "{:.3f}"),
             )
         )
         for reading in facts["doubtful_readings"]
     ]
-    table = _table(
+    table = plain_table(
         "doubtful-readings",
         f"The {len(rows)} most doubtful readings",
         "The probability that a reading is right, given all readings. All of them are in readings.csv.",
@@ -251,12 +252,12 @@ def _next(facts: Mapping[str, Any]) -> Section:
             cells=(
                 TableCell(text=str(row[facts["noun"]])),
                 TableCell(text=str(row["reader"])),
-                _number(row["gain"], "{:.3f}"),
+                number_cell(row["gain"], "{:.3f}"),
             )
         )
         for row in facts["next"][:NEXT]
     ]
-    table = _table(
+    table = plain_table(
         "next",
         f"The first {len(rows)} of {len(facts['next']):,}",
         "Gain: by how much the reading is expected to reduce the error of the consensus, in grades.",
@@ -280,43 +281,3 @@ def _understood(facts: Mapping[str, Any]) -> Section:
     return Section(
         slug="table", heading="How the table was understood", text=[*facts["notes"], *text, *listed]
     )
-
-
-def _table(
-    slug: str,
-    title: str,
-    caption: str,
-    labels: Sequence[str],
-    rows: list[Row],
-    *,
-    text_columns: int = 1,
-    text_last: bool = False,
-) -> Table:
-    last = len(labels) - 1 if text_last else len(labels)
-    columns = tuple(
-        Column(name=label, label=label, kind="text" if place < text_columns or place >= last else "number")
-        for place, label in enumerate(labels)
-    )
-    return Table(slug=slug, title=title, caption=caption, columns=columns, rows=tuple(rows))
-
-
-def _number(value: float | None, pattern: str) -> TableCell:
-    if value is None or np.isnan(value):
-        return TableCell(text=MISSING)
-    return TableCell(text=pattern.format(value).replace("-", "−"), value=float(value))
-
-
-def _range(interval: Sequence[float] | None, pattern: str) -> TableCell:
-    if interval is None or np.isnan(interval[0]) or np.isnan(interval[1]):
-        return TableCell(text=MISSING)
-    low, high = (pattern.format(end).replace("-", "−") for end in interval)
-    return TableCell(text=f"{low} to {high}", value=float(interval[0]))
-
-
-def _interval(found: Mapping[str, Any], *, percent: bool) -> str:
-    pattern = "{:.1%}" if percent else "{:.3f}"
-    value = pattern.format(found["value"])
-    if found.get("interval") is None:
-        return value.replace("-", "−")
-    low, high = (pattern.format(end) for end in found["interval"])
-    return f"{value} (95 % interval: {low} to {high})".replace("-", "−")
