@@ -192,7 +192,7 @@ def _read_worklist(
         serve(session, server, started=announce)
         done = sum(answer is not None for answer in session.answers())
         typer.echo(f"\n{done:,} of {len(lines):,} images are read.")
-        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out readings.csv")
+        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
     finally:
         decisions.close()
 
