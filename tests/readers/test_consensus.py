@@ -107,6 +107,7 @@ def test_a_common_bias_is_seen_with_a_reference_only() -> None:
     assert (seen.grade == true)[150:].mean() > (blind.grade == true)[150:].mean() + 0.1
 
 
+@pytest.mark.slow
 def test_a_good_network_helps_and_a_useless_one_is_ignored() -> None:
     readings, true = make(items=400, count=2, spread=0.7)
     rng = np.random.default_rng(1)
@@ -173,6 +174,7 @@ def test_repeats_weigh_as_one_reading_unless_they_are_independent() -> None:
     assert independent[0, 0] > consensus(once).posterior[0, 0]
 
 
+@pytest.mark.slow
 def test_five_thousand_readers_with_three_readings_each() -> None:
     rng = np.random.default_rng(0)
     item = rng.integers(0, 3000, size=15_000)

@@ -35,10 +35,10 @@ class Agreement:
     ``items`` (how many both have read), ``quadratic`` (weighted κ) with its interval ``low`` and ``high`` (of the 1,000
     pairs with most items), ``linear``, ``exact`` and ``within_one`` (shares).
 
-    ``by_reader`` has a row for each reader: ``reader``, ``readings``, ``bias`` (grades higher than the others on the same
-    items) with ``bias_low`` and ``bias_high``, ``spread`` (standard deviation of that difference), ``repeated`` (items
-    read twice), ``repeated_exact`` (share of equal grades among them) and ``drift`` (grades per year by which the bias
-    grows) with ``drift_low`` and ``drift_high``.
+    ``by_reader`` has a row for each reader: ``reader``, ``readings``, ``bias`` (grades higher than the others on the
+    same items) with ``bias_low`` and ``bias_high``, ``spread`` (standard deviation of that difference), ``repeated``
+    (items read twice), ``repeated_exact`` (share of equal grades among them) and ``drift`` (grades per year by which
+    the bias grows) with ``drift_low`` and ``drift_high``.
     """
 
     readers: list[str]

@@ -1,8 +1,8 @@
 """The ordinal family of readers: bias, slope, spread and lapses, as a grid of types with a prior.
 
 A reader of type t sees slope · severity + bias + spread · normal noise and says the grade whose interval holds it; with
-the probability ``lapse`` the reader says any grade. A grid instead of a point per reader: what few readings leave open
-stays open, no step size is needed, and a reader who always says the same is no special case.
+the probability ``lapse`` the reader says any grade. Some types say a favourite grade almost always. A grid instead
+of a point per reader: what few readings leave open stays open, and no step size is needed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ __all__ = ["Family", "Population", "reader_family"]
 
 Floats = npt.NDArray[np.float64]
 
-_BIAS = np.arange(-1.5, 1.51, 0.25)
+_BIAS = np.round(np.linspace(-1.5, 1.5, 11), 9)
 _SLOPE = np.array([0.75, 1.0, 1.3])
-_SPREAD = np.array([0.12, 0.2, 0.3, 0.42, 0.58, 0.8, 1.2, 2.0])
-_LAPSE = np.array([0.005, 0.05, 0.2, 0.6, 1.0])
+_SPREAD = np.array([0.12, 0.2, 0.31, 0.45, 0.65, 1.0, 1.8])
+_LAPSE = np.array([0.005, 0.06, 0.25, 1.0])
+_FAVOURITE = 0.97  # how often a reader who has a favourite grade says it whatever the item shows
 # Before any data: pseudo-readers of each slope and lapse, and the normal priors of bias and log spread.
 _SLOPE_PRIOR = np.array([0.5, 3.0, 0.5])
-_LAPSE_PRIOR = np.array([2.0, 1.0, 0.5, 0.2, 0.1])
+_LAPSE_PRIOR = np.array([2.0, 1.0, 0.5, 0.2])
 _BIAS_SCALE = 0.3
 _SPREAD_MEAN, _SPREAD_SCALE = np.log(0.45), 0.4
 _PSEUDO_READERS = 3.0
@@ -90,8 +91,12 @@ def _shares(index: Floats, total: Floats, prior: Floats) -> Floats:
     return np.asarray(counts / counts.sum())
 
 
-def reader_family(states: States) -> Family:
-    """All types, with the matrices that they have on these states."""
+def reader_family(states: States, *, favourites: bool) -> Family:
+    """All types, with the matrices that they have on these states.
+
+    ``favourites``: whether readers may have a favourite grade. Where items have one reading, a frequent grade and a
+    favourite one are the same.
+    """
     classes = states.of_grade.shape[1]
     middle = (classes - 1) / 2
     bias, slope, spread, lapse = (
@@ -105,10 +110,17 @@ def reader_family(states: States) -> Family:
     ends = np.ones((*seen.shape, 1))
     said = np.diff(np.concatenate([0.0 * ends, below, ends], axis=2), axis=2)
     any_grade = _LAPSE[lapse][:, None, None]
+    matrices = (1.0 - any_grade) * said + any_grade / classes
+    usual = int(np.flatnonzero((bias == 0) & (slope == 1) & (spread == _SPREAD[3]) & (lapse == 1))[0])
+    fond = [
+        _FAVOURITE * np.eye(classes)[grade] + (1.0 - _FAVOURITE) * matrices[usual]
+        for grade in range(classes if favourites else 0)
+    ]
+    extra = np.ones(len(fond))
     return Family(
-        bias=bias,
-        slope=slope.astype(np.float64),
-        spread=spread,
-        lapse=lapse.astype(np.float64),
-        matrices=(1.0 - any_grade) * said + any_grade / classes,
+        bias=np.concatenate([bias, 0.0 * extra]),
+        slope=np.concatenate([slope, extra]),
+        spread=np.concatenate([spread, _SPREAD[3] * extra]),
+        lapse=np.concatenate([lapse, (len(_LAPSE) - 1) * extra]),
+        matrices=np.concatenate([matrices, *(one[None] for one in fond)]),
     )

@@ -34,6 +34,7 @@ _CHUNK = 50_000  # items at once: bounds the memory
 _KIND_PRIOR = np.array([3.0, 3.0, 1.0])  # pseudo-items
 _STRENGTHS = (1e6, 100.0, 30.0, 10.0, 3.0)  # pseudo-readings of a row
 _SMALLEST_OF_PAIRS = 30.0
+_FEW = 10  # readings per reader
 _HELD_OUT_ITEMS = 20_000
 ENOUGH = 20  # items that show something
 
@@ -104,9 +105,12 @@ def _choose(evidence: Evidence, *, iterations: int, tolerance: float) -> tuple[b
 def _path(evidence: Evidence, *, alike: bool, iterations: int, tolerance: float) -> Iterator[Fit]:
     """Fits with weaker and weaker ties to the family, each from where the one before ended."""
     states = item_states(evidence.classes, alike=alike)
-    family = reader_family(states)
+    several = np.asarray(evidence.said.sum(axis=1)).ravel() > 1.0
+    compared = evidence.anchored or int(several.sum()) >= ENOUGH
+    family = reader_family(states, favourites=compared)
     fit: Fit | None = None
-    for strength in _STRENGTHS:
+    few = evidence.said.sum() < _FEW * evidence.readers  # too few readings to know a reader's own matrix
+    for strength in _STRENGTHS[:1] if few else _STRENGTHS:
         fit = _maximise(
             evidence, states, family, strength=strength, start=fit, iterations=iterations, tolerance=tolerance
         )
