@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from srjt import data, methods, noise, ordinal, readers
     from srjt.auditing.audit import audit
     from srjt.estimator import OrdinalNoiseClassifier
+    from srjt.inference.compare import compare
     from srjt.inference.evaluate import evaluate
     from srjt.inference.explain import explain
     from srjt.inference.export import export
@@ -29,6 +30,7 @@ __all__ = [
     "OrdinalNoiseClassifier",
     "__version__",
     "audit",
+    "compare",
     "data",
     "evaluate",
     "explain",
@@ -50,6 +52,7 @@ __all__ = [
 _LAZY: dict[str, tuple[str, str | None]] = {
     "OrdinalNoiseClassifier": ("srjt.estimator", "OrdinalNoiseClassifier"),
     "audit": ("srjt.auditing.audit", "audit"),
+    "compare": ("srjt.inference.compare", "compare"),
     "data": ("srjt.data", None),
     "evaluate": ("srjt.inference.evaluate", "evaluate"),
     "explain": ("srjt.inference.explain", "explain"),

@@ -35,7 +35,15 @@ PS = ["p_0", "p_1", "p_2", "p_3"]
 
 def test_columns_and_their_relations(run: Trained, data: Any) -> None:
     table = predict(run, data.manifest)
-    assert list(table.columns) == ["image", "grade", *PS, "expected_grade", "entropy", "disagreement"]
+    assert list(table.columns) == [
+        "image",
+        "patient",
+        "grade",
+        *PS,
+        "expected_grade",
+        "entropy",
+        "disagreement",
+    ]
     assert table["image"].tolist() == data.manifest.table["image"].tolist()
     p = table[PS].to_numpy(np.float64)
     assert p.sum(axis=1) == pytest.approx(1.0, abs=1e-5)

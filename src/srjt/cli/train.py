@@ -96,6 +96,7 @@ def train(
             rich_help_panel=options.EVALUATION,
         ),
     ] = False,
+    grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -115,6 +116,7 @@ def train(
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.cli.splits import chosen_split
     from srjt.data import read
+    from srjt.data.grade_names import parse_grade_names
     from srjt.training.record.reporters import reporter_for
     from srjt.training.record.trackers import track
     from srjt.training.train import train as train_run
@@ -161,6 +163,7 @@ def train(
             device=device,
             reporter=reporter,
             config=run_config,
+            grade_names=None if grade_names is None else parse_grade_names(grade_names),
             command=_typed_command(),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )

@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
-from srjt.data.select_readings import select_readings
 from srjt.data.sources import read
 from srjt.errors import SrjtError
-from srjt.inference.predict import RunLike, WhichNetwork, check_choices, open_run, predictions
+from srjt.inference.answers import (
+    answers_from,
+    as_columns,
+    describe_labels,
+    learn_pooling,
+    pool_answers,
+    units_of,
+    validation_answers,
+)
+from srjt.inference.beside_readers import beside_readers
+from srjt.inference.decide import (
+    Abstention,
+    Decision,
+    Threshold,
+    abstain_from,
+    check_options,
+    decide,
+    referral_rule,
+)
+from srjt.inference.predict import (
+    RunLike,
+    WhichNetwork,
+    check_choices,
+    open_run,
+    predict_held_out,
+    predictions,
+)
 from srjt.ordinal.calibration import (
     CalibrationBin,
     calibration_bins,
@@ -27,12 +51,11 @@ from srjt.ordinal.calibration import (
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
-from srjt.readers import NetworkComparison, Readings, compare_network
+from srjt.ordinal.pooling import LearnedPooling, Pooling
+from srjt.readers import NetworkComparison, Readings
 from srjt.training.trained import Trained
 
 __all__ = ["Evaluation", "evaluate"]
-
-MOST_READERS = 50  # each needs a consensus of the others
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +65,7 @@ class Evaluation:
     Attributes
     ----------
     samples : int
-        Number of evaluated samples.
+        Number of evaluated samples: images, or patients where the answers are per patient.
     judged_by : str
         ``"true grades"``, ``"given grades"`` or ``"consensus grades"`` (of several readers): the labels that the
         predictions are compared with.
@@ -60,6 +83,22 @@ class Evaluation:
         Mean ranked probability score; 0 is best.
     calibration : list of CalibrationBin
         Confidence and accuracy per bin.
+    images : int
+        Number of images; ``samples`` unless the answers are pooled.
+    per : tuple of str
+        Columns whose values have one answer each, such as ("patient",); empty: each image has one.
+    pool : str
+        How the images of a patient are pooled; empty if they are not.
+    learned_pooling : LearnedPooling or None
+        Parameters of a learned pooling.
+    pooling_labels : str
+        Which labels it was fitted by, as a sentence; empty if it is not learned.
+    unknown_units : int
+        Images without a value in a column of ``per``; each of them is judged alone.
+    decision : Decision or None
+        Whether to refer, with ``refer_from``.
+    abstention : Abstention or None
+        What is gained by abstaining, with ``refer_from`` or ``abstain``.
     readers : NetworkComparison or None
         The network as one more reader, if several readers graded the samples.
     not_compared : str
@@ -75,6 +114,14 @@ class Evaluation:
     calibration_error: float
     ranked_probability_score: float
     calibration: list[CalibrationBin]
+    images: int = 0
+    per: tuple[str, ...] = ()
+    pool: str = ""
+    learned_pooling: LearnedPooling | None = None
+    pooling_labels: str = ""
+    unknown_units: int = 0
+    decision: Decision | None = None
+    abstention: Abstention | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
 
@@ -86,6 +133,9 @@ class Evaluation:
             plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
         plain["calibration"] = [b._asdict() for b in self.calibration]
+        plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
+        plain["decision"] = self.decision and self.decision.to_dict()
+        plain["abstention"] = self.abstention and self.abstention.to_dict()
         return plain
 
 
@@ -99,6 +149,12 @@ def evaluate(
     readings: Readings | None = None,
     on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
+    refer_from: str | int | None = None,
+    threshold: Threshold | None = None,
+    sensitivity: float | None = None,
+    abstain: float | None = None,
+    per: str | Sequence[str] | None = None,
+    pool: Pooling = "highest",
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
@@ -123,13 +179,28 @@ def evaluate(
     resamples : int
         Bootstrap resamples for the 95 % intervals: of patients where they are known, else of samples; identical
         images are resampled together.
+    refer_from : str or int, optional
+        The mildest grade that is referred: its grade or its name. The decision p(grade ≥ refer_from) ≥ threshold is
+        judged too.
+    threshold : float or "grade", optional
+        Probability from which a sample is referred, or the predicted grade decides. Default: 0.5.
+    sensitivity : float, optional
+        Find the threshold for this sensitivity on the run's validation side instead.
+    abstain : float, optional
+        Leave about this share of the samples, the least confident ones, to a person.
+    per : str or sequence of str, optional
+        One answer per value of this column, or of these columns: ``"patient"``, ``["patient", "eye"]``. It is judged
+        by the highest label.
+    pool : {"highest", "mean", "learned"}
+        How the answers of several images become one: the highest grade, the mean probabilities, or a pooling that is
+        fitted on the validation side.
     progress : callable, optional
         Called with (images decoded, images in total).
 
     Returns
     -------
     Evaluation
-        Metrics with intervals, confusion matrix, calibration.
+        Metrics with intervals, confusion matrix, calibration; on request decisions and abstention.
 
     Examples
     --------
@@ -142,8 +213,22 @@ def evaluate(
     (60, True)
     """
     check_choices(network, decoding)
-    run = open_run(run)
+    run, per = open_run(run), as_columns(per)
     crops = run.views(views)  # an error before any image is read
+    check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
+    predict_side = partial(predict_held_out, run, network=network, decoding=decoding)
+    learned = learn_pooling(run, predict=predict_side, per=per) if per and pool == "learned" else None
+    validation = partial(
+        validation_answers, run, predict=predict_side, per=per, how=pool, learned=learned, decoding=decoding
+    )
+
+    rule = None
+    if refer_from is not None:
+        rule = referral_rule(
+            run, refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, validation=validation,
+            per=per,
+            views=len(crops),
+        )  # fmt: skip
     if not isinstance(data, Manifest):
         data = _read_labelled(run, data, on_bad_image=on_bad_image)
     run.check_feature_settings(data.made)
@@ -156,23 +241,26 @@ def evaluate(
         find_duplicates=True,
     )
     manifest = store.manifest
+    units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = run.probabilities(store.pixels, views=views)
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)
-    position = {name: c for c, name in enumerate(run.grades)}
-    predicted = np.array([position[name] for name in table["grade"]], dtype=np.int64)
-    chosen = table[[f"p_{name}" for name in run.grades]].to_numpy(np.float64)
     truth = manifest.true_labels
-    labels = manifest.labels if truth is None else truth
+    answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
+    compared, reason = None, ""
+    if readings is not None:  # readers grade images, not patients
+        compared, reason = beside_readers(readings, manifest, answers.grades, resamples=resamples)
+    if units is not None:
+        answers = pool_answers(answers, units.codes, how=pool, learned=learned, decoding=decoding)
+    chosen, predicted, labels = answers.probabilities, answers.grades, answers.labels
     classes = len(run.grades)
     given = "given grades" if readings is None else "consensus grades"
-    compared, reason = _beside_readers(readings, manifest, predicted, resamples=resamples)
     return Evaluation(
-        samples=len(manifest),
+        samples=len(answers),
         judged_by=given if truth is None else "true grades",
         by_patient=manifest.patients is not None,
         views=len(crops),
         intervals=bootstrap_metrics(
-            labels, predicted, num_classes=classes, groups=manifest.groups, resamples=resamples
+            labels, predicted, num_classes=classes, groups=answers.groups, resamples=resamples
         ),
         confusion=confusion_matrix(
             torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes
@@ -180,26 +268,19 @@ def evaluate(
         calibration_error=expected_calibration_error(chosen, labels),
         ranked_probability_score=ranked_probability_score(chosen, labels),
         calibration=calibration_bins(chosen, labels),
+        images=len(manifest),
+        per=per,
+        pool=pool if per else "",
+        learned_pooling=learned,
+        pooling_labels="" if learned is None else describe_labels(run, per=per),
+        unknown_units=0 if units is None else units.unknown,
+        decision=None if rule is None else decide(run, answers, rule, resamples=resamples),
+        abstention=None
+        if rule is None and abstain is None
+        else abstain_from(answers, rule=rule, share=abstain, validation=validation),
         readers=compared,
         not_compared=reason,
     )
-
-
-def _beside_readers(
-    readings: Readings | None, manifest: Manifest, predicted: npt.NDArray[np.int64], *, resamples: int
-) -> tuple[NetworkComparison | None, str]:
-    """The network as one more reader; otherwise None, and why. The other metrics do not depend on it."""
-    if readings is None:
-        return None, ""
-    if len(readings.readers) > MOST_READERS:
-        return None, f"The network is compared with at most {MOST_READERS} readers; there are more."
-    own = select_readings(readings, manifest.ids)
-    if own.groups is None and manifest.groups is not None:
-        own = replace(own, groups=manifest.groups)
-    try:
-        return compare_network(own, predicted, resamples=max(resamples, 1)), ""
-    except SrjtError as problem:
-        return None, str(problem)
 
 
 def _read_labelled(run: Trained, source: str | os.PathLike[str], *, on_bad_image: str) -> Manifest:

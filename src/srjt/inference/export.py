@@ -165,7 +165,7 @@ def config_hash(config: TrainConfig) -> str:
 
 
 def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
-    facts = {
+    facts: dict[str, Any] = {
         "srjt": __version__,
         "grades": list(run.grades),
         "input": _input_name(samples),
@@ -174,6 +174,8 @@ def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
         "network": run.config.network,
         "networks": run.method.networks,
     }
+    if run.grade_names:
+        facts["grade_names"] = [run.grade_names[grade] for grade in run.grades]
     return facts if samples.ndim == 2 else {**facts, "resize": run.config.resize, "crop": run.config.crop}
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
@@ -19,10 +20,24 @@ from srjt.data.sources import Reading
 from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError, suggest
+from srjt.inference.answer_table import answer_rule, answer_table, check_columns
+from srjt.inference.answers import as_columns
+from srjt.inference.decide import Threshold
 from srjt.ordinal.decoding import Decoding, decode, expected_grade
+from srjt.ordinal.pooling import Pooling
+from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained, load_run
 
-__all__ = ["RunLike", "WhichNetwork", "check_choices", "open_run", "predict", "predictions", "read_samples"]
+__all__ = [
+    "RunLike",
+    "WhichNetwork",
+    "check_choices",
+    "open_run",
+    "predict",
+    "predict_held_out",
+    "predictions",
+    "read_samples",
+]
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 
@@ -55,6 +70,13 @@ def predict(
     decoding: Decoding = "argmax",
     views: int = 1,
     on_bad_image: OnBadImage = "error",
+    refer_from: str | int | None = None,
+    threshold: Threshold | None = None,
+    sensitivity: float | None = None,
+    abstain: float | None = None,
+    per: str | Sequence[str] | None = None,
+    pool: Pooling = "highest",
+    keep: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
     """Predict the grades of images, or of rows of features.
@@ -76,14 +98,24 @@ def predict(
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image or a malformed row, or leave it out. Everything that is left out is listed in
         ``attrs["skipped"]`` of the result, also repeated rows and files of a folder that are not images.
+    refer_from, threshold, sensitivity : optional
+        Decide whether to refer, as for ``srjt.evaluate``: adds the column ``refer``, yes or no.
+    abstain : float, optional
+        Adds the column ``unsure``, yes or no: yes for the answers that are less confident than this share of the
+        run's validation side.
+    per, pool : optional
+        One answer per patient, or per value of other columns, as for ``srjt.evaluate``.
+    keep : sequence of str
+        Columns of the data to keep in the result. The patient is always kept.
     progress : callable, optional
         Called with (images decoded, images in total).
 
     Returns
     -------
     DataFrame
-        One row per sample: ``image``, ``grade``, ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and,
-        for two networks, ``disagreement``, their total variation distance from 0 to 1.
+        One row per sample: ``image``, ``patient`` if it is known, ``grade``, ``grade_name`` if the grades have names,
+        ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their
+        total variation distance from 0 to 1. With ``per``: one row per patient, with the number of ``images``.
 
     Examples
     --------
@@ -93,18 +125,24 @@ def predict(
     >>> run = srjt.train(data, **settings)
     >>> table = srjt.predict(run, data)
     >>> list(table.columns[:3]), len(table)
-    (['image', 'grade', 'p_0'], 60)
+    (['image', 'patient', 'grade'], 60)
     """
     check_choices(network, decoding)
-    run = open_run(run)
+    run, per, keep = open_run(run), as_columns(per), as_columns(keep)
     crops = run.views(views)  # an error before any image is read
+    answer = answer_rule(
+        run, predict=partial(predict_held_out, run, network=network, decoding=decoding), decoding=decoding,
+        refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, per=per, pool=pool,
+        views=len(crops),
+    )  # fmt: skip
     if isinstance(data, Manifest):
         manifest, left_out = data, []
     else:
-        reading = read_samples(run, data)
+        reading = read_samples(run, data, columns=(*per, *keep))
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
     run.check_feature_settings(manifest.made)
+    check_columns(manifest.table, per=per, keep=keep)
     store = open_store(
         manifest,
         size=run.config.image_size,
@@ -114,24 +152,32 @@ def predict(
     )
     probabilities, grades = run.probabilities(store.pixels, views=views)
     table = predictions(run, probabilities, grades, network=network, decoding=decoding)
-    table.insert(0, "image", store.manifest.table["image"].to_numpy())
+    table = answer_table(run, table, store.manifest.table, answer, keep=keep)
     table.attrs["views"] = len(crops)
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
     return table
 
 
-def read_samples(run: Trained, source: str | os.PathLike[str]) -> Reading:
+def predict_held_out(
+    run: Trained, side: HeldOut, *, network: WhichNetwork = "ensemble", decoding: Decoding = "argmax"
+) -> pd.DataFrame:
+    """The predictions of a run for one of its own held-out sides, as for new samples."""
+    grades = side.probabilities.argmax(axis=-1)
+    return predictions(run, side.probabilities, grades, network=network, decoding=decoding)
+
+
+def read_samples(run: Trained, source: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> Reading:
     """Samples without grades from a path, of the kind that the run was trained on."""
     if not isinstance(source, (str, os.PathLike)):
         raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
     if len(run.in_shape) == 1:
-        features = read_ungraded_features(Path(source), grades=run.grades)
+        features = read_ungraded_features(Path(source), columns=columns, grades=run.grades)
         return Reading(manifest=features, problems=(), kind="features", notes=())
     if Path(source).suffix == ".npz":
         raise SrjtError(
             f"This run reads images, but {source} is a file of arrays: pass an image, folder or table."
         )
-    return read_images([source], grades=run.grades)
+    return read_images([source], columns=columns, grades=run.grades)
 
 
 def predictions(

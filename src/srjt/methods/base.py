@@ -62,8 +62,9 @@ class Method(ABC):
         ε, the share of wrong labels.
     transition : array-like, optional
         P[i, j] = Pr(label = j | true grade = i), shape (C, C); kept as a float64 tensor.
-    convention : {"paper", "published-code"}
-        Which to follow where the paper's text and its authors' code differ.
+    convention : {"paper", "published-code", "original"}
+        Which to follow where descriptions differ: the paper's text, its authors' code, or the publications of the
+        hosts themselves (JoCoR, CoDis, Co-teaching). For other methods ``"original"`` is the same as ``"paper"``.
     """
 
     networks: ClassVar[int] = 1

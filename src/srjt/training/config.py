@@ -72,8 +72,9 @@ class TrainConfig:
         If several readers graded the samples: learn from their consensus, or from the probability of each true grade.
     method_options : mapping
         Options of the method, such as ``{"temperature": 0.1, "per_class": True}``.
-    convention : {"paper", "published-code"}
-        Where the paper's text and its authors' code differ: which of the two to follow.
+    convention : {"paper", "published-code", "original"}
+        Which to follow where descriptions of a method differ: the paper's text, its authors' code, or the publications
+        of JoCoR, CoDis and Co-teaching themselves. For other methods ``"original"`` is the same as ``"paper"``.
     imports : tuple of str
         Modules that register methods of your own, as given to ``--import``; named in the error if the method of a run
         is not registered. Setting it imports nothing: in Python, import the module yourself.
@@ -164,9 +165,9 @@ class TrainConfig:
     method_options: Mapping[str, Any] = setting(
         {}, takes="settings by name, such as method_options.per_class=true"
     )
-    convention: Literal["paper", "published-code"] = setting(
+    convention: Literal["paper", "published-code", "original"] = setting(
         "paper",
-        "paper or published-code: which to follow where they differ.",
+        "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and Co-teaching.",
         panel=METHOD,
         metavar="NAME",
     )

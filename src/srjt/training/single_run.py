@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 
 from srjt.data.features import as_features
+from srjt.data.grade_names import display_grade
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
@@ -66,6 +67,7 @@ def single_run(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
+    grade_names: dict[str, str] | None = None,
     cpu_setting: CpuSetting | None = None,
     command: str | None = None,
 ) -> Trained:
@@ -120,6 +122,7 @@ def single_run(
             "patients": None if manifest.patients is None else len(set(used.patients or ())),
         },
         own_network=network is not None,
+        grade_names=grade_names or {},
         noise=noise,
         provenance=describe_provenance(chosen, command=command, processes=process.world_size),
     )
@@ -196,7 +199,7 @@ def single_run(
                     config=config,
                     preprocess=preprocess,
                     sides=sides,
-                    grades=manifest.grades,
+                    grades=tuple(display_grade(g, facts.grade_names) for g in manifest.grades),
                     image_size=config.image_size,
                     amp=amp,
                     folder=folder,
@@ -223,6 +226,7 @@ def single_run(
             folder=folder,
             metrics=fitted.metrics,
             history=history,
+            grade_names=facts.grade_names,
             skipped=tuple(store.skipped),
         )
         if process.is_main:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods
+from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.baselines import NaiveBaseline
@@ -30,9 +32,11 @@ from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_est
 __all__ = ["run_page"]
 
 
-def run_page(folder: Path) -> Page:
-    """The page of a run, finished or not."""
+def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> Page:
+    """The page of a run, finished or not. grade_names: instead of the run's own."""
     facts = read_facts(folder)
+    if grade_names is not None:
+        facts = replace(facts, grade_names=check_grade_names(grade_names, facts.grades))
     metrics = read_metrics(folder / "metrics.csv")
     done = (folder / "summary.json").exists()  # the weights may have been deleted to save space
     pooled = facts.config.convention == "published-code"
@@ -40,7 +44,7 @@ def run_page(folder: Path) -> Page:
     evaluated = _evaluated_against(metrics, rate)
     figures = run_figures(
         metrics,
-        grades=facts.grades,
+        grades=_shown_grades(facts),
         noise_rate=rate,
         confusion=_confusion(folder) if done else None,
         noise_matrix=matrix,
@@ -63,6 +67,10 @@ def run_page(folder: Path) -> Page:
         notes=[*_notes(facts, done=done), *_naive_notes(metrics, pooled=pooled, naive=naive)],
         sections=[section for section in sections if section is not None],
     )
+
+
+def _shown_grades(facts: RunFacts) -> list[str]:
+    return [display_grade(grade, facts.grade_names) for grade in facts.grades]
 
 
 def _lead(facts: RunFacts, metrics: pd.DataFrame, *, done: bool, estimate: NoiseEstimate | None) -> str:
@@ -161,7 +169,9 @@ def _data(facts: RunFacts, rate: float | None) -> Section:
         heading="Data",
         text=["Training samples by label:"] if counts else [],
         facts=known,
-        counts=[(grade, int(n)) for grade, n in zip(facts.grades, counts, strict=True)] if counts else [],
+        counts=[(grade, int(n)) for grade, n in zip(_shown_grades(facts), counts, strict=True)]
+        if counts
+        else [],
     )
 
 

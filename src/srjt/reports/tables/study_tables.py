@@ -1,4 +1,4 @@
-"""The tables of a study, as in the paper: the comparison, the ablation, and the paired tests.
+"""The tables of a study: the comparison and the ablation as in the paper, and paired tests, single and pooled.
 
 scores: method, variant, noise, fold, seed, split, metric, value; one value per run. With ``runs`` (one row per planned
 run, with key and status) only finished runs count, and missing runs are marked.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from srjt.reports.tables.ablation import ablation, loss_usage
-from srjt.reports.tables.paired import paired_tables
+from srjt.reports.tables.paired import paired_tables, pooled_table
 from srjt.reports.tables.statistics import (
     METRIC_NAMES,
     PAPER_METRICS,
@@ -60,6 +60,9 @@ def study_tables(
             scores, runs=runs, paper=paper, metrics=metrics, split=split, data=name, networks=networks
         ),
         *paired_tables(
+            scores, test_train_ratio=test_train_ratio, runs=runs, metrics=metrics, split=split, data=name
+        ),
+        *pooled_table(
             scores, test_train_ratio=test_train_ratio, runs=runs, metrics=metrics, split=split, data=name
         ),
     ]
@@ -210,6 +213,13 @@ def _table(
     )
 
 
+def _spread(folds: int) -> str:
+    """What a standard deviation contains."""
+    if folds == 1:
+        return "Seeds differ in their training and share their test patients: ± does not contain patients."
+    return "Each fold has its own test patients and its own training: ± contains both."
+
+
 def _caption(
     study: CollectedValues,
     noises: Sequence[str],
@@ -227,7 +237,7 @@ def _caption(
     over = f"{folds} fold{'s' * (folds != 1)}" + (f" and {seeds} seeds" if seeds > 1 else "")
     text = f"{split.capitalize()} {listed}, averaged over the last ten epochs (all, if fewer){networks}"
     text += (
-        f"; mean ± standard deviation (population, ddof = 0) over {over}."
+        f"; mean ± standard deviation (population, ddof = 0) over {over}. {_spread(folds)}"
         if len(runs) > 1
         else "; one fold and one seed."
     )
