@@ -26,7 +26,7 @@ from srjt.errors import SrjtError
 from srjt.files import wait_for_lock, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.from_posterior import noise_from_posterior
-from srjt.training.config import COMPUTE_ONLY, TrainConfig
+from srjt.training.config import TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
@@ -98,12 +98,7 @@ def resolve_noise_rate(
         return resolved, None
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
-        "warm_up": {
-            name: value
-            for name, value in warm_up_config.to_dict().items()
-            if name
-            not in COMPUTE_ONLY | {"reader_targets"}  # never used here, and unknown to earlier versions
-        },
+        "warm_up": warm_up_config.determining(),
         "folds": WARM_UP_FOLDS,
         "verified": _verified_fingerprint(readable.select(rows)),
         "images": image_digest(readable.select(rows)),
@@ -183,6 +178,9 @@ def warm_up(config: TrainConfig) -> TrainConfig:
         soft_labels="paper",
         epochs=min(config.epochs, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
         milestones=None,
+        optimise="mae",
+        keep="last",  # a fold of the warm-up has no validation side
+        patience=None,
         reader_targets="consensus",
         balance=0.0,  # the estimate compares predictions with the frequency of the given labels
     )
