@@ -95,7 +95,7 @@ def test_nothing_that_shows_a_label_leaves_the_server(session: BlindSession, ser
         assert name.encode() not in text
     _, content = answers["/api/sample"]
     sent = json.loads(content[content.index(b'{"') :])
-    assert set(sent) == {"grades", "keys", "answers"}
+    assert set(sent) == {"grades", "keys", "purpose", "answers"}
     assert sent["answers"] == [None] * 8
     for path, (status, content) in answers.items():
         if path.startswith("/image") and status == 200:

@@ -13,12 +13,15 @@ import pandas as pd
 from srjt import methods
 from srjt._version import __version__
 from srjt.auditing.folder import image_names, prepare_folder, write_audit
-from srjt.auditing.scores import score, summarise
+from srjt.auditing.reading_scores import combined_posterior, score_readings
+from srjt.auditing.scores import error_rates, score, summarise
 from srjt.data import Manifest
 from srjt.data.images.store import OnBadImage
+from srjt.data.select_readings import select_readings
 from srjt.errors import SrjtError, suggest
 from srjt.files import lock_folder
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
 from srjt.training.record.reporters import Reporter, SilentReporter
@@ -49,6 +52,8 @@ class Audit:
         The held-out probabilities that the scores come from.
     folder : Path or None
         Where the audit was written.
+    readings : DataFrame or None
+        One row per reading, the most doubtful first, if several readers graded the samples.
     """
 
     scores: pd.DataFrame
@@ -56,6 +61,7 @@ class Audit:
     summary: dict[str, Any]
     fitted: CrossFit
     folder: Path | None = None
+    readings: pd.DataFrame | None = None
 
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
@@ -72,6 +78,7 @@ def audit(
     out: str | Path | None = None,
     folds: int = 5,
     reader: str | None = None,
+    readings: Readings | None = None,
     config: TrainConfig | None = None,
     device: str | None = None,
     reporter: Reporter | None = None,
@@ -101,6 +108,10 @@ def audit(
         Number of parts, and of trainings. Default: 5.
     reader : str, optional
         Column of ``manifest.table`` that names the reader of each label, for error rates by reader.
+    readings : Readings, optional
+        Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``: the quality of a
+        label then follows from all readings of its image and from the networks, and ``Audit.readings`` says which
+        reading is doubtful.
     config : TrainConfig, optional
         Settings of the trainings. Default: the method ``sord``, 30 epochs.
     device : str, optional
@@ -176,8 +187,18 @@ def audit(
             verified=samples.verified_labels,
             seed=config.seed,
         )
-        scores = score(fitted, estimate, images=image_names(samples, folder), reader=reader)
+        posterior, reading_scores = None, None
+        if readings is not None:
+            own = select_readings(readings, samples.ids)
+            posterior = combined_posterior(own, fitted)
+            reading_scores = score_readings(own, posterior)
+        scores = score(
+            fitted, estimate, images=image_names(samples, folder), reader=reader, posterior=posterior
+        )
         summary = summarise(scores, estimate, grades=samples.grades)
+        if reading_scores is not None:
+            summary["readers"] = error_rates(reading_scores, "reader")
+            summary["readings"] = len(reading_scores)
         if folder is not None:
             facts = {
                 "version": __version__,
@@ -207,6 +228,7 @@ def audit(
                 summary=summary,
                 neighbours=fitted.neighbours,
                 samples=samples,
+                readings=reading_scores,
             )
     return Audit(
         scores=scores.reset_index(drop=True),
@@ -214,4 +236,5 @@ def audit(
         summary=summary,
         fitted=fitted,
         folder=folder,
+        readings=reading_scores,
     )

@@ -2,6 +2,7 @@
 
 audit.json       what was audited and how, and the noise estimate
 audit.csv        every label, the most doubtful first
+readings.csv     every reading, the most doubtful first, if several readers graded the samples
 summary.json     noise rate and matrix; error rates by grade, patient and reader
 neighbours.npz   for each line of audit.csv the lines of the most similar samples of each grade
 images/          the images, if the source has them in memory only
@@ -81,6 +82,7 @@ def write_audit(
     summary: dict[str, Any],
     neighbours: npt.NDArray[np.int32],
     samples: Manifest,
+    readings: pd.DataFrame | None = None,
 ) -> None:
     """Write all files but the report; ``audit.json`` last, so that its presence means that the audit is complete.
 
@@ -97,6 +99,9 @@ def write_audit(
             _write_images(folder / "images", samples.arrays)
         table = scores.to_csv(index=False)
         write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"), follow_links=False)
+        if readings is not None:
+            single = readings.to_csv(index=False).encode("utf-8", "surrogateescape")
+            write_atomically(folder / "readings.csv", single, follow_links=False)
         write_atomically(folder / "neighbours.npz", buffer.getvalue(), follow_links=False)
         write_json(folder / "summary.json", summary)
         write_json(folder / "audit.json", {"format": FORMAT, **facts})

@@ -33,7 +33,12 @@ DIGITS = 6  # of probabilities: differences beyond are rounding, and must not de
 
 
 def score(
-    fitted: CrossFit, estimate: NoiseEstimate, *, images: Sequence[str], reader: str | None = None
+    fitted: CrossFit,
+    estimate: NoiseEstimate,
+    *,
+    images: Sequence[str],
+    reader: str | None = None,
+    posterior: Floats | None = None,
 ) -> pd.DataFrame:
     """One row per sample, the most doubtful label first (ties by id), with the columns of ``audit.csv``.
 
@@ -41,20 +46,22 @@ def score(
     their labels is wrong for certain. Their column ``twins`` numbers the pairs.
 
     images: (N,) the file of each sample's image, "" if there is none. reader: the column that names the reader of
-    each label. The index is the sample's row in ``fitted.manifest``.
+    each label. posterior: (N, C) p(true grade | image, all readings), if several readers graded the samples. The index
+    is the sample's row in ``fitted.manifest``.
     """
     manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
     labels = manifest.labels
     twins = contradictory_twins(manifest)
     together = {"same_image": np.where(twins > 0, twins, -np.arange(len(twins)))} if twins.any() else {}
-    posterior = true_grade_posterior(
-        labels,
-        fitted.probabilities,
-        groups=manifest.groups,
-        verified=manifest.verified_labels,
-        rate=estimate.rate,
-        **together,
-    )
+    if posterior is None:
+        posterior = true_grade_posterior(
+            labels,
+            fitted.probabilities,
+            groups=manifest.groups,
+            verified=manifest.verified_labels,
+            rate=estimate.rate,
+            **together,
+        )
     suggested = posterior.argmax(axis=1)
     posterior = posterior.round(DIGITS)
     columns: dict[str, Any] = {

@@ -18,7 +18,7 @@ ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", 
 SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
 
 
-@options.reads_a_source(without=("split_column",))
+@options.reads_a_source(without=("split_column", "reader_column"))
 @options.takes_settings(
     only=(
         "method", "noise_rate", "network", "pretrained", "weights", "image_size", "crop", "epochs", "batch_size",
@@ -77,6 +77,8 @@ def audit(
         layered_settings(config, set_, defaults=DEFAULTS, given={**settings, "imports": import_})
     )
     check_settings(run_config)
+    if how["several_readings"] == "consensus":
+        how, reader_column = {**how, "reader_column": reader_column}, None
     reading = read(source, **how)
     if reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
@@ -85,7 +87,12 @@ def audit(
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = grouped(manifest, near=True)
     columns = {name.removesuffix("_column"): column for name, column in how.items() if name in ROLES}
-    table, label_column = _table(reading, how["labels"] or source, columns)
+    table, label_column = _table(
+        reading,
+        how["labels"] or source,
+        columns,
+        several_readings=how["several_readings"] == "consensus",
+    )
     root = manifest.root.absolute() if reading.kind == "table" else None
     read_options = _as_options({**how, "images": root, "labels": None})
     with reporter_for(quiet=quiet) as reporter:
@@ -94,6 +101,7 @@ def audit(
             out=out,
             folds=folds,
             reader=reader_column,
+            readings=reading.readings,
             config=run_config,
             device=device,
             reporter=reporter,
@@ -111,16 +119,27 @@ def audit(
 
 def _as_options(how: dict[str, Any]) -> list[str]:
     """The options that were given, as words of a command line."""
-    given = {name: ",".join(v) if isinstance(v, list) else str(v) for name, v in how.items() if v is not None}
-    return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
+    given = {name: value for name, value in how.items() if value is not None}
+    if isinstance(given.get("grades"), list):
+        given["grades"] = ",".join(given["grades"])
+    return [
+        word
+        for name, value in given.items()
+        for one in (value if isinstance(value, list) else [value])
+        for word in (f"--{name.replace('_', '-')}", str(one))
+    ]
 
 
-def _table(reading: Reading, source: Path, columns: dict[str, str | None]) -> tuple[Path | None, str]:
+def _table(
+    reading: Reading, source: Path, columns: dict[str, str | None], *, several_readings: bool
+) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.columns import choose_columns
     from srjt.data.sources.dr import find_labels
     from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 
+    if several_readings:  # no row of the table is the consensus: the export writes a table of its own
+        return None, "grade"
     if reading.kind == "dr" and (labels := find_labels(source)) is not None:
         return labels, "level"
     file = source / "labels.csv" if source.is_dir() else source
@@ -189,7 +208,14 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
                 for row in rates[: SHOWN[column]]
             ]
             more = f"; and {len(rates) - len(shown):,} more" if len(rates) > len(shown) else ""
-            echo(f"Expected errors by {column}: {'; '.join(shown)}{more}")
+            what = " (of their readings)" if column == "reader" and done.readings is not None else ""
+            echo(f"Expected errors by {column}{what}: {'; '.join(shown)}{more}")
+    if done.readings is not None:
+        doubtful = int((done.readings["suggested"] != done.readings["grade"]).sum())
+        echo(
+            f"Readings for which another grade is more probable: {doubtful:,} of {len(done.readings):,} "
+            f"({out / 'readings.csv'})."
+        )
     if "average_precision" in summary.get("known", {}):
         known = summary["known"]
         echo(

@@ -65,7 +65,7 @@ def what_was_judged(found: Evaluation, what: str) -> str:
         exponent, weight = found.learned_pooling
         sentence += f" Fitted on the validation side: exponent {exponent:.2g}, weight {weight:.2g}."
         sentence += f" {found.pooling_labels}"
-    if found.judged_by == "given grades":
+    if found.judged_by != "true grades":
         sentence += " The highest of several labels is too high where labels are wrong."
     if found.unknown_units:
         sentence += f" {found.unknown_units:,} have no {' or '.join(found.per)} and are judged alone."

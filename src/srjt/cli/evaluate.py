@@ -12,11 +12,13 @@ from srjt.cli import options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console
     from rich.table import Table
 
     from srjt.data import Manifest
     from srjt.inference.range_evaluation import RangeEvaluation
     from srjt.ordinal.intervals import Interval
+    from srjt.readers import NetworkComparison
 
 
 @options.reads_a_source(without=("grades",))
@@ -70,9 +72,11 @@ def evaluate(
     the decision to refer. With --per patient: one answer per patient.
 
     The run is judged by the true grades if the data have them, else by the grades
-    as given. Intervals resample patients. All samples of the source are used. Give
-    --fold, --splits and --group-near-duplicates as you gave them to srjt train to
-    use the test side of that fold, or --side test alone to use the split column.
+    as given, or by the consensus with --several-readings consensus: the network is
+    then compared with each reader too. Intervals resample patients. All samples of
+    the source are used. Give --fold, --splits and --group-near-duplicates as you
+    gave them to srjt train to use the test side of that fold, or --side test alone
+    to use the split column.
     """
     from rich.console import Console
     from rich.table import Table
@@ -124,7 +128,7 @@ def evaluate(
             coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,  # type: ignore[arg-type]
             refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
             per=per, pool=pool, recalibrate=recalibrate,  # type: ignore[arg-type]
-            on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
+            readings=reading.readings, on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
         )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
@@ -183,6 +187,10 @@ def evaluate(
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
             console.print(worse, style="yellow")
+    if found.readers is not None:
+        _print_readers(found.readers, console)
+    elif found.not_compared:
+        console.print(found.not_compared, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)
 
@@ -204,6 +212,26 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Table:
         table.add_row(*row(f"… of grade {name}", interval, samples))
     table.add_row(*row("grades in a range", found.width))
     return table
+
+
+def _print_readers(found: NetworkComparison, console: Console) -> None:
+    """The network as one more reader."""
+    from rich.table import Table
+
+    from srjt.errors import printable
+
+    table = Table("reader", title="The network as one more reader (quadratic κ)", title_justify="left")
+    for name in ("images", "with network", "with others", "to rest", "network to rest"):
+        table.add_column(name, justify="right")
+    for row in found.by_reader.to_dict("records"):
+        kappas = ("network_kappa", "others_kappa", "reader_to_consensus", "network_to_consensus")
+        table.add_row(printable(row["reader"]), f"{row['items']:,}", *(f"{row[name]:.2f}" for name in kappas))
+    console.print(table)
+    console.print(
+        "to rest: κ with the consensus of all other readers, of this reader and of the network, on the same images.",
+        style="dim",
+    )
+    console.print(found.sentence)
 
 
 def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:

@@ -18,6 +18,7 @@ SUMMARIES = {
     "compare": "Compare runs on the same images: differences with 95 % intervals by patient.",
     "explain": "Show where the networks look: what raises and what lowers the expected grade of each image.",
     "audit": "Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.",
+    "readers": "Compare several readers, and combine their grades into one.",
     "review": "Review doubtful labels in the browser, and export the corrected table.",
     "study": "Compare methods over noises and folds, as the paper does.",
     "report": "Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.",

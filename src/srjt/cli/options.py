@@ -273,7 +273,12 @@ def _reading(kind: type, metavar: str, help: str) -> Any:
 READING: dict[str, Any] = {
     "images": _reading(Path, "DIR", "Folder of the images. [dim]default: the table's, or images/ in it[/]"),
     "image_column": _reading(str, "NAME", "Column of image files. [dim]default: found by its name[/]"),
-    "grade_column": _reading(str, "NAME", "Column of grades. [dim]default: found by its name[/]"),
+    "grade_column": _reading(
+        list[str],
+        "NAME",
+        "Column of grades; repeat it, or give a pattern such as 'grade_*', for the columns of several readers. "
+        "[dim]default: found by its name[/]",
+    ),
     "patient_column": _reading(str, "NAME", "Column of patient ids. [dim]default: found by its name[/]"),
     "true_grade_column": _reading(str, "NAME", "Column of true grades, if they are known."),
     "verified_grade_column": _reading(
@@ -283,6 +288,17 @@ READING: dict[str, Any] = {
     "grades": _reading(str, "LIST", 'Grades from mild to severe: "none,mild,severe".'),
     "labels": _reading(Path, "FILE", "Table of grades for features: by id, or row by row."),
     "feature_columns": _reading(str, "PATTERN", "Columns of a table that are features: 'f*'."),
+    "several_readings": _reading(
+        str,
+        "error|consensus",
+        "Several grades of one image: report them, or combine them. [dim]default: error[/]",
+    ),
+    "reader_column": _reading(
+        str, "NAME", "Column of readers, for several readings. [dim]default: found by its name[/]"
+    ),
+    "reference_column": _reading(
+        str, "NAME", "Column of trusted grades, for several readings. [dim]default: found by its name[/]"
+    ),
     "kind": _reading(
         str, "KIND", "table, folders, limuc, dr, medmnist or features. [dim]default: recognised[/]"
     ),
@@ -298,6 +314,9 @@ def reads_a_source(
     def collect(given: dict[str, Any]) -> dict[str, Any]:
         if given.get("grades") is not None:
             given["grades"] = [name.strip() for name in given["grades"].split(",")]
+        if given.get("grade_column") is not None:  # one is not a list: most sources have one column
+            columns = list(given["grade_column"])
+            given["grade_column"] = columns[0] if len(columns) == 1 else columns or None
         return given
 
     return _expands("how", shared, collect)

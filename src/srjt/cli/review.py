@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from srjt.auditing.folder import AuditFolder
+    from srjt.data.readers_folder import ReadersFolder
     from srjt.review.decisions import LogEntry
+    from srjt.review.server import Server
 
 app = typer.Typer(
     cls=RunByDefault,
@@ -27,7 +29,12 @@ app = typer.Typer(
     "srjt review run --help.",
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="AUDIT", help="Folder written by srjt audit.")]
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="AUDIT", help="Folder written by srjt audit; with --worklist also by srjt readers."
+    ),
+]
 
 
 @app.command()
@@ -55,6 +62,14 @@ def run(
             min=1,
             metavar="N",
             help="Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
+            show_default=False,
+        ),
+    ] = None,
+    worklist: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read the images that a worklist of srjt readers has for you, without seeing other grades.",
             show_default=False,
         ),
     ] = None,
@@ -86,13 +101,18 @@ def run(
     from srjt.review.decisions import Decisions
     from srjt.review.progress import review_progress
     from srjt.review.sample import draw_sample
-    from srjt.review.server import listen, open_browser, serve
+    from srjt.review.server import open_browser, serve
 
     name = _login() if reviewer is None else reviewer.strip()
     if not name or not name.isprintable():
         raise SrjtError(
             "The reviewer's name is empty or contains characters that cannot be printed: use --reviewer NAME."
         )
+    if worklist is not None:
+        if sample is not None or limit is not None or alone:
+            raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
+        _read_worklist(folder, worklist, name, host=host, port=port, allow_remote=allow_remote, open_=open_)
+        return
     audit = read_audit(folder)
     if sample is not None and (limit is not None or alone):
         raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
@@ -103,15 +123,7 @@ def run(
     queue = audit.expected_wrong if limit is None else min(limit, len(audit))
     decisions = Decisions(folder / "decisions.sqlite", only_reviewer=name if alone else None)
     first_revision = decisions.current.revision
-    server = listen(host=host, port=port, allow_remote=allow_remote)
-    if server.access.any_address:
-        typer.secho(
-            f"Other machines can reach this page on port {server.port}. Anyone with the address below can see all "
-            "images and decide, and so can anyone who can read the network traffic: the connection is not "
-            "encrypted. An SSH tunnel to 127.0.0.1 is safer.",
-            fg=typer.colors.YELLOW,
-            err=True,
-        )
+    server = _listen(host, port, allow_remote=allow_remote)
 
     def announce() -> None:
         verb = "Review" if sample is None else f"Verify {min(sample, len(audit)):,} random labels"
@@ -137,6 +149,60 @@ def run(
         typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
     finally:
         decisions.close()
+
+
+def _listen(host: str, port: int, *, allow_remote: bool) -> Server:
+    from srjt.review.server import listen
+
+    server = listen(host=host, port=port, allow_remote=allow_remote)
+    if server.access.any_address:
+        typer.secho(
+            f"Other machines can reach this page on port {server.port}. Anyone with the address below can see all "
+            "images and decide, and so can anyone who can read the network traffic: the connection is not "
+            "encrypted. An SSH tunnel to 127.0.0.1 is safer.",
+            fg=typer.colors.YELLOW,
+            err=True,
+        )
+    return server
+
+
+def _read_worklist(
+    folder: Path, worklist: Path, name: str, *, host: str, port: int, allow_remote: bool, open_: bool
+) -> None:
+    """Serve the images of a worklist that are this reviewer's, blind."""
+    from srjt.review.blind import BlindSession
+    from srjt.review.decisions import Decisions
+    from srjt.review.server import open_browser, serve
+    from srjt.review.worklist import worklist_lines
+
+    source = _open_folder(folder)
+    lines = worklist_lines(worklist, source, reviewer=name)
+    decisions = Decisions(folder / "decisions.sqlite")
+    server = _listen(host, port, allow_remote=allow_remote)
+
+    def announce() -> None:
+        typer.echo(
+            f"Read {len(lines):,} images as {name}: {server.address(server.access.token)}  (Ctrl-C stops)"
+        )
+        if open_:
+            open_browser(server)
+
+    session = BlindSession(audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read")
+    try:
+        serve(session, server, started=announce)
+        done = sum(answer is not None for answer in session.answers())
+        typer.echo(f"\n{done:,} of {len(lines):,} images are read.")
+        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
+    finally:
+        decisions.close()
+
+
+def _open_folder(folder: Path) -> AuditFolder | ReadersFolder:
+    """The folder of an audit, or of srjt readers."""
+    from srjt.auditing.folder import read_audit
+    from srjt.data.readers_folder import read_readers_folder
+
+    return read_readers_folder(folder) if (folder / "readers.json").exists() else read_audit(folder)
 
 
 def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None:
@@ -176,6 +242,13 @@ def export(
             help="Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
         ),
     ] = False,
+    readings: Annotated[
+        bool,
+        typer.Option(
+            "--readings",
+            help="Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
+        ),
+    ] = False,
 ) -> None:
     """Write the corrected table, with who decided what and when. The original table is not changed.
 
@@ -186,8 +259,13 @@ def export(
     from srjt.review.decisions import Decisions, log_exists, replay
     from srjt.review.export import corrected_table, training_command, write_table
 
-    audit = read_audit(folder)
     path = folder / "decisions.sqlite"
+    if readings:
+        if verified or conflicts is not None:
+            raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
+        _export_readings(folder, out, force)
+        return
+    audit = read_audit(folder)
     if not log_exists(path):
         raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
     if verified:
@@ -222,6 +300,30 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
         typer.echo(note, err=True)
     typer.echo(f"{out}: {len(table):,} rows, {int((table['verified_grade'] != '').sum()):,} verified.")
     typer.echo(f"Next: {training_command(audit, out)}")
+
+
+def _export_readings(folder: Path, out: Path, force: bool) -> None:
+    from srjt.errors import SrjtError
+    from srjt.review.decisions import Decisions, log_exists
+    from srjt.review.export import write_table
+    from srjt.review.worklist import new_readings
+
+    source, path, answers = _open_folder(folder), folder / "decisions.sqlite", []
+    if log_exists(path):
+        decisions = Decisions(path)
+        answers = decisions.readings()
+        decisions.close()
+    if not answers:
+        raise SrjtError(
+            f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
+        )
+    table, notes = new_readings(source, answers)
+    write_table(table, out, original=None, overwrite=force)
+    for note in notes:
+        typer.echo(note, err=True)
+    graded = sum(answer.grade is not None for answer in answers)
+    typer.echo(f"{out}: {len(table):,} readings, {graded:,} of them new.")
+    typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
 
 
 def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:

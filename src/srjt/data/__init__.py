@@ -8,6 +8,7 @@ from srjt.data.groups import DuplicateImagesWarning, LeakageWarning, group_dupli
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem, drop_unusable, write_problems
 from srjt.data.sources import Reading, from_arrays, read
+from srjt.data.sources.several_readers import ReadingsTable, read_readings
 from srjt.data.splits import Split, folds, official_split, read_splits, write_splits
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Manifest",
     "Problem",
     "Reading",
+    "ReadingsTable",
     "Split",
     "check",
     "drop_unusable",
@@ -24,6 +26,7 @@ __all__ = [
     "group_duplicates",
     "official_split",
     "read",
+    "read_readings",
     "read_splits",
     "synthetic",
     "write_problems",

@@ -13,9 +13,10 @@ import pandas as pd
 from srjt.data.duplicates import connected
 from srjt.errors import SrjtError
 
-__all__ = ["Manifest"]
+__all__ = ["POSTERIOR", "Manifest"]
 
 Ints = npt.NDArray[np.int64]
+POSTERIOR = "p_true_{}"  # columns: the probability of each true grade, from several readers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ class Manifest:
         - ``true_grade`` (int64, optional): known if the noise was injected
         - ``verified_grade`` (int64, optional): the true grades of a random sample of the labels, −1 for the others
         - ``split`` (str, optional): train, validation or test, as published with the data
+        - ``p_true_0`` … (optional): the probability of each true grade, if several readers graded the samples
 
         and any other columns of the source (reader, eye, …), unchanged.
     grades : tuple of str
@@ -125,6 +127,23 @@ class Manifest:
         return verified if (verified >= 0).any() else None
 
     @property
+    def posterior(self) -> npt.NDArray[np.float64] | None:
+        """(N, C) probability of each true grade given all readings of a sample; None without several readers."""
+        columns = [POSTERIOR.format(grade) for grade in range(self.num_classes)]
+        if not set(columns) <= set(self.table.columns):
+            return None
+        try:
+            shares = self.table[columns].to_numpy(np.float64)
+        except ValueError:
+            shares = np.full((len(self), self.num_classes), np.nan)
+        sums = shares.sum(axis=1, keepdims=True)
+        if not ((shares >= 0).all() and (sums > 0).all()):
+            raise SrjtError(
+                f"The columns {columns[0]} … {columns[-1]} must hold probabilities of the true grades in every row."
+            )
+        return np.asarray(shares / sums, dtype=np.float64)
+
+    @property
     def ids(self) -> list[str]:
         """(N,) the name of each sample."""
         return [str(i) for i in self.table["id"]]
@@ -174,7 +193,10 @@ class Manifest:
 
     def with_noisy_labels(self, noisy: npt.ArrayLike) -> Manifest:
         """The same samples with the grades ``noisy`` (N,); the present grades become ``true_grade``."""
-        table = self.table.copy()
+        # what readers say about the true grades does not hold for these labels
+        table = self.table.drop(
+            columns=[POSTERIOR.format(grade) for grade in range(self.num_classes)], errors="ignore"
+        )
         if "true_grade" not in table:
             table["true_grade"] = table["grade"]
         table["grade"] = np.asarray(noisy, dtype=np.int64)

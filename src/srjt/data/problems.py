@@ -39,8 +39,14 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "unreadable-image": ("error", "damaged, truncated or not an image"),
     "missing-grade": ("error", "no grade"),
     "invalid-grade": ("error", "not one of the grades"),
-    "conflicting-rows": ("error", "one image with several grades or patients: all its rows are left out"),
+    "conflicting-rows": (
+        "error",
+        "one image with several grades or patients: all its rows are left out. If several readers graded it, "
+        "--several-readings consensus combines their grades",
+    ),
     "duplicate-row": ("warning", "the same image twice with the same grade: the first row is kept"),
+    "conflicting-patients": ("warning", "the readings of one image name several patients: the first is used"),
+    "conflicting-reference": ("warning", "one image with several trusted grades: none of them is used"),
     "ambiguous-image": ("warning", "several files match the name: the first is used"),
     "ignored-file": ("warning", "not an image, or not in the folder of a grade"),
     "missing-patient": ("warning", "no patient: leakage between the sides of a split cannot be excluded"),

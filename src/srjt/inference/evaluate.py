@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from srjt.inference.answers import (
     units_of,
     validation_answers,
 )
+from srjt.inference.beside_readers import beside_readers
 from srjt.inference.calibrate import Labelled, read_labelled
 from srjt.inference.decide import (
     Abstention,
@@ -49,6 +50,7 @@ from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.ordinal.pooling import LearnedPooling, Pooling
 from srjt.ordinal.purpose import Purpose
+from srjt.readers import NetworkComparison, Readings
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -62,7 +64,8 @@ class Evaluation:
     samples : int
         Number of evaluated samples: images, or patients where the answers are per patient.
     judged_by : str
-        ``"true grades"`` or ``"given grades"``: the labels that the predictions are compared with.
+        ``"true grades"``, ``"given grades"`` or ``"consensus grades"`` (of several readers): the labels that the
+        predictions are compared with.
     by_patient : bool
         Whether the intervals resample patients; else they resample samples and are probably too narrow.
     views : int
@@ -99,6 +102,10 @@ class Evaluation:
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
         What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    readers : NetworkComparison or None
+        The network as one more reader, if several readers graded the samples.
+    not_compared : str
+        Why it could not be compared with them; "" otherwise.
     """
 
     samples: int
@@ -121,10 +128,15 @@ class Evaluation:
     unknown_units: int = 0
     decision: Decision | None = None
     abstention: Abstention | None = None
+    readers: NetworkComparison | None = None
+    not_compared: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        plain = asdict(self)
+        """Plain values, for JSON; what several readers say only if there are some."""
+        plain = asdict(replace(self, readers=None))
+        del plain["readers"], plain["not_compared"]
+        if self.readers is not None:
+            plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
         plain["calibration"] = [b._asdict() for b in self.calibration]
         plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
@@ -147,6 +159,7 @@ def evaluate(
     calibrate_on: Labelled | None = None,
     label_noise: LabelNoise = "unknown",
     recalibrate: bool = True,
+    readings: Readings | None = None,
     on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
     refer_from: str | int | None = None,
@@ -175,6 +188,9 @@ def evaluate(
         Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
     coverage, coverage_by, calibrate_on, label_noise, recalibrate
         Ranges of grades and recalibration, as for ``srjt.predict``.
+    readings : Readings, optional
+        Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``: the network is then
+        compared with each reader, as one more of them.
     on_bad_image : {"error", "skip"}
         Stop at an unusable sample, or leave it out.
     resamples : int
@@ -271,13 +287,17 @@ def evaluate(
 
     truth = manifest.true_labels
     answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
+    compared, reason = None, ""
+    if readings is not None:  # readers grade images, not patients
+        compared, reason = beside_readers(readings, manifest, answers.grades, resamples=resamples)
     if units is not None:
         answers = pool_answers(answers, units.codes, how=pool, learned=learned, grade_rule=decoded_by)
     chosen, predicted, labels = answers.probabilities, answers.grades, answers.labels
     classes = len(run.grades)
+    given = "given grades" if readings is None else "consensus grades"
     return Evaluation(
         samples=len(answers),
-        judged_by="given grades" if truth is None else "true grades",
+        judged_by=given if truth is None else "true grades",
         by_patient=manifest.patients is not None,
         views=len(crops),
         grade_rule=table.attrs["grade_rule"],
@@ -312,4 +332,6 @@ def evaluate(
         abstention=None
         if rule is None and abstain is None
         else abstain_from(answers, rule=rule, share=abstain, validation=validation),
+        readers=compared,
+        not_compared=reason,
     )

@@ -88,6 +88,11 @@ class Method(ABC):
         """Number of logits per network and sample."""
         return self.num_classes
 
+    @property
+    def takes_probabilities(self) -> bool:
+        """Whether targets may be probabilities (B, C), such as those of several readers. Default: grades only."""
+        return False
+
     # ------------------------------------------------------------------ training
 
     def head(self, features: int, classes: int) -> nn.Module:
@@ -97,7 +102,10 @@ class Method(ABC):
     def prepare(
         self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Change a batch before the forward pass: x (B, …), y (B,) → x (B, …), targets (B,) or (B, C)."""
+        """Change a batch before the forward pass: x (B, …), y → x (B, …), targets (B,) or (B, C).
+
+        y: grades (B,), or probabilities (B, C) if the method takes them.
+        """
         return x, y
 
     def keep(self, epoch: int, batch_size: int) -> int:

@@ -89,6 +89,10 @@ class JointTraining(Method):
             return self.temperature
         return SHARPENED if self.update == "soft" else 1.0
 
+    @property
+    def takes_probabilities(self) -> bool:
+        return self.update == "soft"
+
     def keep(self, epoch: int, batch_size: int) -> int:
         if self.noise_rate is None:
             raise SrjtError(
@@ -101,26 +105,31 @@ class JointTraining(Method):
 
     def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
         self.check_shapes(logits, targets)
-        if targets.ndim != 1:
-            raise SrjtError(f"Joint training takes grades (B,), not targets of shape {tuple(targets.shape)}.")
+        if targets.ndim != 1 and not self.takes_probabilities:
+            raise SrjtError(
+                f"Joint training with a hard update takes grades (B,), not targets of shape {tuple(targets.shape)}."
+            )
+        labels = targets if targets.ndim == 1 else targets.argmax(dim=-1)
         if keep is None:
             keep = len(targets)
         keep = (
             keep.clamp(min=1) if isinstance(keep, Tensor) else max(1, int(keep))
         )  # never an empty selection
         with torch.no_grad():  # a rank has no gradient
-            score = self.score(self._losses(logits, targets, self.select, self.tau), logits)
+            score = self.score(self._losses(logits, labels, targets, self.select, self.tau), logits)
             selected = select_smallest(
                 score,
                 keep=keep,
-                labels=targets if self.per_class else None,
+                labels=labels if self.per_class else None,
             )
-        return self.combine(self._losses(logits, targets, self.update, 1.0), logits, selected)
+        return self.combine(self._losses(logits, labels, targets, self.update, 1.0), logits, selected)
 
-    def _losses(self, logits: Tensor, labels: Tensor, kind: LabelKind, tau: float) -> Tensor:
-        """(2, B) each network's loss on each sample."""
+    def _losses(self, logits: Tensor, labels: Tensor, targets: Tensor, kind: LabelKind, tau: float) -> Tensor:
+        """(2, B) each network's loss on each sample. Probabilities (B, C) as targets replace the soft labels."""
         if kind == "hard":
             return hard_cross_entropy(logits, labels.expand(len(logits), -1), temperature=tau)
+        if targets.ndim == 2:
+            return soft_cross_entropy(logits, targets)
         return soft_cross_entropy(logits, soft_labels(labels, self.num_classes, matrix=self.label_matrix))
 
     def learnt_soft_labels(self) -> Tensor | None:

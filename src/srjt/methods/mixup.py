@@ -30,5 +30,5 @@ class Mixup(Standard):
         seed = int(torch.randint(2**62, (), generator=generator))
         share = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
         partner = torch.randperm(len(y), generator=generator).to(x.device, non_blocking=True)
-        targets = one_hot(y, self.num_classes)
+        targets = y if y.ndim == 2 else one_hot(y, self.num_classes)
         return torch.lerp(x[partner], x, share), torch.lerp(targets[partner], targets, share)

@@ -21,7 +21,13 @@ class Sord(SingleNetwork):
         rows = as_rows(self.label_matrix, self.num_classes, name="label matrix")
         object.__setattr__(self, "label_matrix", rows)
 
+    @property
+    def takes_probabilities(self) -> bool:
+        return True
+
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if targets.ndim == 2:  # probabilities of several readers, in place of the soft labels
+            return soft_cross_entropy(logits, targets)
         return soft_cross_entropy(logits, soft_labels(targets, self.num_classes, matrix=self.label_matrix))
 
     def learnt_soft_labels(self) -> Tensor | None:

@@ -12,6 +12,10 @@ from srjt.ordinal.losses import hard_cross_entropy, soft_cross_entropy
 
 @dataclass(frozen=True, kw_only=True)
 class Standard(SingleNetwork):
+    @property
+    def takes_probabilities(self) -> bool:
+        return True
+
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         if targets.ndim == 2:  # probabilities, as Mixup makes them
             return soft_cross_entropy(logits, targets)

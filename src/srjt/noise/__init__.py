@@ -6,6 +6,7 @@ Needs numpy and scipy alone: nothing here knows of images, files or training.
 from __future__ import annotations
 
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.from_posterior import PosteriorNoise, noise_from_posterior
 from srjt.noise.label_quality import label_quality, true_grade_posterior
 from srjt.noise.matrices import (
     ILL_CONDITIONED,
@@ -26,6 +27,7 @@ __all__ = [
     "Kind",
     "NoiseEstimate",
     "NoiseReport",
+    "PosteriorNoise",
     "check_matrix",
     "corrupt",
     "estimate_noise",
@@ -34,6 +36,7 @@ __all__ = [
     "label_quality",
     "labels_to_verify",
     "largest_rho",
+    "noise_from_posterior",
     "report",
     "rho_for_rate",
     "transition_matrix",

@@ -1,4 +1,5 @@
-"""The web application that verifies a random sample: images and grades, and nothing that shows what a label is.
+"""The web application that verifies a random sample, or reads a worklist: images and grades, and nothing that shows
+what a label is.
 
 The page knows an image by its position in the sample. An id may be the name of a folder that is named like the grade,
 a line of the audit is the rank of its doubt, and a file may have the label in its metadata: the server sends none.
@@ -10,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -21,6 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from srjt.auditing.folder import AuditFolder
+from srjt.data.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
 from srjt.review.app import grade_keys
 from srjt.review.decisions import Decisions
@@ -43,16 +45,20 @@ CANNOT_TELL = -1  # an answer
 
 @dataclass(frozen=True, kw_only=True)
 class BlindSession:
-    """One reviewer who verifies a sample."""
+    """One reviewer who verifies a sample, or reads a worklist."""
 
-    audit: AuditFolder
+    audit: AuditFolder | ReadersFolder
     decisions: Decisions
     reviewer: str
-    lines: Sequence[int]  # the sample
+    lines: Sequence[int]  # the sample, or this reviewer's part of the worklist
+    purpose: Literal["verify", "read"] = "verify"
 
     def answers(self) -> list[int | None]:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there is none yet."""
-        given = self.decisions.verified(reviewer=self.reviewer)
+        if self.purpose == "read":
+            given = {answer.id: answer.grade for answer in self.decisions.readings(reviewer=self.reviewer)}
+        else:
+            given = self.decisions.verified(reviewer=self.reviewer)
         code_of: dict[str | None, int] = {name: code for code, name in enumerate(self.audit.grades)}
         code_of[None] = CANNOT_TELL
         ids = (self.audit.ids[line] for line in self.lines)
@@ -60,7 +66,8 @@ class BlindSession:
 
     def answer(self, position: int, grade: int) -> None:
         name = None if grade == CANNOT_TELL else self.audit.grades[grade]
-        self.decisions.verify(self.audit.ids[self.lines[position]], reviewer=self.reviewer, grade=name)
+        record = self.decisions.add_reading if self.purpose == "read" else self.decisions.verify
+        record(self.audit.ids[self.lines[position]], reviewer=self.reviewer, grade=name)
 
 
 def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
@@ -79,7 +86,8 @@ def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
             answers = session.answers()
         except SrjtError as problem:
             raise HTTPException(503, str(problem)) from None
-        return JSONResponse({"grades": audit.grades, "keys": grade_keys(audit.grades), "answers": answers})
+        about = {"grades": audit.grades, "keys": grade_keys(audit.grades), "purpose": session.purpose}
+        return JSONResponse({**about, "answers": answers})
 
     def image(request: Request) -> Response:
         position = parse_number(request.path_params["position"])

@@ -22,6 +22,7 @@ from srjt.errors import SrjtError
 __all__ = [
     "ACTIONS",
     "Action",
+    "Answer",
     "ConflictError",
     "CurrentDecisions",
     "Decisions",
@@ -51,19 +52,20 @@ CREATE TRIGGER log_is_not_cut BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'th
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
-# Grades of a random sample, given without seeing the label. They are no decisions: no label follows from them. Logs of
-# earlier versions lack the table.
-_VERIFIED = (
-    """CREATE TABLE IF NOT EXISTS verified (
+# Grades that are given without seeing the label. They are no decisions: no label follows from them. verified: of a
+# random sample; readings: of a worklist. Logs of earlier versions lack the tables.
+Answers = Literal["verified", "readings"]
+_ANSWERS = (
+    """CREATE TABLE IF NOT EXISTS {table} (
         revision INTEGER PRIMARY KEY AUTOINCREMENT,
         id       TEXT NOT NULL,
         reviewer TEXT NOT NULL,
         at       TEXT NOT NULL,
         grade    TEXT
     )""",
-    """CREATE TRIGGER IF NOT EXISTS verified_is_not_changed BEFORE UPDATE ON verified
+    """CREATE TRIGGER IF NOT EXISTS {table}_is_not_changed BEFORE UPDATE ON {table}
         BEGIN SELECT RAISE(ABORT, 'the log only grows'); END""",
-    """CREATE TRIGGER IF NOT EXISTS verified_is_not_cut BEFORE DELETE ON verified
+    """CREATE TRIGGER IF NOT EXISTS {table}_is_not_cut BEFORE DELETE ON {table}
         BEGIN SELECT RAISE(ABORT, 'the log only grows'); END""",
 )
 _COLUMNS = "revision, id, reviewer, at, action, from_grade, to_grade, undoes"
@@ -81,6 +83,16 @@ class LogEntry:
     from_grade: str
     to_grade: str
     undoes: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A grade that was given without seeing the label; None: the sample cannot be graded."""
+
+    id: str
+    reviewer: str
+    at: str  # UTC, ISO 8601
+    grade: str | None
 
 
 class ConflictError(Exception):
@@ -200,23 +212,38 @@ class Decisions:
 
     def verify(self, sample: str, *, reviewer: str, grade: str | None) -> None:
         """Record the true grade of a sample, given without seeing its label; None: it cannot be graded."""
-        at = _now()
-        with self._transaction():
-            for statement in _VERIFIED:
-                self._connection.execute(statement)
-            self._connection.execute(
-                "INSERT INTO verified (id, reviewer, at, grade) VALUES (?,?,?,?)",
-                (sample, reviewer, at, grade),
-            )
+        self._add_answer("verified", sample, reviewer, grade)
 
     def verified(self, *, reviewer: str | None = None) -> dict[str, str | None]:
         """The last verified grade of each sample, of this reviewer or of any; None: it cannot be graded."""
+        return {a.id: a.grade for a in self._answers("verified") if reviewer in (None, a.reviewer)}
+
+    def add_reading(self, sample: str, *, reviewer: str, grade: str | None) -> None:
+        """Record one more reading of a sample on a worklist; None: it cannot be graded."""
+        self._add_answer("readings", sample, reviewer, grade)
+
+    def readings(self, *, reviewer: str | None = None) -> list[Answer]:
+        """The last reading of each sample by each reviewer, or by this one, oldest first."""
+        last = {(a.id, a.reviewer): a for a in self._answers("readings") if reviewer in (None, a.reviewer)}
+        return sorted(last.values(), key=lambda answer: answer.at)
+
+    def _add_answer(self, table: Answers, sample: str, reviewer: str, grade: str | None) -> None:
+        at = _now()
+        with self._transaction():
+            for statement in _ANSWERS:
+                self._connection.execute(statement.format(table=table))
+            self._connection.execute(
+                f"INSERT INTO {table} (id, reviewer, at, grade) VALUES (?,?,?,?)",
+                (sample, reviewer, at, grade),
+            )
+
+    def _answers(self, table: Answers) -> list[Answer]:
         with self.lock, self._readable_errors("read"):
             tables = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            if ("verified",) not in tables.fetchall():
-                return {}
-            rows = self._connection.execute("SELECT id, reviewer, grade FROM verified ORDER BY revision")
-            return {sample: grade for sample, by, grade in rows if reviewer in (None, by)}
+            if (table,) not in tables.fetchall():
+                return []
+            rows = self._connection.execute(f"SELECT id, reviewer, at, grade FROM {table} ORDER BY revision")
+            return [Answer(*row) for row in rows]
 
     def close(self) -> None:
         with self.lock:

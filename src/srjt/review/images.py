@@ -10,6 +10,7 @@ from typing import NamedTuple
 from srjt.auditing.folder import AuditFolder, image_file
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.pixel_depth import UInt8Array
+from srjt.data.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
 
 __all__ = [
@@ -30,13 +31,11 @@ class EncodedImage(NamedTuple):
     media_type: str
 
 
-def image_path(audit: AuditFolder, line: int) -> Path:
+def image_path(audit: AuditFolder | ReadersFolder, line: int) -> Path:
     """The file of a sample. Raises ``BadImageError`` if there is none that may be shown."""
     name = audit.images[line]
     if not name:
-        raise BadImageError(
-            Path(audit.ids[line]), "features were audited, and there is no image of this sample"
-        )
+        raise BadImageError(Path(audit.ids[line]), "there is no image file of this sample")
     return image_file(audit.folder, name)
 
 
@@ -54,7 +53,7 @@ def full_image(audit: AuditFolder, line: int) -> EncodedImage:
     return _encode(path)
 
 
-def pixels_alone(audit: AuditFolder, line: int) -> EncodedImage:
+def pixels_alone(audit: AuditFolder | ReadersFolder, line: int) -> EncodedImage:
     """The image as a new PNG, without the metadata of its file."""
     return _encode(image_path(audit, line))
 

@@ -148,7 +148,9 @@ class StudyConfig:
         for name in set(self.reading) & set(inspect.signature(read).parameters):
             value = self.reading[name]
             if not (
-                value is None or isinstance(value, str) or (name == "grades" and isinstance(value, list))
+                value is None
+                or isinstance(value, str)
+                or (name in ("grades", "grade_column") and isinstance(value, list))
             ):
                 raise SrjtError(f"reading: {name} takes a text; got {show(value)}.")
 

@@ -35,7 +35,12 @@ COMPUTE_ONLY = frozenset(
 )
 
 # Settings added after the first runs. At these values they identify nothing, so that files of older runs still match.
-ADDED_LATER: tuple[tuple[str, Any], ...] = (("optimise", "mae"), ("keep", "last"), ("patience", None))
+ADDED_LATER: tuple[tuple[str, Any], ...] = (
+    ("optimise", "mae"),
+    ("keep", "last"),
+    ("patience", None),
+    ("reader_targets", "consensus"),
+)
 
 # Beyond these a value is a slip of the keyboard, and would fail much later and less clearly.
 LARGEST = {
@@ -73,6 +78,8 @@ class TrainConfig:
         P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
     soft_labels : {"paper", "estimated"}
         Soft labels of Eq. 3, or p(true grade | label) from the estimated noise.
+    reader_targets : {"consensus", "posterior"}
+        If several readers graded the samples: learn from their consensus, or from the probability of each true grade.
     method_options : mapping
         Options of the method, such as ``{"temperature": 0.1, "per_class": True}``.
     convention : {"paper", "published-code", "original"}
@@ -166,6 +173,11 @@ class TrainConfig:
     soft_labels: Literal["paper", "estimated"] = setting(
         "paper",
         "Soft labels, for +ours, sord and srjt: Eq. 3, or estimated (--noise-rate auto).",
+        panel=METHOD,
+    )
+    reader_targets: Literal["consensus", "posterior"] = setting(
+        "consensus",
+        "With --several-readings consensus: learn from the consensus, or from the posterior.",
         panel=METHOD,
     )
     method_options: Mapping[str, Any] = setting(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from srjt import methods
 from srjt._version import __version__
@@ -24,6 +25,7 @@ from srjt.data.images.store import OnBadImage, open_store
 from srjt.errors import SrjtError
 from srjt.files import wait_for_lock, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.from_posterior import noise_from_posterior
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
@@ -35,6 +37,8 @@ from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, build_method
 
 __all__ = ["describe", "needs_estimate", "noise_record", "not_determined", "resolve_noise_rate", "warm_up"]
+
+Floats = npt.NDArray[np.float64]
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
@@ -60,7 +64,9 @@ def resolve_noise_rate(
     """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they come from.
 
     Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
-    none. out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
+    none, or if several readers graded the samples: then the rate follows from their consensus.
+
+    out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
     if config.requested_noise_rate != "auto":
         return config, None
@@ -84,6 +90,12 @@ def resolve_noise_rate(
         readable = opened.manifest
     readable = grouped_as_begun(None if out is None else Path(out), readable)
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
+    posterior = readable.posterior
+    if posterior is not None:
+        known = noise_from_posterior(readable.labels[rows], posterior[rows])
+        resolved = _apply(config, known.rate, known.transition, known.posterior)
+        reporter.note(from_readers(resolved))
+        return resolved, None
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
         "warm_up": warm_up_config.determining(),
@@ -125,7 +137,7 @@ def resolve_noise_rate(
         )
 
     estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
-    resolved = _apply(config, estimate)
+    resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
     reporter.note(describe(estimate, epochs=warm_up_config.epochs))
     if not estimate.identifiable:
         warnings.warn(not_determined(estimate), stacklevel=2)
@@ -169,6 +181,7 @@ def warm_up(config: TrainConfig) -> TrainConfig:
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,
+        reader_targets="consensus",
         balance=0.0,  # the estimate compares predictions with the frequency of the given labels
     )
 
@@ -189,7 +202,9 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
     needs = methods.lookup(used.method).method.needs
     rate = used.known_noise_rate
-    if estimate is not None:
+    if estimate is None and rate is not None and requested.requested_noise_rate == "auto":
+        why = from_readers(used)
+    elif estimate is not None:
         why = f"{describe(estimate, epochs=warm_up(used).epochs)} {estimate.assumption}".strip()
     elif "noise_rate" in needs:
         why = "The rate was given."
@@ -215,13 +230,21 @@ def not_determined(estimate: NoiseEstimate) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
-def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
+def from_readers(used: TrainConfig) -> str:
+    """Where the rate comes from if several readers graded the samples, for a log."""
+    return (
+        f"Noise rate {used.known_noise_rate:.2f}: the expected share of wrong labels, from the probabilities that the "
+        "readers' grades give to each true grade. No training was needed to estimate it."
+    )
+
+
+def _apply(config: TrainConfig, rate: float, transition: Floats, posterior: Floats) -> TrainConfig:
     """What was estimated is what is used, also where the data do not determine it."""
-    resolved: dict[str, Any] = {"noise_rate": estimate.rate}
+    resolved: dict[str, Any] = {"noise_rate": rate}
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
-        resolved["transition"] = estimate.transition.tolist()
+        resolved["transition"] = transition.tolist()
     if config.soft_labels == "estimated":
-        resolved["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
+        resolved["method_options"] = {**config.method_options, "label_matrix": posterior.tolist()}
     return config.replace(**resolved)
 
 

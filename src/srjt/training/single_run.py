@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -20,6 +21,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
 from srjt.errors import SrjtError
 from srjt.files import write_atomically, write_json
+from srjt.methods import Method
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -101,6 +103,7 @@ def single_run(
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
         raise no_validation_side()
+    probabilities = _reader_probabilities(manifest, config, method)
 
     side = config.crop if transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
@@ -191,6 +194,9 @@ def single_run(
                         rows=as_tensor(parts.train),
                         labels=as_tensor(labels[parts.train], chosen),
                         true=None if true is None else as_tensor(true[parts.train], chosen),
+                        probabilities=None
+                        if probabilities is None
+                        else torch.from_numpy(probabilities[parts.train]).float().to(chosen),
                     ),
                     config=config,
                     preprocess=preprocess,
@@ -364,10 +370,30 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")
 
 
+def _reader_probabilities(
+    manifest: Manifest, config: TrainConfig, method: Method
+) -> npt.NDArray[np.float64] | None:
+    """(N, C) what the readers say about the true grades, if it is to be learnt from."""
+    if config.reader_targets == "consensus":
+        return None
+    if manifest.posterior is None:
+        raise SrjtError(
+            "reader_targets 'posterior' needs the grades of several readers: read the data with --several-readings "
+            'consensus (several_readings="consensus" in Python).'
+        )
+    if not method.takes_probabilities:
+        raise SrjtError(
+            f"{config.method} learns from grades, not from probabilities: use reader_targets 'consensus', or a method "
+            "such as standard, sord or co-teaching+ours."
+        )
+    return manifest.posterior
+
+
 def fingerprint(manifest: Manifest, parts: Split) -> str:
-    """A hash of the samples on each side with their labels; for features also of their values."""
+    """A hash of the samples on each side with their labels; for features also of their values; with several readers
+    also of what they say about the true grades."""
     digest = hashlib.blake2b(digest_size=16)
-    ids, labels, true = manifest.ids, manifest.labels, manifest.true_labels
+    ids, labels, true, posterior = manifest.ids, manifest.labels, manifest.true_labels, manifest.posterior
     for name, rows in parts.sides().items():
         digest.update(name.encode())
         for row in rows:
@@ -375,6 +401,8 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
             digest.update(f"{ids[row]}\0{int(labels[row])}\0{truth}\n".encode())
         if manifest.arrays is not None and manifest.are_features:
             digest.update(np.ascontiguousarray(manifest.arrays[rows], dtype=np.float32).data)
+        if posterior is not None:
+            digest.update(np.ascontiguousarray(posterior[rows]).data)
     return digest.hexdigest()
 
 

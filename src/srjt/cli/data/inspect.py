@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,11 +53,14 @@ def inspect(
     from srjt.data import read, write_problems
     from srjt.data.problems import errors_in
 
+    sentences, how = _readers(source, how)
     reading = read(source, **how)
     manifest = reading.manifest
     console = Console(markup=False)
     for note in reading.notes:
         console.print(f"• {note}", markup=False, highlight=False, soft_wrap=True)
+    for sentence in sentences:
+        console.print(sentence, markup=False, highlight=False)
     console.print(samples.grade_table(manifest))
     for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
         console.print(line, markup=False, highlight=False)
@@ -81,6 +85,34 @@ def inspect(
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
+
+
+def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Sentences about a table with several readers, and how to read it: a column for each of them makes a consensus."""
+    from srjt.data import read_readings
+    from srjt.data.sources.reading_columns import has_grade_column
+    from srjt.data.sources.reading_notes import describe_readers
+    from srjt.data.sources.table import is_table
+    from srjt.errors import SrjtError
+
+    names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades")
+    if how["kind"] not in (None, "table") or not is_table(source):
+        return [], how
+    try:
+        found = read_readings(source, **{name: how[name] for name in names})
+    except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
+        return [], how
+    if not (said := describe_readers(found.readings, found.columns)):
+        return [], how
+    sentences = [said, f"To compare them: srjt readers {shlex.quote(str(source))}"]
+    if how["several_readings"] is None and found.columns.wide and not has_grade_column(found.frame):
+        how = {**how, "several_readings": "consensus"}
+        sentences.append(
+            "The grades below are their consensus; other commands need --several-readings consensus."
+        )
+    elif how["several_readings"] is None:
+        sentences.append("To combine the grades of each image: --several-readings consensus")
+    return sentences, how
 
 
 def _write_picture(picture: Image, path: Path, what: str) -> None:

@@ -47,7 +47,7 @@ def read(
     *,
     images: str | os.PathLike[str] | None = None,
     image_column: str | None = None,
-    grade_column: str | None = None,
+    grade_column: str | Sequence[str] | None = None,
     patient_column: str | None = None,
     true_grade_column: str | None = None,
     verified_grade_column: str | None = None,
@@ -55,6 +55,9 @@ def read(
     grades: Sequence[str] | None = None,
     labels: str | os.PathLike[str] | None = None,
     feature_columns: str | Sequence[str] | None = None,
+    several_readings: str | None = None,
+    reader_column: str | None = None,
+    reference_column: str | None = None,
     kind: str | None = None,
 ) -> Reading:
     """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of features.
@@ -78,6 +81,13 @@ def read(
         A table with the grades of features, matched by id if both have ids, else row by row.
     feature_columns : str or sequence of str, optional
         Patterns such as ``"f*"`` for the columns of a table that are features.
+    several_readings : {"error", "consensus"}, optional
+        Several rows of a table with different grades for one image, or a column of grades per reader: report them, or
+        combine them; see ``read_readings``. The manifest then has the columns ``readings``, ``certainty`` and
+        ``p_true_0`` …, the probabilities of the true grades. Default: ``"error"``.
+    reader_column, reference_column : str, optional
+        With ``several_readings="consensus"``: the columns of readers and of trusted grades. Default: found by their
+        usual names. ``grade_column`` may then be a list or a pattern such as ``"grade_*"``.
     kind : str, optional
         ``"table"``, ``"folders"``, ``"limuc"``, ``"dr"``, ``"medmnist"`` or ``"features"``. Default: recognised.
 
@@ -117,6 +127,9 @@ def read(
         "grades": grades,
         "labels": None if labels is None else Path(labels),
         "feature_columns": feature_columns,
+        "several_readings": several_readings,
+        "reader_column": reader_column,
+        "reference_column": reference_column,
     }
     given = {name: value for name, value in options.items() if value is not None}
     for name in given:

@@ -14,6 +14,7 @@ from srjt.data.grades import MISSING, grade_values, refuse_too_many
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError
+from srjt.readers import Readings
 
 __all__ = ["GRADED", "SPLIT_NAMES", "Reading", "assemble"]
 
@@ -46,6 +47,8 @@ class Reading:
         The kind of source, such as ``"table"``.
     notes : tuple of str
         How the source was understood, for people.
+    readings : Readings or None
+        Every single reading, if the grades are the consensus of several readers. Its items are ids of samples.
 
     Examples
     --------
@@ -59,6 +62,7 @@ class Reading:
     problems: tuple[Problem, ...]
     kind: str
     notes: tuple[str, ...]
+    readings: Readings | None = None
 
 
 def assemble(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["choose_columns"]
+__all__ = ["choose_columns", "one_column"]
 
 # The more specific name first: if a table has both "grade" and "severity", "grade" is used.
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -37,10 +37,12 @@ def choose_columns(
     *,
     source: str,
     required: Sequence[str] = REQUIRED,
+    synonyms: Mapping[str, Sequence[str]] = SYNONYMS,
 ) -> tuple[dict[str, str], list[str]]:
     """The column of each role, and a note on each choice.
 
     ``given`` maps roles (image, grade, patient, verified_grade, true_grade, split) to the columns that the user gave.
+    synonyms: the usual names of each role, in plain small letters.
     """
     chosen: dict[str, str] = {}
     notes = []
@@ -50,11 +52,11 @@ def choose_columns(
                 raise suggest(f"column (for the {role.replace('_', ' ')}, in {source})", column, columns)
             chosen[role] = column
     plain = {_plain(column): column for column in reversed(columns)}
-    for role, synonyms in SYNONYMS.items():
+    for role, names in synonyms.items():
         if role in chosen:
             notes.append(f"{role.replace('_', ' ')}: column {chosen[role]!r} (as given)")
             continue
-        free = [plain[name] for name in synonyms if name in plain and plain[name] not in chosen.values()]
+        free = [plain[name] for name in names if name in plain and plain[name] not in chosen.values()]
         if free:
             chosen[role] = free[0]
             unused = [repr(column) for column in free[1:] if column.casefold() != "id"]
@@ -66,6 +68,11 @@ def choose_columns(
                 f"({role}_column in Python). Columns: {', '.join(columns)}."
             )
     return chosen, notes
+
+
+def one_column(column: str | Sequence[str] | None) -> str | None:
+    """A column that may have been given as a list of one."""
+    return column if column is None or isinstance(column, str) else next(iter(column), None)
 
 
 def _plain(column: str) -> str:

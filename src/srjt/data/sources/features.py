@@ -16,10 +16,11 @@ from srjt.data.features import as_features
 from srjt.data.grades import as_text
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import GRADED, Reading, assemble
-from srjt.data.sources.columns import choose_columns
+from srjt.data.sources.columns import choose_columns, one_column
+from srjt.data.sources.consensus_rows import check_several_readings, consensus_rows
 from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
 from srjt.data.sources.table import CANONICAL, check_split_column
-from srjt.data.sources.text_table import load
+from srjt.data.sources.text_table import TextTable, load
 from srjt.errors import SrjtError
 
 __all__ = ["pack_features", "read_features", "read_ungraded_features"]
@@ -32,12 +33,15 @@ def read_features(
     feature_columns: str | Sequence[str] | None = None,
     images: Path | None = None,
     image_column: str | None = None,
-    grade_column: str | None = None,
+    grade_column: str | Sequence[str] | None = None,
     patient_column: str | None = None,
     true_grade_column: str | None = None,
     verified_grade_column: str | None = None,
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
+    several_readings: str | None = None,
+    reader_column: str | None = None,
+    reference_column: str | None = None,
 ) -> Reading:
     """Read features (N, F) with their grades.
 
@@ -48,8 +52,33 @@ def read_features(
     beside = path.with_suffix(".csv")
     if labels is None and path.suffix.lower() == ".npy" and beside.is_file():
         labels = beside
-    if labels is not None:
-        found = _joined(found, labels, path)
+    readings = None
+    table = _load_labels(labels) if labels is not None else None
+    if check_several_readings(
+        several_readings,
+        grade_column=grade_column,
+        reader_column=reader_column,
+        reference_column=reference_column,
+    ):
+        if table is None or labels is None:
+            raise SrjtError(
+                "--several-readings consensus combines the readings of a table: give it with --labels FILE (labels=… "
+                "in Python)."
+            )
+        combined = consensus_rows(
+            table,
+            source=labels.name,
+            grades=grades,
+            image_column=image_column,
+            grade_column=grade_column,
+            reader_column=reader_column,
+            patient_column=patient_column,
+            reference_column=reference_column,
+        )
+        table, grade_column, grades = combined.table, combined.grade_column, combined.readings.grades
+        readings = combined.readings
+    if labels is not None and table is not None:
+        found = _joined(found, table, labels=labels, path=path)
     if not len(found.frame.columns):
         raise SrjtError(
             f"{path} has features but no grades: give them as an array named grades (.npz), in {beside.name} in the "
@@ -57,7 +86,7 @@ def read_features(
         )
     given = {
         "image": image_column,
-        "grade": grade_column,
+        "grade": one_column(grade_column),
         "patient": patient_column,
         "true_grade": true_grade_column,
         "verified_grade": verified_grade_column,
@@ -76,7 +105,9 @@ def read_features(
         notes=[*found.notes, *notes],
         arrays=found.features,
     )
-    return replace(reading, manifest=replace(reading.manifest, made=found.made))
+    if readings is not None and not set(reading.manifest.ids) <= set(readings.items):
+        readings = None  # matched row by row
+    return replace(reading, manifest=replace(reading.manifest, made=found.made), readings=readings)
 
 
 def read_ungraded_features(
@@ -131,11 +162,14 @@ def pack_features(manifest: Manifest) -> bytes:
     return buffer.getvalue()
 
 
-def _joined(found: FeatureFile, labels: Path, path: Path) -> FeatureFile:
-    """Add the columns of the table ``labels`` to ``found``. If both have a column, the table's is used."""
+def _load_labels(labels: Path) -> TextTable:
     if not labels.is_file():
         raise SrjtError(f"The table of labels {labels} does not exist.")
-    table = load(labels)
+    return load(labels)
+
+
+def _joined(found: FeatureFile, table: TextTable, *, labels: Path, path: Path) -> FeatureFile:
+    """Add the columns of ``table``, read from ``labels``, to ``found``. If both have a column, the table's is used."""
     frame = table.frame.rename(columns=SINGULAR)
     count = len(found.features)
     matched = _by_id(found.frame, frame, path=path, labels=labels)
@@ -163,7 +197,7 @@ def _joined(found: FeatureFile, labels: Path, path: Path) -> FeatureFile:
         found,
         frame=pd.concat([joined, kept.reset_index(drop=True)], axis=1),
         lines=lines,
-        notes=[*found.notes, f"labels from {labels.name}, {note}"],
+        notes=[*found.notes, f"labels from {labels.name}, {note}", *table.notes],
     )
 
 

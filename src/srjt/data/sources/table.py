@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,8 +11,10 @@ import pandas as pd
 from srjt.data.formulas import warn_about_formulas
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import GRADED, SPLIT_NAMES, Reading, assemble
-from srjt.data.sources.columns import choose_columns
+from srjt.data.sources.columns import choose_columns, one_column
+from srjt.data.sources.consensus_rows import check_several_readings, consensus_rows
 from srjt.data.sources.image_files import find_image_folder, locate_images, relative_name
+from srjt.data.sources.reading_columns import refuse_columns_of_readers
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 from srjt.errors import SrjtError
 from srjt.files import write_output
@@ -31,12 +34,15 @@ def read_table(
     *,
     images: Path | None = None,
     image_column: str | None = None,
-    grade_column: str | None = None,
+    grade_column: str | Sequence[str] | None = None,
     patient_column: str | None = None,
     true_grade_column: str | None = None,
     verified_grade_column: str | None = None,
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
+    several_readings: str | None = None,
+    reader_column: str | None = None,
+    reference_column: str | None = None,
 ) -> Reading:
     """Read the table ``path``, or ``labels.csv`` in it.
 
@@ -46,17 +52,38 @@ def read_table(
         path = path / "labels.csv"
         if not path.is_file():
             raise SrjtError(f"{path.parent} is a folder without a labels.csv: give the path of the table.")
-    loaded = load(path)
+    loaded, combined = load(path), None
+    if check_several_readings(
+        several_readings,
+        grade_column=grade_column,
+        reader_column=reader_column,
+        reference_column=reference_column,
+    ):
+        combined = consensus_rows(
+            loaded,
+            source=path.name,
+            grades=grades,
+            image_column=image_column,
+            grade_column=grade_column,
+            reader_column=reader_column,
+            patient_column=patient_column,
+            reference_column=reference_column,
+        )
+        loaded, grade_column, grades = combined.table, combined.grade_column, combined.readings.grades
     given = {
         "image": image_column,
-        "grade": grade_column,
+        "grade": one_column(grade_column),
         "patient": patient_column,
         "true_grade": true_grade_column,
         "verified_grade": verified_grade_column,
         "split": split_column,
     }
+    if given["grade"] is None:
+        refuse_columns_of_readers(loaded.frame, source=path.name)
     chosen, notes = choose_columns(list(loaded.frame.columns), given, source=path.name)
     notes = check_split_column(loaded.frame, chosen, notes, given=split_column is not None)
+    if combined:  # its notes tell of these columns already
+        notes = [note for note in notes if not note.startswith(("image:", "grade:", "patient:"))]
 
     rows = pd.DataFrame({role: loaded.frame[column] for role, column in chosen.items()})
     root = (images or path.parent).absolute()
@@ -68,7 +95,7 @@ def read_table(
     for column in loaded.frame.columns:
         if column not in chosen.values() and column != id_column:
             rows[f"{column}_source" if column in CANONICAL else column] = loaded.frame[column]
-    return assemble(
+    reading = assemble(
         rows,
         kind="table",
         root=root,
@@ -76,6 +103,13 @@ def read_table(
         lines=loaded.lines,
         notes=[f"table {path.name}, images below {root}", *loaded.notes, *notes],
         problems=[*loaded.problems, *problems],
+    )
+    if combined is None:
+        return reading
+    return replace(
+        reading,
+        notes=reading.notes[:-1],  # the scale is not listed twice
+        readings=replace(combined.readings, items=ids),
     )
 
 

@@ -18,6 +18,7 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
 from srjt.reports.figures.matrices import matrix_figure
+from srjt.reports.pages.doubtful_readings import doubtful_readings
 from srjt.reports.pages.html import Note, Page, Section, Tile, data_uri
 from srjt.reports.tables.table import Column, Row, Table, TableCell
 
@@ -64,6 +65,14 @@ def _page(
         notes.append(Note(text=" ".join(sentence for sentence in sentences if sentence)))
     elif note := str(summary.get("assumption") or summary.get("caution") or ""):  # earlier audits: caution
         notes.append(Note(text=f"{note[0].upper()}{note[1:]} {verification_plan(summary)}".strip()))
+    if "readings" in summary:
+        notes.append(
+            Note(
+                text="Several readers graded these samples, and a label is their consensus. How likely it is right "
+                "follows from all readings of the sample and from the networks; the noise rate above is estimated "
+                "from the consensus and the networks alone."
+            )
+        )
     if not facts["columns"]["patient"]:
         notes.append(
             Note(
@@ -80,6 +89,7 @@ def _page(
         sections=[
             _noise(facts, summary, scores),
             _doubtful(folder, scores, maps=maps),
+            *([doubtful_readings(folder)] if "readings" in summary else []),
             _rates(summary),
             _method(folder, facts),
         ],
@@ -290,7 +300,10 @@ def _worst_table(worst: pd.DataFrame) -> Table:
 def _rates(summary: Mapping[str, Any]) -> Section:
     tables = [_rate_table("grade", "By given grade", summary["grades"], "")]
     if summary["readers"] is not None:
-        tables.append(_rate_table("reader", "By reader, most errors first", summary["readers"], ""))
+        each = "readings" if "readings" in summary else "labels"
+        tables.append(
+            _rate_table("reader", "By reader, most errors first", summary["readers"], "", each=each)
+        )
     if summary["patients"] is not None:
         few = summary["patients"][:PATIENTS]
         title = "By patient, most errors first"
@@ -305,7 +318,9 @@ def _rates(summary: Mapping[str, Any]) -> Section:
     return Section(slug="rates", heading="Error rates", text=text, tables=tables)
 
 
-def _rate_table(who: str, title: str, found: Sequence[Mapping[str, Any]], caption: str) -> Table:
+def _rate_table(
+    who: str, title: str, found: Sequence[Mapping[str, Any]], caption: str, *, each: str = "labels"
+) -> Table:
     rows = [
         Row(
             cells=(
@@ -327,7 +342,7 @@ def _rate_table(who: str, title: str, found: Sequence[Mapping[str, Any]], captio
         caption=caption,
         columns=(
             Column(name=who, label=who),
-            Column(name="samples", label="labels", kind="number"),
+            Column(name="samples", label=each, kind="number"),
             Column(name="expected_errors", label="expected errors", kind="number"),
             Column(name="rate", label="error rate", kind="number"),
             Column(name="interval", label="95 % interval", kind="number"),

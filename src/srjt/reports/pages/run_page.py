@@ -254,6 +254,8 @@ def _unused(facts: RunFacts) -> set[str]:
     if len(facts.data["in_shape"]) == 1:  # rows of features
         unused |= {"image_size", "crop", "resize", "flip", "pretrained"}
     unused |= {"noise_rate", "transition"} - set(_needs(config))
+    if config.reader_targets == "consensus":  # also of data with one reader
+        unused |= {"reader_targets"}
     return unused if _uses_soft_labels(config) else unused | {"soft_labels"}
 
 

@@ -1,4 +1,4 @@
-// The page that verifies a random sample. It gets images and the names of the grades, no labels and no suggestions. An
+// The page that verifies a random sample, or reads a worklist. It gets images and the names of the grades, no labels and no suggestions. An
 // answer is shown as done only after the server has confirmed it.
 import { get, post } from "/page/api.js";
 import { ImageCache } from "/page/image_cache.js";
@@ -15,7 +15,7 @@ const make = (tag, text, className) => {
   return element;
 };
 
-let sample; // { grades, keys, answers: a grade, CANNOT_TELL or null for each image }
+let sample; // { grades, keys, purpose: "verify" or "read", answers: a grade, CANNOT_TELL or null for each image }
 let position = 0; // sample.answers.length: the end is shown
 let busy = false; // waiting for the server to confirm an answer
 
@@ -67,9 +67,9 @@ function showProgress() {
   const graded = sample.answers.filter((given) => given !== null && given !== CANNOT_TELL).length;
   const text = `${answered} of ${sample.answers.length} answered`;
   $("progress").textContent = text;
-  $("finished-text").textContent = `${graded} of ${sample.answers.length} images have a verified grade.`;
+  $("finished-text").textContent = `${graded} of ${sample.answers.length} images have a ${sample.purpose === "read" ? "" : "verified "}grade.`;
   $("meter").style.width = `${(100 * answered) / sample.answers.length}%`;
-  document.title = `${text} · Verify`;
+  document.title = `${text} · ${sample.purpose === "read" ? "Read" : "Verify"}`;
 }
 
 async function answer(grade) {
@@ -119,6 +119,8 @@ async function start() {
   } catch (error) {
     return showError(error);
   }
+  for (const element of document.querySelectorAll("[data-purpose]"))
+    element.hidden = element.dataset.purpose !== sample.purpose;
   const first = sample.answers.indexOf(null);
   show(first < 0 ? sample.answers.length : first);
   document.addEventListener("keydown", onKey);

@@ -78,6 +78,12 @@ class TrainingSet:
     rows: Tensor  # (N,) int64 on the CPU: their rows in the store
     labels: Tensor  # (N,) int64 on the device
     true: Tensor | None  # (N,) true grades where they are known, on the device
+    probabilities: Tensor | None = None  # (N, C) of the true grades, to learn from in place of the labels
+
+    @property
+    def targets(self) -> Tensor:
+        """(N,) or (N, C) what is learnt from."""
+        return self.labels if self.probabilities is None else self.probabilities
 
 
 class Batch(NamedTuple):
@@ -107,7 +113,7 @@ def train_batches(
     flips = plan.flips[first:, part].to(device, non_blocking=True)
     for step, pixels in enumerate(data.feed.batches(data.rows[plan.rows[first:, part]])):
         x = preprocess.train(pixels, offsets[step], flips[step])
-        x, targets = method.prepare(x, data.labels[plan_rows[step][part]], generator=generator)
+        x, targets = method.prepare(x, data.targets[plan_rows[step][part]], generator=generator)
         yield Batch(x, targets, plan_rows[step])
 
 
@@ -129,9 +135,9 @@ class PlanBuffers(NamedTuple):
         rows, offsets, flips = (buffer.index_select(0, number)[0] for buffer in self)
         assert data.feed.pixels is not None
         if data.feed.pixels.ndim == 2:
-            return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.labels[rows], rows)
+            return Batch(data.feed.pixels.index_select(0, store_rows[rows]), data.targets[rows], rows)
         images = gather_crops(data.feed.pixels, store_rows[rows], offsets, flips, size=preprocess.crop)
-        return Batch(normalise(images, dtype=preprocess.dtype), data.labels[rows], rows)
+        return Batch(normalise(images, dtype=preprocess.dtype), data.targets[rows], rows)
 
 
 def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:

@@ -1,0 +1,166 @@
+"""The folder of ``srjt readers``, which ``srjt review`` reads too.
+
+readers.json     the scale, the readers with their effects, agreement, consensus in figures
+consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
+readings.csv     one row per reading, with the probability that it is right
+worklist.csv     what to read next, and by whom
+report.html      the page
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from srjt.data.formulas import neutralise_formula
+from srjt.data.manifest import POSTERIOR
+from srjt.data.sources.image_files import find_image_folder, locate_images, relative_name
+from srjt.data.sources.several_readers import ReadingsTable
+from srjt.data.sources.text_table import load
+from srjt.errors import SrjtError
+from srjt.files import check_regular_file, write_atomically, write_json
+from srjt.readers import Consensus
+
+__all__ = [
+    "ReadersFolder",
+    "consensus_table",
+    "read_readers_folder",
+    "readings_table",
+    "write_readers_folder",
+]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadersFolder:
+    """The images that several readers have graded, as far as a review needs them."""
+
+    folder: Path
+    grades: tuple[str, ...]
+    ids: list[str]
+    images: list[str]  # (I,) absolute; "" if there is no file
+    line_of: dict[str, int] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "line_of", {name: line for line, name in enumerate(self.ids)})
+
+
+def consensus_table(
+    found: ReadingsTable, agreed: Consensus, *, images: list[str] | None = None
+) -> pd.DataFrame:
+    """One row per item: id, image, grade, patient, reference, readings, certainty, p_true_0 …
+
+    images: (I,) the image of each item. Default: as the table names them.
+    """
+    readings, chosen = found.readings, found.columns
+    table = pd.DataFrame({"id": _safe(readings.items), "image": _safe(images or item_images(found))})
+    table["grade"] = _safe([readings.grades[grade] for grade in agreed.grade])
+    if chosen.patient is not None and readings.groups is not None:
+        table["patient"] = _safe(readings.groups)
+    if readings.reference is not None:
+        known = readings.reference.tolist()
+        table["reference"] = _safe([readings.grades[grade] if grade >= 0 else "" for grade in known])
+    table["readings"] = np.bincount(readings.item, minlength=len(readings.items))
+    table["certainty"] = np.round(agreed.certainty, 6)
+    for grade in range(len(readings.grades)):
+        table[POSTERIOR.format(grade)] = np.round(agreed.posterior[:, grade], 9)
+    return table
+
+
+def readings_table(found: ReadingsTable, agreed: Consensus) -> pd.DataFrame:
+    """One row per reading, in the order of the source: item, reader, grade, date, … and how probable it is."""
+    readings, chosen = found.readings, found.columns
+    names = [readings.items[item] for item in readings.item]
+    table = pd.DataFrame({chosen.noun: _safe(names)})
+    if chosen.noun == "item" and chosen.image is not None:
+        table["image"] = _safe(found.frame[chosen.image].iloc[found.rows].tolist())
+    table["reader"] = _safe([readings.readers[reader] for reader in readings.reader])
+    table["grade"] = _safe([readings.grades[grade] for grade in readings.grade])
+    if readings.times is not None:
+        table["date"] = ["" if np.isnat(time) else str(time) for time in readings.times]
+    if chosen.patient is not None and readings.groups is not None:
+        table["patient"] = _safe([readings.groups[item] for item in readings.item])
+    if readings.reference is not None:
+        known = readings.reference[readings.item].tolist()
+        table["reference"] = _safe([readings.grades[grade] if grade >= 0 else "" for grade in known])
+    table["consensus"] = _safe([readings.grades[grade] for grade in agreed.grade[readings.item]])
+    table["probability"] = np.round(agreed.posterior[readings.item, readings.grade], 6)
+    return table
+
+
+def worklist_table(wanted: pd.DataFrame, *, noun: str) -> pd.DataFrame:
+    """What to read next (item, reader, gain) as a file: the item by its noun, and no formulas."""
+    return pd.DataFrame(
+        {
+            noun: _safe(wanted["item"].tolist()),
+            "reader": _safe(wanted["reader"].tolist()),
+            "gain": wanted["gain"].round(6),
+        }
+    )
+
+
+def item_images(found: ReadingsTable) -> list[str]:
+    """(I,) the image of each item, as the table names it."""
+    column = found.columns.image
+    if column is None:
+        return found.readings.items
+    rows = np.flatnonzero(found.row_items >= 0)
+    first = rows[np.unique(found.row_items[rows], return_index=True)[1]]
+    return [str(name) for name in found.frame[column].iloc[first]]
+
+
+def located_images(found: ReadingsTable, directory: Path) -> list[str]:
+    """(I,) the absolute path of each item's image below ``directory``; the name unchanged if there is no such file."""
+    names = [relative_name(name, directory.absolute()) for name in item_images(found)]
+    root = find_image_folder(names, directory.absolute())
+    located, _ = locate_images(names, root)
+    return [
+        str(root / file) if (root / file).is_file() else name
+        for name, file in zip(names, located, strict=True)
+    ]
+
+
+def write_readers_folder(
+    folder: Path, *, facts: dict[str, Any], tables: dict[str, pd.DataFrame], names: tuple[str, ...] = ()
+) -> None:
+    """Write ``readers.json`` and the tables, by file name. A folder with other files is refused."""
+    ours = {"readers.json", "report.html", "decisions.sqlite", *tables, *names}
+    if folder.is_dir() and not (folder / "readers.json").exists():
+        others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
+        if set(others) - ours:
+            raise SrjtError(f"{folder} contains other files: choose another --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
+            write_atomically(folder / name, content, follow_links=False)
+        write_json(folder / "readers.json", {"format": FORMAT, **facts})
+    except OSError as problem:
+        raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
+
+
+def read_readers_folder(folder: Path) -> ReadersFolder:
+    """Read the folder that ``srjt readers … --out folder`` has written."""
+    path = folder / "readers.json"
+    if path.exists():
+        check_regular_file(path)
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        grades = tuple(str(name) for name in facts["grades"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+        raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
+    frame = load(folder / "consensus.csv").frame
+    if not {"id", "image"} <= set(frame.columns) or not frame["id"].is_unique:
+        raise SrjtError(f"{folder / 'consensus.csv'} has no unique ids and images: run srjt readers again.")
+    images = [name if Path(name).is_absolute() else "" for name in frame["image"]]
+    return ReadersFolder(folder=folder, grades=grades, ids=frame["id"].tolist(), images=images)
+
+
+def _safe(cells: list[str]) -> list[str]:
+    return [neutralise_formula(cell) for cell in cells]

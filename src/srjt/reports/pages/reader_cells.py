@@ -1,0 +1,51 @@
+"""Tables and cells of the page of several readers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
+
+__all__ = ["interval_text", "number_cell", "plain_table", "range_cell"]
+
+
+def plain_table(
+    slug: str,
+    title: str,
+    caption: str,
+    labels: Sequence[str],
+    rows: list[Row],
+    *,
+    text_columns: int = 1,
+    text_last: bool = False,
+) -> Table:
+    """A table of ``rows``. The first columns hold text, and so does the last with ``text_last``; the others numbers."""
+    last = len(labels) - 1 if text_last else len(labels)
+    columns = tuple(
+        Column(name=label, label=label, kind="text" if place < text_columns or place >= last else "number")
+        for place, label in enumerate(labels)
+    )
+    return Table(slug=slug, title=title, caption=caption, columns=columns, rows=tuple(rows))
+
+
+def number_cell(value: float | None, pattern: str) -> TableCell:
+    if value is None:
+        return TableCell(text=MISSING)
+    return TableCell(text=pattern.format(value).replace("-", "−"), value=float(value))
+
+
+def range_cell(interval: Sequence[float | None], pattern: str) -> TableCell:
+    low, high = interval
+    if low is None or high is None:
+        return TableCell(text=MISSING)
+    return TableCell(text=f"{pattern.format(low)} to {pattern.format(high)}".replace("-", "−"), value=low)
+
+
+def interval_text(found: Mapping[str, Any], *, percent: bool) -> str:
+    pattern = "{:.1%}" if percent else "{:.3f}"
+    value = pattern.format(found["value"])
+    if found.get("interval") is None:
+        return value.replace("-", "−")
+    low, high = (pattern.format(end) for end in found["interval"])
+    return f"{value} (95 % interval: {low} to {high})".replace("-", "−")

@@ -1,0 +1,176 @@
+"""What the facts about several readers say, in sentences; each follows from the facts alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["consensus_sentences", "findings", "lead"]
+
+FEW = 10  # readings: of a reader with fewer little is known
+ENOUGH = 5  # readings: with as many, always the same grade is remarkable
+NAMED = 3  # readers in one sentence
+
+
+def lead(facts: Mapping[str, Any]) -> str:
+    """The first sentence of the page."""
+    readers = len(facts["readers"])
+    text = (
+        f"{_count(facts['number_of_readings'], 'reading')} of {_count(facts['items'], facts['noun'])} by "
+        f"{_count(readers, 'reader')}."
+    )
+    found = facts["agreement"]
+    if found is not None and found.get("exact") is not None:
+        exact, within = found["exact"]["value"], found["within_one"]["value"]
+        text += (
+            f" Two readers who read the same {facts['noun']} give it the same grade in {exact:.0%} of all cases, and "
+            f"grades that differ by at most one in {within:.0%}."
+        )
+    return text
+
+
+def findings(facts: Mapping[str, Any]) -> list[str]:
+    """What a person should know before using the consensus."""
+    sentences = [
+        _not_determined(facts),
+        _no_overlap(facts),
+        _left_out(facts),
+        _contradicted(facts),
+        _always_the_same(facts),
+        _higher(facts),
+        _drifting(facts),
+        _again(facts),
+        _few(facts),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
+    """What is known of the consensus."""
+    found, noun = facts["consensus"], facts["noun"]
+    wrong = found["expected_wrong"]
+    sentences = [
+        f"About {wrong:,.0f} of {_count(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are "
+        "expected to be wrong, by the model’s own probabilities."
+    ]
+    if found["uncertain"]:
+        sentences.append(
+            f"{_count(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain: see the list, and "
+            "srjt readers --next for what to read once more."
+        )
+    if found["single"]:
+        single = "All" if found["single"] == facts["items"] else f"{found['single']:,} of {facts['items']:,}"
+        sentences.append(f"{single} {noun}s have one reading only.")
+    return [*sentences, str(found["assumption"])]
+
+
+def _not_determined(facts: Mapping[str, Any]) -> str:
+    if facts["consensus"]["determined"]:
+        return ""
+    return f"{facts['consensus']['reason']} The certainties below rest on how often readers usually err."
+
+
+def _no_overlap(facts: Mapping[str, Any]) -> str:
+    if len(facts["readers"]) < 2 or facts["agreement"] is not None:
+        return ""
+    return (
+        f"No {facts['noun']} was read by two readers: what differs between readers may as well differ between their "
+        f"{facts['noun']}s."
+    )
+
+
+def _left_out(facts: Mapping[str, Any]) -> str:
+    kinds = Counter(problem["kind"] for problem in facts["problems"])
+    if not kinds:
+        return ""
+    counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    return f"The table has problems ({counted}): they are listed below."
+
+
+def _contradicted(facts: Mapping[str, Any]) -> str:
+    known = facts["reference"]
+    if known is None:
+        return ""
+    return (
+        f"{_count(known['items'], facts['noun'])} {'has' if known['items'] == 1 else 'have'} a trusted grade: "
+        f"{known['readings_equal']:.0%} of {_count(known['readings'], 'reading')} agree with it, and so does "
+        f"{known['consensus_equal']:.0%} of a consensus that does not know it (mean absolute error "
+        f"{known['readings_error']:.2f} and {known['consensus_error']:.2f} grades)."
+    )
+
+
+def _always_the_same(facts: Mapping[str, Any]) -> str:
+    same = [
+        (
+            reader["name"],
+            facts["grades"][max(range(len(facts["grades"])), key=reader["by_grade"].__getitem__)],
+        )
+        for reader in facts["readers"]
+        if reader["readings"] >= ENOUGH and max(reader["by_grade"]) == reader["readings"]
+    ]
+    if not same:
+        return ""
+    named = "; ".join(f"{name} ({grade})" for name, grade in same[:NAMED])
+    more = f"; and {len(same) - NAMED:,} more" if len(same) > NAMED else ""
+    subject = "One reader always gives" if len(same) == 1 else f"{len(same):,} readers always give"
+    return f"{subject} the same grade: {named}{more}. Such readings say nothing about an image."
+
+
+def _higher(facts: Mapping[str, Any]) -> str:
+    clear = [
+        r
+        for r in facts["readers"]
+        if _excludes_zero(r["bias_interval"]) and abs(r["bias"]) >= 0.05 and r["readings"] >= FEW
+    ]
+    if len(facts["readers"]) < 2 or facts["bias_beside"] != "others" or not clear:
+        return ""
+    most = sorted(clear, key=lambda reader: -abs(reader["bias"]))[:NAMED]
+    said = ", ".join(
+        f"{r['name']} {abs(r['bias']):.2f} {'higher' if r['bias'] > 0 else 'lower'}" for r in most
+    )
+    others = len(clear) - len(most)
+    more = f"; further readers whose interval excludes 0: {others:,}" if others else ""
+    return f"Who grades higher or lower than the others who read the same {facts['noun']}s: {said}{more}."
+
+
+def _excludes_zero(interval: Sequence[float | None]) -> bool:
+    low, high = interval
+    return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def _again(facts: Mapping[str, Any]) -> str:
+    again = [(r["repeated_items"], r["repeated"]) for r in facts["readers"] if r["repeated_items"]]
+    if not again:
+        return ""
+    number = sum(count for count, _ in again)
+    share = sum(count * same for count, same in again) / number
+    return (
+        f"Read again by the same reader: {_count(number, facts['noun'])}, with the same grade in {share:.0%}."
+    )
+
+
+def _drifting(facts: Mapping[str, Any]) -> str:
+    clear = [r for r in facts["readers"] if _excludes_zero(r["drift_interval"]) and r["readings"] >= FEW]
+    if not clear:
+        return ""
+    most = sorted(clear, key=lambda reader: -abs(reader["drift"]))[:NAMED]
+    said = ", ".join(f"{r['name']} {r['drift']:+.2f}".replace("-", "−") for r in most)
+    return f"Grades that change over time beside the other readers’, in grades per year: {said}."
+
+
+def _few(facts: Mapping[str, Any]) -> str:
+    few = sum(reader["readings"] < FEW for reader in facts["readers"])
+    if not few or len(facts["readers"]) < 2:
+        return ""
+    which = "All readers" if few == len(facts["readers"]) else f"{few:,} of {len(facts['readers']):,} readers"
+    verb = "has" if few == 1 and few < len(facts["readers"]) else "have"
+    return f"{which} {verb} fewer than {FEW} readings: what is said of them follows mostly from the average reader."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"

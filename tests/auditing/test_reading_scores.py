@@ -1,0 +1,84 @@
+"""The audit of several readers: readers and networks together, and which reading is doubtful."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import srjt
+from srjt.auditing.reading_scores import score_readings
+from srjt.data import read
+from srjt.data.select_readings import select_readings
+from srjt.readers import Readings
+
+READERS = ("anna", "bo", "carl")  # carl errs most
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Features from which the true grade follows, and three readings of each sample."""
+    folder = tmp_path_factory.mktemp("readings")
+    draw = np.random.default_rng(0)
+    truth = draw.integers(3, size=90)
+    features = truth[:, None] + 0.3 * draw.normal(size=(90, 4))
+    ids = [f"s{k:02d}" for k in range(90)]
+    np.savez(folder / "f.npz", features=features.astype(np.float32), ids=np.array(ids), truth=truth)
+    rows = [
+        {"id": name, "reader": reader, "grade": int(np.clip(grade + step, 0, 2)), "patient": f"p{k // 3}"}
+        for k, (name, grade) in enumerate(zip(ids, truth, strict=True))
+        for reader, error in zip(READERS, (0.1, 0.1, 0.5), strict=True)
+        for step in [draw.choice([-1, 1]) if draw.random() < error else 0]
+    ]
+    pd.DataFrame(rows).to_csv(folder / "readings.csv", index=False)
+    return folder
+
+
+def test_readings_follow_the_samples() -> None:
+    given = Readings(
+        items=["a", "b", "c"], readers=["x", "y"], grades=("0", "1"), item=np.array([0, 1, 2, 2]),
+        reader=np.array([0, 0, 0, 1]), grade=np.array([0, 1, 0, 1]), groups=["p", "q", "q"],
+        reference=np.array([-1, 1, 0]),
+    )  # fmt: skip
+    found = select_readings(given, ["c", "a"])  # b was left out, for example because its image is damaged
+    assert found.items == ["c", "a"]
+    assert found.item.tolist() == [1, 0, 0]
+    assert found.grade.tolist() == [0, 0, 1]
+    assert found.groups == ["q", "p"]
+    assert found.reference is not None
+    assert found.reference.tolist() == [0, -1]
+
+
+def test_the_most_doubtful_reading_is_first() -> None:
+    given = Readings(
+        items=["a", "b"], readers=["=x", "y"], grades=("0", "1"), item=np.array([0, 0, 1]),
+        reader=np.array([0, 1, 1]), grade=np.array([0, 1, 1]),
+    )  # fmt: skip
+    ranked = score_readings(given, np.array([[0.9, 0.1], [0.4, 0.6]]))
+    assert ranked["id"].tolist() == ["a", "b", "a"]
+    assert ranked["quality"].tolist() == pytest.approx([0.1, 0.6, 0.9])
+    assert ranked["suggested"].tolist() == ["0", "1", "0"]
+    assert ranked["reader"].tolist() == ["y", "y", "'=x"]
+
+
+def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, tmp_path: Path) -> None:
+    reading = read(table / "f.npz", labels=table / "readings.csv", several_readings="consensus")
+    assert reading.readings is not None
+    found = srjt.audit(
+        reading.manifest, readings=reading.readings, out=tmp_path / "audit", folds=2, epochs=15, device="cpu",
+        learning_rate=1e-2, tune_cpu=False,
+    )  # fmt: skip
+    assert found.readings is not None
+    assert len(found.readings) == 270
+    assert found.summary["readers"][0]["reader"] == "carl"  # the highest rate
+    truth = dict(zip(reading.manifest.ids, np.load(table / "f.npz")["truth"].astype(str), strict=True))
+    wrong = (found.readings["grade"] != found.readings["id"].map(truth)).to_numpy()
+    assert wrong[: int(wrong.sum())].mean() > 0.8  # by chance about 0.23
+    written = pd.read_csv(tmp_path / "audit" / "readings.csv", dtype=str)
+    assert written["id"].tolist() == found.readings["id"].tolist()
+    srjt.report(tmp_path / "audit")
+    page = (tmp_path / "audit" / "report.html").read_text()
+    assert "The most doubtful readings" in page
+    assert "a label is their consensus" in page

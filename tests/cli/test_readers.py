@@ -1,0 +1,278 @@
+"""``srjt readers`` as a person runs it: what it prints and writes, and what it says about bad input."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from srjt.data import read
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+
+def simulated(
+    *, items: int = 40, readers: int = 3, per_item: int = 2, classes: int = 4, seed: int = 0
+) -> pd.DataFrame:
+    """A long table: ``per_item`` random readers grade each item, mostly right, otherwise by one grade."""
+    draw = np.random.default_rng(seed)
+    truth = draw.integers(classes, size=items)
+    item = np.repeat(np.arange(items), per_item)
+    reader = np.concatenate([draw.permutation(readers)[:per_item] for _ in range(items)])
+    step = draw.choice([-1, 0, 0, 0, 1], size=len(item))
+    grade = np.clip(truth[item] + step, 0, classes - 1)
+    return pd.DataFrame(
+        {
+            "image": [f"{i:03d}.png" for i in item],
+            "reader": [f"r{r}" for r in reader],
+            "grade": grade,
+            "patient": [f"p{i // 2}" for i in item],
+        }
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "readings.csv"
+    simulated().to_csv(path, index=False)
+    return path
+
+
+def save(tmp_path: Path, frame: pd.DataFrame) -> Path:
+    path = tmp_path / "table.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def test_it_prints_agreement_readers_and_consensus_in_80_columns(command: Srjt, table: Path) -> None:
+    status, said, problems = command("readers", table)
+    assert (status, problems) == (0, "")
+    assert "80 readings of 40 images by 3 readers." in said
+    for part in ("Krippendorff's α", "Pairs", "Readers", "expected to be wrong"):
+        assert part in " ".join(said.split())
+    assert max(map(len, said.splitlines())) <= 80
+
+
+def test_the_folder_holds_page_consensus_readings_and_worklist(
+    command: Srjt, table: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    status, said, _ = command("readers", table, "--out", out, "--next", 5)
+    assert status == 0
+    assert {path.name for path in out.iterdir()} == {
+        "report.html", "readers.json", "consensus.csv", "readings.csv", "worklist.csv"
+    }  # fmt: skip
+    assert "srjt review" in said
+    consensus = pd.read_csv(out / "consensus.csv")
+    assert len(consensus) == 40
+    assert consensus.filter(like="p_true_").sum(axis=1).to_numpy() == pytest.approx(np.ones(40), abs=1e-6)
+    readings = pd.read_csv(out / "readings.csv")
+    assert len(readings) == 80
+    assert readings["probability"].between(0, 1).all()
+    worklist = pd.read_csv(out / "worklist.csv")
+    assert len(worklist) == 5
+    assert set(worklist["image"]) <= set(readings["image"])
+    facts = json.loads((out / "readers.json").read_text())
+    assert sorted(reader["name"] for reader in facts["readers"]) == ["r0", "r1", "r2"]
+    assert facts["grades"] == ["0", "1", "2", "3"]
+    # the consensus is a table like any other, with the same labels as --several-readings consensus
+    again = read(out / "consensus.csv", grades=facts["grades"]).manifest
+    direct = read(table, several_readings="consensus", grades=facts["grades"]).manifest
+    assert again.labels.tolist() == direct.labels.tolist()
+    assert again.posterior == pytest.approx(direct.posterior, abs=1e-6)
+    # its own output is read again
+    assert command("readers", out / "readings.csv", "--out", out)[0] == 0
+
+
+def test_a_folder_with_other_files_is_refused(command: Srjt, table: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").write_text("x")
+    status, _, problems = command("readers", table, "--out", tmp_path / "full")
+    assert status == 2
+    assert "contains other files" in problems
+
+
+def test_a_worklist_needs_a_number_and_replaces_nothing(command: Srjt, table: Path, tmp_path: Path) -> None:
+    assert "--worklist belongs to --next" in command("readers", table, "--worklist", "w.csv")[2]
+    assert "--per-reader belongs to --next" in command("readers", table, "--per-reader", 2)[2]
+    mine = tmp_path / "mine.csv"
+    mine.write_text("precious")
+    status, _, problems = command("readers", table, "--next", 3, "--worklist", mine)
+    assert status == 2
+    assert "already exists" in problems
+    assert mine.read_text() == "precious"
+    assert command("readers", table, "--next", 3, "--worklist", mine, "--force")[0] == 0
+    assert "one more reading of these gains most" in command("readers", table, "--next", 3)[1]
+
+
+def test_nothing_is_left_to_read(command: Srjt, tmp_path: Path) -> None:
+    """A crowd without names cannot be asked, and everybody has read everything."""
+    crowd = save(tmp_path, simulated().drop(columns="reader"))
+    status, said, _ = command("readers", crowd, "--next", 5, "--out", tmp_path / "o")
+    assert status == 0
+    assert "Nothing to read next" in said
+    assert not (tmp_path / "o" / "worklist.csv").exists()
+
+
+def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: Path) -> None:
+    names = sorted(set(pd.read_csv(table)["image"]))
+    chances = pd.DataFrame(np.full((len(names), 4), 0.25), columns=[f"p_{g}" for g in range(4)])
+    file = tmp_path / "predictions.csv"
+    chances.assign(image=[f"/images/{name}" for name in names]).to_csv(file, index=False)
+    assert command("readers", table, "--probabilities", file)[0] == 0
+    chances.assign(image="other.png").to_csv(file, index=False)
+    assert "names none of the images" in command("readers", table, "--probabilities", file)[2]
+    chances.assign(image=names, quality=1, suggested=0).to_csv(file, index=False)
+    assert "would count twice" in command("readers", table, "--probabilities", file)[2]
+    chances.drop(columns="p_3").assign(image=names).to_csv(file, index=False)
+    assert "has no column 'p_3'" in command("readers", table, "--probabilities", file)[2]
+
+
+# --- bad input: a sentence, no traceback, nothing lost ---------------------------------------------------------
+
+
+def test_one_reader_only(command: Srjt, tmp_path: Path) -> None:
+    status, said, _ = command(
+        "readers", save(tmp_path, simulated(readers=1, per_item=1)), "--out", tmp_path / "o"
+    )
+    assert status == 0
+    assert "One reader alone cannot be told from the truth" in " ".join(said.split())
+    assert "One reader alone cannot be told from the truth" in (tmp_path / "o" / "report.html").read_text()
+
+
+def test_readers_without_an_image_in_common(command: Srjt, tmp_path: Path) -> None:
+    frame = simulated(readers=1, per_item=1)
+    frame["reader"] = np.where(np.arange(len(frame)) % 2, "anna", "bo")
+    status, said, _ = command("readers", save(tmp_path, frame), "--out", tmp_path / "o")
+    assert status == 0
+    assert "No image was read by two readers" in " ".join(said.split())
+
+
+def test_a_reader_who_shares_no_image_with_the_others(command: Srjt, tmp_path: Path) -> None:
+    alone = simulated(readers=1, per_item=1).assign(reader="alone")
+    alone["image"] = "other-" + alone["image"]
+    status, _, problems = command(
+        "readers", save(tmp_path, pd.concat([simulated(), alone])), "--out", tmp_path / "o"
+    )
+    assert (status, problems) == (0, "")
+    facts = json.loads((tmp_path / "o" / "readers.json").read_text())
+    assert {reader["name"]: reader["bias"] for reader in facts["readers"]}["alone"] is None
+    assert "alone" in (tmp_path / "o" / "report.html").read_text()
+
+
+def test_a_reader_with_one_reading_and_one_who_always_says_the_same(command: Srjt, tmp_path: Path) -> None:
+    frame = simulated()
+    once = pd.DataFrame({"image": ["000.png"], "reader": ["once"], "grade": [1], "patient": ["p0"]})
+    same = frame.drop_duplicates("image").assign(reader="same", grade=2)
+    status, said, _ = command(
+        "readers", save(tmp_path, pd.concat([frame, once, same])), "--out", tmp_path / "o"
+    )
+    said = " ".join(said.split())
+    assert status == 0
+    assert "One reader always gives the same grade: same (2)." in said
+    assert "1 of 5 readers has fewer than 10 readings" in said
+
+
+def test_readings_that_contradict_a_reference(command: Srjt, tmp_path: Path) -> None:
+    frame = simulated()
+    frame["histology"] = (
+        (3 - frame["grade"]).where(frame["image"] < "005", None).groupby(frame["image"]).transform("first")
+    )
+    status, said, _ = command(
+        "readers", save(tmp_path, frame), "--out", tmp_path / "o", "--grades", "0,1,2,3"
+    )
+    said = " ".join(said.split())
+    assert status == 0
+    assert "5 images have a trusted grade" in said
+    consensus = pd.read_csv(tmp_path / "o" / "consensus.csv")
+    known = consensus["reference"].notna()
+    assert (consensus["grade"] == consensus["reference"])[known].all()
+
+
+def test_a_grade_outside_the_scale_in_one_column(command: Srjt, tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"image": [f"{i}.png" for i in range(30)], "grade_a": [0, 1, 2] * 10, "grade_b": [0, 1, 2] * 10}
+    )
+    frame.loc[3, "grade_b"] = 9
+    status, _, problems = command("readers", save(tmp_path, frame))
+    assert status == 2
+    assert "Only one column has '9' (b)." in problems
+    status, said, _ = command("readers", save(tmp_path, frame), "--grades", "0,1,2", "--out", tmp_path / "o")
+    assert status == 0
+    assert "1 invalid-grade" in " ".join(said.split())
+    assert "59 readings of 30 images" in said
+    assert "is not one of 0, 1, 2" in (tmp_path / "o" / "report.html").read_text()
+
+
+def test_the_same_reader_twice_on_one_image(command: Srjt, tmp_path: Path) -> None:
+    frame = simulated()
+    again = frame[frame["reader"] == "r0"].head(10)
+    status, said, _ = command("readers", save(tmp_path, pd.concat([frame, again])))
+    assert status == 0
+    assert "Read again by the same reader: 10 images, with the same grade in 100%." in " ".join(said.split())
+
+
+def test_names_are_neither_run_nor_interpreted(command: Srjt, tmp_path: Path) -> None:
+    frame = simulated()
+    frame["reader"] = frame["reader"].map(
+        {"r0": "=cmd()", "r1": "<script>alert(1)</script>", "r2": "[red]x\x1b[31m"}
+    )
+    frame["image"] = frame["image"].replace({"000.png": "=HYPERLINK(1)"})
+    out = tmp_path / "o"
+    status, said, _ = command("readers", save(tmp_path, frame), "--out", out, "--next", 10)
+    assert status == 0
+    assert "\x1b[31m" not in said
+    assert "[red]x" in said
+    page = (out / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    for name in ("consensus.csv", "readings.csv", "worklist.csv"):
+        cells = pd.read_csv(out / name, dtype=str, keep_default_na=False).to_numpy().ravel()
+        assert not any(str(cell).startswith("=") for cell in cells)
+
+
+@pytest.mark.slow
+def test_five_thousand_readers_with_three_readings_each(command: Srjt, tmp_path: Path) -> None:
+    frame = simulated(items=5000, readers=5000, per_item=3)
+    status, said, _ = command("readers", save(tmp_path, frame), "--out", tmp_path / "o")
+    assert status == 0
+    said = " ".join(said.split())
+    assert "15,000 readings of 5,000 images by" in said
+    assert "fewer than 10 readings" in said
+    assert (tmp_path / "o" / "report.html").stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("image,reader,grade\na,x,low\na,y,high\n", "order of the grades"),
+        ("image,reader\na,x\n", "looks like the grade"),
+        ("image,reader,grade\n", "no rows"),
+    ],
+)
+def test_tables_that_cannot_be_read_are_one_sentence(
+    command: Srjt, tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    status, _, problems = command("readers", path)
+    assert status == 2
+    assert message in problems
+    assert "Traceback" not in problems
+
+
+def test_inspect_recognises_both_forms(command: Srjt, tmp_path: Path) -> None:
+    long = simulated()
+    wide = long.pivot(index="image", columns="reader", values="grade").add_prefix("grade_").reset_index()
+    status, said, _ = command("data", "inspect", save(tmp_path, long), "--no-decode")
+    assert status == 1  # several grades of one image are an error without --several-readings
+    assert "3 readers (column reader), 2 readings of each image." in said
+    assert "--several-readings consensus" in said
+    status, said, _ = command("data", "inspect", save(tmp_path, wide), "--no-decode")
+    assert status == 0
+    assert "grade_r0, grade_r1, grade_r2" in " ".join(said.split())
+    assert "The grades below are their consensus" in " ".join(said.split())

@@ -1,0 +1,260 @@
+"""Tables with several readers: which columns they are, what is left out and said, and the consensus as a manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from srjt.data import read, read_readings
+from srjt.data.sources.reading_notes import NO_READER, describe_readers
+from srjt.data.sources.table import write_table
+from srjt.errors import SrjtError
+
+LONG = (
+    "image,reader,grade,patient\na.png,Kim,0,p\na.png,Lee,0,p\nb.png,Kim,2,q\nb.png,Lee,2,q\nc.png,Kim,1,q\n"
+)
+WIDE = "image,grade_Kim,grade_Lee,patient\na.png,0,0,p\nb.png,2,2,q\nc.png,1,,q\n"
+
+
+def table(folder: Path, text: str, name: str = "labels.csv") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def triples(path: Path | pd.DataFrame, **how: object) -> set[tuple[str, str, str]]:
+    """{(item, reader, grade)} of a table."""
+    r = read_readings(path, **how).readings  # type: ignore[arg-type]
+    rows = zip(r.item.tolist(), r.reader.tolist(), r.grade.tolist(), strict=True)
+    return {(r.items[item], r.readers[reader], r.grades[grade]) for item, reader, grade in rows}
+
+
+def test_long_and_wide_tables_hold_the_same_readings(tmp_path: Path) -> None:
+    long, wide = table(tmp_path, LONG), table(tmp_path, WIDE, "wide.csv")
+    assert triples(long) == triples(wide)
+    assert len(triples(long)) == 5
+    for path in (long, wide):
+        readings = read_readings(path).readings
+        assert readings.readers == ["Kim", "Lee"]
+        assert readings.groups == ["p", "q", "q"]
+    said = [describe_readers(found.readings, found.columns) for found in map(read_readings, (long, wide))]
+    assert said[0] == "2 readers (column reader), 1 to 2 readings of each image."
+    assert "columns grade_Kim, grade_Lee" in said[1]
+
+
+@pytest.mark.parametrize("kind", ["xlsx", "parquet", "tsv", "frame"])
+def test_every_kind_of_table_is_read(tmp_path: Path, kind: str) -> None:
+    frame = pd.DataFrame({"image": list("aabb"), "reader": list("xyxy"), "grade": [0, 1, None, 2]})
+    path = tmp_path / f"t.{kind}"
+    if kind == "xlsx":
+        frame.to_excel(path, index=False)
+    elif kind == "parquet":
+        frame.to_parquet(path)
+    elif kind == "tsv":
+        frame.to_csv(path, sep="\t", index=False)
+    source = frame if kind == "frame" else path
+    assert triples(source) == {("a", "x", "0"), ("a", "y", "1"), ("b", "y", "2")}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ("grade_reader1", "grade_reader2"),
+        ("reader1", "reader2"),
+        ("Kim_score", "Lee_score"),
+        ("Mayo (Kim)", "Mayo (Lee)"),
+        ("rater A", "rater B"),
+        ("label.1", "label.2"),
+    ],
+)
+def test_columns_of_readers_are_recognised(columns: tuple[str, str]) -> None:
+    frame = pd.DataFrame(
+        {"image": ["a", "b"], columns[0]: [0, 1], columns[1]: [1, 0], "grade_date": ["x", "y"]}
+    )
+    assert len(read_readings(frame).readings) == 4
+
+
+def test_columns_are_given_by_repetition_or_by_a_pattern() -> None:
+    frame = pd.DataFrame({"image": ["a", "b"], "x1": [0, 1], "x2": [1, 0], "y": [1, 1]})
+    both = triples(frame, grade_column=["x1", "x2"])
+    assert both == triples(frame, grade_column="x*")
+    assert {reader for _, reader, _ in both} == {"x1", "x2"}
+    with pytest.raises(SrjtError, match=r"column .*'x3'"):
+        read_readings(frame, grade_column=["x1", "x3"])
+    with pytest.raises(SrjtError, match=r"looks like the grade: .* by repeating it"):
+        read_readings(frame)
+
+
+def test_items_come_before_images_and_images_are_resampled() -> None:
+    frame = pd.DataFrame(
+        {"item": ["i#A", "i#B", "j#A"], "image": ["i", "i", "j"], "reader": ["x"] * 3, "grade": [0, 1, 1]}
+    )
+    found = read_readings(frame)
+    assert found.readings.items == ["i#A", "i#B", "j#A"]
+    assert found.readings.groups == ["i", "i", "j"]
+    assert any("3 items" in note for note in found.notes)
+
+
+def test_a_reference_is_recognised_and_said() -> None:
+    frame = pd.DataFrame(
+        {
+            "image": list("aabb"),
+            "reader": list("xyxy"),
+            "grade": [0, 1, 2, 2],
+            "histology": ["", "1", "0", "2"],
+        }
+    )
+    found = read_readings(frame)
+    assert found.readings.reference is not None
+    assert found.readings.reference.tolist() == [1, -1]
+    assert [problem.kind for problem in found.problems] == ["conflicting-reference"]
+    assert "reference: column 'histology'; images with a trusted grade: 1" in found.notes
+
+
+def test_dates_are_read_and_day_and_month_are_not_guessed() -> None:
+    frame = pd.DataFrame({"image": list("abcd"), "reader": ["x"] * 4, "grade": [0, 1, 0, 1]})
+    iso = read_readings(frame.assign(date=["2024-05-01", "2024-06-01T12:00:00Z", "", "soon"]))
+    times = iso.readings.times
+    assert times is not None
+    assert str(times[1]) == "2024-06-01T12:00:00"
+    assert np.isnat(times[2:]).all()
+    assert "dates: 2 readings have none that can be read" in iso.notes
+    european = read_readings(frame.assign(date=["31/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"]))
+    assert european.readings.times is not None
+    assert str(european.readings.times[1]).startswith("2024-06-01")
+    with pytest.raises(SrjtError, match="may be day/month or month/day"):
+        read_readings(frame.assign(date=["01/05/2024", "01/06/2024", "02/06/2024", "03/06/2024"]))
+    with pytest.raises(SrjtError, match="no date that can be read; the first is 'later'"):
+        read_readings(frame.assign(date=["later"] * 4))
+
+
+def test_a_reading_that_is_repeated_with_its_date_counts_once() -> None:
+    frame = pd.DataFrame(
+        {
+            "image": list("aaab"),
+            "reader": ["x"] * 4,
+            "grade": [0, 0, 0, 1],
+            "date": ["2024-05-01", "2024-05-01", "2024-05-02", "2024-05-01"],
+        }
+    )
+    found = read_readings(frame)
+    assert len(found.readings) == 3  # the second reading of another day is kept
+    assert [problem.kind for problem in found.problems] == ["duplicate-row"]
+    assert len(read_readings(frame.drop(columns="date")).readings) == 4
+
+
+def test_a_grade_outside_the_scale_is_left_out_and_named() -> None:
+    frame = pd.DataFrame({"image": list("abc"), "grade_kim": [0, 1, 2], "grade_lee": [1, 9, 2]})
+    with pytest.raises(SrjtError, match=r"have a gap.* Only one column has '0' \(kim\), '9' \(lee\)\."):
+        read_readings(frame)
+    found = read_readings(frame, grades=["0", "1", "2"])
+    assert len(found.readings) == 5
+    (problem,) = found.problems
+    assert problem.kind == "invalid-grade"
+    assert "lee: '9' is not one of 0, 1, 2; this reading is left out" in problem.detail
+
+
+def test_readers_without_a_name_and_tables_without_readers() -> None:
+    frame = pd.DataFrame({"image": list("aab"), "reader": ["x", "", ""], "grade": [0, 1, 1]})
+    found = read_readings(frame)
+    assert found.readings.readers == ["x", NO_READER]
+    assert any("2 readings without a reader" in note for note in found.notes)
+    alone = read_readings(frame.drop(columns="reader"))
+    assert alone.readings.readers == [NO_READER]
+    assert (
+        "no column of readers: the readings count as those of different readers who are equally good"
+        in alone.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        ({"image": ["a"], "reader": ["x"], "grade": [""]}, "No sample has a grade"),
+        ({"image": ["", ""], "reader": ["x", "y"], "grade": [0, 1]}, "names its image"),
+        ({"reader": ["x"], "grade": [0]}, "looks like the image"),
+        ({"image": [], "reader": [], "grade": []}, "has no rows"),
+        ({"image": ["a"], "reader": ["x"], "grade": [0]}, "Only one grade occurs"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_one_sentence(frame: dict[str, list[object]], message: str) -> None:
+    with pytest.raises(SrjtError, match=message):
+        read_readings(pd.DataFrame(frame))
+
+
+# --- the consensus as a manifest -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [LONG, WIDE])
+def test_the_consensus_has_one_row_per_image(tmp_path: Path, text: str) -> None:
+    reading = read(table(tmp_path, text), several_readings="consensus")
+    manifest = reading.manifest
+    assert manifest.ids == ["a.png", "b.png", "c.png"]
+    assert manifest.labels.tolist() == [0, 2, 1]
+    assert manifest.patients == ["p", "q", "q"]
+    assert manifest.table["readings"].tolist() == ["2", "2", "1"]
+    assert manifest.posterior is not None
+    assert manifest.posterior.sum(axis=1) == pytest.approx(1)
+    assert reading.readings is not None
+    assert reading.readings.items == manifest.ids
+    assert "reader" not in manifest.table
+
+
+def test_the_posterior_survives_selection_and_saving_but_not_injected_noise(tmp_path: Path) -> None:
+    manifest = read(table(tmp_path, LONG), several_readings="consensus").manifest
+    write_table(manifest, tmp_path / "saved.csv")
+    again = read(tmp_path / "saved.csv").manifest
+    for other in (again, manifest.select([0, 1, 2])):
+        assert other.posterior == pytest.approx(manifest.posterior)
+    assert manifest.select([2]).posterior == pytest.approx(manifest.posterior[2:])  # type: ignore[index]
+    assert manifest.with_noisy_labels([1, 1, 1]).posterior is None
+
+
+def test_accidental_duplicates_are_errors_as_before(tmp_path: Path) -> None:
+    path = table(tmp_path, "image,grade\na.png,0\na.png,1\nb.png,1\nc.png,2\n")
+    reading = read(path)
+    assert [problem.kind for problem in reading.problems] == ["conflicting-rows"]
+    assert reading.manifest.ids == ["b.png", "c.png"]
+    assert read(path, several_readings="error").problems == reading.problems
+
+
+def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -> None:
+    path = table(tmp_path, WIDE)
+    with pytest.raises(SrjtError, match=r"grades of 2 readers .*--several-readings consensus"):
+        read(path)
+    assert read(path, grade_column="grade_Kim").manifest.labels.tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"several_readings": "majority"}, "Unknown --several-readings 'majority'"),
+        ({"reader_column": "reader"}, "--reader-column is for several readings of an image"),
+        ({"grade_column": ["grade", "reader"]}, "names 2 columns: add --several-readings consensus"),
+    ],
+)
+def test_options_without_effect_are_errors(tmp_path: Path, options: dict[str, str], message: str) -> None:
+    with pytest.raises(SrjtError, match=message):
+        read(table(tmp_path, LONG), **options)  # type: ignore[arg-type]
+
+
+def test_an_image_without_a_usable_reading_is_reported(tmp_path: Path) -> None:
+    path = table(tmp_path, LONG + "d.png,Kim,,q\n,Lee,1,q\n")
+    reading = read(path, several_readings="consensus")
+    assert len(reading.manifest) == 3
+    assert sorted(problem.kind for problem in reading.problems) == ["missing-grade", "missing-image"]
+
+
+def test_features_take_the_readings_of_a_table(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "f.npz", features=np.eye(3, dtype=np.float32), ids=np.array(["a.png", "b.png", "c.png"])
+    )
+    labels = table(tmp_path, LONG)
+    manifest = read(tmp_path / "f.npz", labels=labels, several_readings="consensus").manifest
+    assert manifest.labels.tolist() == [0, 2, 1]
+    assert manifest.posterior is not None
+    with pytest.raises(SrjtError, match="give it with --labels FILE"):
+        read(tmp_path / "f.npz", several_readings="consensus")
