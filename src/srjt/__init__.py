@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from srjt._version import __version__
 
 if TYPE_CHECKING:
-    from srjt import data, methods, noise, ordinal
+    from srjt import data, methods, noise, ordinal, readers
     from srjt.auditing.audit import audit
     from srjt.estimator import OrdinalNoiseClassifier
     from srjt.inference.compare import compare
@@ -41,6 +41,7 @@ __all__ = [
     "noise",
     "ordinal",
     "predict",
+    "readers",
     "report",
     "soft_labels",
     "study",
@@ -62,6 +63,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "noise": ("srjt.noise", None),
     "ordinal": ("srjt.ordinal", None),
     "predict": ("srjt.inference.predict", "predict"),
+    "readers": ("srjt.readers", None),
     "report": ("srjt.reports.report", "report"),
     "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
     "study": ("srjt.studies.study", "study"),

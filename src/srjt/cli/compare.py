@@ -37,7 +37,8 @@ def compare(
     ] = None,
     force: options.Force = False,
     network: options.Network = "ensemble",
-    decode: options.Decode = "argmax",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
     device: options.Device = None,
     import_: options.Import = None,
     *,
@@ -70,6 +71,7 @@ def compare(
         *opened,
         test=samples,
         network=network,  # type: ignore[arg-type]
+        optimise=optimise,  # type: ignore[arg-type]
         decoding=decode,  # type: ignore[arg-type]
     )
     if out is not None:

@@ -18,7 +18,8 @@ def evaluate(
     run: options.Run,
     source: options.SourceArgument,
     network: options.Network = "ensemble",
-    decode: options.Decode = "argmax",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
     views: options.Views = 1,
     side: Annotated[
         str | None,
@@ -85,7 +86,7 @@ def evaluate(
     from srjt.training.record.baselines import NAIVE, baseline_on, compare_with_naive
     from srjt.training.trained import load_run
 
-    check_choices(network, decode)
+    check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
@@ -108,10 +109,10 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.")
     with decoding_bar() as decoded:
         found = evaluate(
-            trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
+            trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
             refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
             per=per, pool=pool,  # type: ignore[arg-type]
-            progress=decoded,
+            on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
         )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
@@ -121,6 +122,7 @@ def evaluate(
     console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
     console.print(what_was_judged(found, what))
+    console.print(f"A predicted grade is {found.grade_rule}.", highlight=False)
     if not found.by_patient:
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"

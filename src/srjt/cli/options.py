@@ -27,6 +27,7 @@ __all__ = [
     "Import",
     "Network",
     "OnBadImage",
+    "Optimise",
     "Per",
     "Pool",
     "Quiet",
@@ -84,11 +85,21 @@ Device = Annotated[
 Network = Annotated[
     str, typer.Option(metavar="ensemble|1|2", help="Average the networks, or use one of them.")
 ]
+Optimise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="mae|accuracy|qwk|macro_f1",
+        help="Metric that the grades are for: it decides how they follow from the probabilities. "
+        "[dim]default: the run's; mae if it was trained with none[/]",
+        show_default=False,
+    ),
+]
 Decode = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="argmax|median|expected",
-        help="Most likely grade; median (least absolute error); rounded mean.",
+        help="Most likely grade, median or rounded mean, whatever --optimise says.",
+        show_default=False,
     ),
 ]
 Views = Annotated[

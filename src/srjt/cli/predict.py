@@ -24,7 +24,8 @@ def predict(
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")] = Path("predictions.csv"),
     force: options.Force = False,
     network: options.Network = "ensemble",
-    decode: options.Decode = "argmax",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
     views: options.Views = 1,
     refer_from: options.ReferFrom = None,
     threshold: options.Threshold = None,
@@ -59,7 +60,7 @@ def predict(
     from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
 
-    check_choices(network, decode)
+    check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
@@ -95,6 +96,7 @@ def predict(
             trained,
             manifest,
             network=network,  # type: ignore[arg-type]
+            optimise=optimise,  # type: ignore[arg-type]
             decoding=decode,  # type: ignore[arg-type]
             views=views,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
@@ -126,6 +128,7 @@ def predict(
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
+    typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
     for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
         if column in table:
             typer.echo(f"{(table[column] == 'yes').sum():,} {meaning}.", err=streamed)

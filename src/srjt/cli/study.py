@@ -208,7 +208,9 @@ def export(
     ),
     scores: Annotated[
         bool,
-        typer.Option("--scores", help="One row per run and metric, averaged over the last ten epochs."),
+        typer.Option(
+            "--scores", help="One row per run and metric: mean over the last ten epochs, or of the kept one."
+        ),
     ] = False,
     import_: options.Import = None,
 ) -> None:

@@ -30,7 +30,8 @@ from srjt.inference.decide import (
     referral_rule,
     referred,
 )
-from srjt.ordinal.decoding import Decoding, expected_grade
+from srjt.ordinal.decoding import expected_grade
+from srjt.ordinal.grade_rules import GradeRule
 from srjt.ordinal.pooling import LearnedPooling, Pooling
 from srjt.training.trained import Trained
 
@@ -43,7 +44,7 @@ class AnswerRule(NamedTuple):
     per: tuple[str, ...]
     pool: Pooling
     learned: LearnedPooling | None
-    decoding: Decoding
+    grade_rule: GradeRule
     refer: Rule | None
     cut: float | None  # of the confidence, below which a person decides
 
@@ -52,7 +53,7 @@ def answer_rule(
     run: Trained,
     *,
     predict: PredictSide,
-    decoding: Decoding,
+    grade_rule: GradeRule,
     refer_from: str | int | None,
     threshold: Threshold | None,
     sensitivity: float | None,
@@ -65,7 +66,7 @@ def answer_rule(
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
     learned = learn_pooling(run, predict=predict, per=per) if per and pool == "learned" else None
     validation = partial(
-        validation_answers, run, predict=predict, per=per, how=pool, learned=learned, decoding=decoding
+        validation_answers, run, predict=predict, per=per, how=pool, learned=learned, grade_rule=grade_rule
     )
     rule = None
     if refer_from is not None:
@@ -75,7 +76,7 @@ def answer_rule(
             views=views,
         )  # fmt: skip
     cut = None if abstain is None else find_cut(rule, abstain, validation)
-    return AnswerRule(per, pool, learned, decoding, rule, cut)
+    return AnswerRule(per, pool, learned, grade_rule, rule, cut)
 
 
 def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[str]) -> None:
@@ -112,9 +113,10 @@ def answer_table(
     else:
         units = units_of(samples, rule.per)
         how, learned = rule.pool, rule.learned
-        answers = pool_answers(answers, units.codes, how=how, learned=learned, decoding=rule.decoding)
-        disagreement = table.get("disagreement")
+        answers = pool_answers(answers, units.codes, how=how, learned=learned, grade_rule=rule.grade_rule)
+        disagreement, facts = table.get("disagreement"), table.attrs
         table = pd.DataFrame({"grade": [run.grades[g] for g in answers.grades]})
+        table.attrs = facts
         p = torch.from_numpy(answers.probabilities)
         table[[f"p_{name}" for name in run.grades]] = answers.probabilities
         table["expected_grade"] = expected_grade(p).numpy()

@@ -14,7 +14,7 @@ from srjt.data.grades import MISSING, as_text
 from srjt.errors import SrjtError, suggest
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.highest_grade import highest_grade_posterior
-from srjt.ordinal.decoding import Decoding, decode
+from srjt.ordinal.grade_rules import GradeRule
 from srjt.ordinal.pooling import LearnedPooling, Pooling, fit_pooling, highest_per_unit, pool_probabilities
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained
@@ -35,6 +35,8 @@ __all__ = [
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 PredictSide = Callable[[HeldOut], pd.DataFrame]
+
+MOST_LIKELY = GradeRule(how="argmax")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ def pool_answers(
     *,
     how: Pooling,
     learned: LearnedPooling | None = None,
-    decoding: Decoding = "argmax",
+    grade_rule: GradeRule = MOST_LIKELY,
 ) -> Answers:
     """One answer per unit, judged by the highest label of its images.
 
@@ -156,7 +158,7 @@ def pool_answers(
     if how == "highest":
         grades = highest_per_unit(answers.grades, codes)
     else:
-        grades = decode(torch.from_numpy(pooled), decoding).numpy()
+        grades = grade_rule.grades(torch.from_numpy(pooled)).numpy()
     first = np.unique(codes, return_index=True)[1]
     return replace(
         answers,
@@ -175,7 +177,7 @@ def validation_answers(
     per: Sequence[str] = (),
     how: Pooling = "highest",
     learned: LearnedPooling | None = None,
-    decoding: Decoding = "argmax",
+    grade_rule: GradeRule = MOST_LIKELY,
 ) -> Answers:
     """Answers for the validation side, per image or pooled, judged by the best labels that the side has.
 
@@ -186,7 +188,7 @@ def validation_answers(
     if not per:
         return images
     codes = _units(side, per, why=why)
-    pooled = pool_answers(images, codes, how=how, learned=learned, decoding=decoding)
+    pooled = pool_answers(images, codes, how=how, learned=learned, grade_rule=grade_rule)
     return replace(pooled, labels=_unit_labels(run, side, codes).argmax(axis=1))
 
 

@@ -27,6 +27,7 @@ from srjt.inference.predict import (
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.purpose import Purpose
 from srjt.training.trained import Trained
 
 __all__ = ["Comparison", "Difference", "compare", "holm"]
@@ -123,7 +124,8 @@ def compare(
     *runs: RunLike,
     test: Manifest | str | os.PathLike[str] | None = None,
     network: WhichNetwork = "ensemble",
-    decoding: Decoding = "argmax",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
     resamples: int = 2000,
     level: float = 0.95,
     seed: int = 0,
@@ -140,7 +142,9 @@ def compare(
         Labelled images. Default: the test side of the runs, which must be the same.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
-    decoding : {"argmax", "median", "expected"}
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for. Default: that of each run.
+    decoding : {"argmax", "median", "expected"}, optional
         The most likely grade, the grade of least expected absolute error, or the rounded mean.
     resamples : int
         Number of bootstrap draws of the patients.
@@ -164,7 +168,7 @@ def compare(
     >>> found.runs, found.differences[0].metric
     (('run 1', 'run 2'), 'accuracy')
     """
-    check_choices(network, decoding)
+    check_choices(network, decoding, optimise)
     if len(runs) < 2:
         raise SrjtError("A comparison needs at least two runs.")
     opened = [open_run(run) for run in runs]
@@ -179,9 +183,9 @@ def compare(
         reading = read(test, grades=list(opened[0].grades))
         test = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
     tested = [
-        _test_side(name, run, network=network, decoding=decoding)
+        _test_side(name, run, network=network, optimise=optimise, decoding=decoding)
         if test is None
-        else _test_on(name, run, test, network=network, decoding=decoding)
+        else _test_on(name, run, test, network=network, optimise=optimise, decoding=decoding)
         for name, run in zip(names, opened, strict=True)
     ]
     first = tested[0]
@@ -287,13 +291,15 @@ def _names(runs: Sequence[Trained]) -> list[str]:
     return full if len(set(full)) == len(full) else [f"{name} ({k})" for k, name in enumerate(full, 1)]
 
 
-def _test_side(name: str, run: Trained, *, network: WhichNetwork, decoding: Decoding) -> _Tested:
+def _test_side(
+    name: str, run: Trained, *, network: WhichNetwork, optimise: Purpose | None, decoding: Decoding | None
+) -> _Tested:
     side = run.held_out.get("test")
     if side is None or not len(side):
         raise SrjtError(
             f"{name} keeps no predictions for a test side: give labelled images with --test (test=… in Python)."
         )
-    table = predict_held_out(run, side, network=network, decoding=decoding)
+    table = predict_held_out(run, side, network=network, optimise=optimise, decoding=decoding)
     labels = side.labels if side.true_labels is None else side.true_labels
     return _Tested(
         name=name,
@@ -305,13 +311,19 @@ def _test_side(name: str, run: Trained, *, network: WhichNetwork, decoding: Deco
 
 
 def _test_on(
-    name: str, run: Trained, data: Manifest, *, network: WhichNetwork, decoding: Decoding
+    name: str,
+    run: Trained,
+    data: Manifest,
+    *,
+    network: WhichNetwork,
+    optimise: Purpose | None,
+    decoding: Decoding | None,
 ) -> _Tested:
     run.check_feature_settings(data.made)
     store = open_store(data, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
     manifest = store.manifest
     probabilities, grades = run.probabilities(store.pixels)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
+    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
     truth = manifest.true_labels
     return _Tested(
         name=name,

@@ -33,6 +33,7 @@ from srjt.inference.decide import (
     decide,
     referral_rule,
 )
+from srjt.inference.grade_rule import grade_rule
 from srjt.inference.predict import (
     RunLike,
     WhichNetwork,
@@ -51,6 +52,7 @@ from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.ordinal.pooling import LearnedPooling, Pooling
+from srjt.ordinal.purpose import Purpose
 from srjt.training.trained import Trained
 
 __all__ = ["Evaluation", "evaluate"]
@@ -70,6 +72,8 @@ class Evaluation:
         Whether the intervals resample patients; else they resample samples and are probably too narrow.
     views : int
         Views of each sample over which the probabilities are averaged.
+    grade_rule : str
+        What a predicted grade is, in words.
     intervals : dict of str to Interval
         Every metric with its 95 % interval: (value, low, high).
     confusion : list of list of int
@@ -102,6 +106,7 @@ class Evaluation:
     judged_by: str
     by_patient: bool
     views: int
+    grade_rule: str
     intervals: dict[str, Interval]
     confusion: list[list[int]]
     calibration_error: float
@@ -132,7 +137,8 @@ def evaluate(
     data: Manifest | str | os.PathLike[str],
     *,
     network: WhichNetwork = "ensemble",
-    decoding: Decoding = "argmax",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
     views: int = 1,
     on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
@@ -154,8 +160,10 @@ def evaluate(
         The samples. A path is anything that ``srjt.data.read`` reads; its grades are those of the run.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
-    decoding : {"argmax", "median", "expected"}
-        The most likely grade, the grade of least expected absolute error, or the rounded mean.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for, as for ``srjt.predict``.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the median, or the rounded mean, whatever the metric.
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
     on_bad_image : {"error", "skip"}
@@ -196,14 +204,21 @@ def evaluate(
     >>> result.samples, result.by_patient
     (60, True)
     """
-    check_choices(network, decoding)
+    check_choices(network, decoding, optimise)
     run, per = open_run(run), as_columns(per)
     crops = run.views(views)  # an error before any image is read
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
-    predict_side = partial(predict_held_out, run, network=network, decoding=decoding)
+    decoded_by = grade_rule(run, network=network, optimise=optimise, decoding=decoding)
+    predict_side = partial(predict_held_out, run, network=network, optimise=optimise, decoding=decoding)
     learned = learn_pooling(run, predict=predict_side, per=per) if per and pool == "learned" else None
     validation = partial(
-        validation_answers, run, predict=predict_side, per=per, how=pool, learned=learned, decoding=decoding
+        validation_answers,
+        run,
+        predict=predict_side,
+        per=per,
+        how=pool,
+        learned=learned,
+        grade_rule=decoded_by,
     )
 
     rule = None
@@ -227,11 +242,11 @@ def evaluate(
     manifest = store.manifest
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
+    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
     truth = manifest.true_labels
     answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
     if units is not None:
-        answers = pool_answers(answers, units.codes, how=pool, learned=learned, decoding=decoding)
+        answers = pool_answers(answers, units.codes, how=pool, learned=learned, grade_rule=decoded_by)
     chosen, predicted, labels = answers.probabilities, answers.grades, answers.labels
     classes = len(run.grades)
     return Evaluation(
@@ -239,6 +254,7 @@ def evaluate(
         judged_by="given grades" if truth is None else "true grades",
         by_patient=manifest.patients is not None,
         views=len(crops),
+        grade_rule=table.attrs["grade_rule"],
         intervals=bootstrap_metrics(
             labels, predicted, num_classes=classes, groups=answers.groups, resamples=resamples
         ),

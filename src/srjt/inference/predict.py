@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,16 @@ from srjt.errors import SrjtError, suggest
 from srjt.inference.answer_table import answer_rule, answer_table, check_columns
 from srjt.inference.answers import as_columns
 from srjt.inference.decide import Threshold
-from srjt.ordinal.decoding import Decoding, decode, expected_grade
+from srjt.inference.grade_rule import (
+    WhichNetwork,
+    decoded_grades,
+    describe_rule,
+    grade_rule,
+    probabilities_of,
+)
+from srjt.ordinal.decoding import Decoding, expected_grade
 from srjt.ordinal.pooling import Pooling
+from srjt.ordinal.purpose import Purpose, check_purpose
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained, load_run
 
@@ -39,9 +47,6 @@ __all__ = [
     "read_samples",
 ]
 
-WhichNetwork = Literal["ensemble", "1", "2"]
-
-
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
 
@@ -54,12 +59,14 @@ def open_run(run: RunLike) -> Trained:
     raise SrjtError(f"A run is what srjt.train returns, or the path of its folder; got {type(run).__name__}.")
 
 
-def check_choices(network: str, decoding: str) -> None:
-    """Raise an error for an unknown network or decoding."""
+def check_choices(network: str, decoding: str | None, optimise: str | None = None) -> None:
+    """Raise an error for an unknown network, decoding or metric to optimise."""
     if network not in get_args(WhichNetwork):
         raise suggest("network", network, get_args(WhichNetwork))
-    if decoding not in get_args(Decoding):
+    if decoding is not None and decoding not in get_args(Decoding):
         raise suggest("decoding", decoding, get_args(Decoding))
+    if optimise is not None:
+        check_purpose(optimise)
 
 
 def predict(
@@ -67,7 +74,8 @@ def predict(
     data: Manifest | str | os.PathLike[str],
     *,
     network: WhichNetwork = "ensemble",
-    decoding: Decoding = "argmax",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
     views: int = 1,
     on_bad_image: OnBadImage = "error",
     refer_from: str | int | None = None,
@@ -90,8 +98,11 @@ def predict(
         images, or a file of features.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
-    decoding : {"argmax", "median", "expected"}
-        The most likely grade, the grade of least expected absolute error, or the rounded mean.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for: it decides how they follow from the probabilities. Default: that of the
+        run, which is ``"mae"`` unless it was trained with another.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the median, or the rounded mean, whatever the metric.
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
         with the four corners too, each plain and mirrored.
@@ -116,6 +127,7 @@ def predict(
         One row per sample: ``image``, ``patient`` if it is known, ``grade``, ``grade_name`` if the grades have names,
         ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their
         total variation distance from 0 to 1. With ``per``: one row per patient, with the number of ``images``.
+        ``attrs["grade_rule"]`` says in words what a grade is.
 
     Examples
     --------
@@ -127,11 +139,13 @@ def predict(
     >>> list(table.columns[:3]), len(table)
     (['image', 'patient', 'grade'], 60)
     """
-    check_choices(network, decoding)
+    check_choices(network, decoding, optimise)
     run, per, keep = open_run(run), as_columns(per), as_columns(keep)
     crops = run.views(views)  # an error before any image is read
+    predict_side = partial(predict_held_out, run, network=network, optimise=optimise, decoding=decoding)
+    decoded_by = grade_rule(run, network=network, optimise=optimise, decoding=decoding)
     answer = answer_rule(
-        run, predict=partial(predict_held_out, run, network=network, decoding=decoding), decoding=decoding,
+        run, predict=predict_side, grade_rule=decoded_by,
         refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, per=per, pool=pool,
         views=len(crops),
     )  # fmt: skip
@@ -151,7 +165,7 @@ def predict(
         progress=progress,
     )
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
+    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
     table = answer_table(run, table, store.manifest.table, answer, keep=keep)
     table.attrs["views"] = len(crops)
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
@@ -159,11 +173,16 @@ def predict(
 
 
 def predict_held_out(
-    run: Trained, side: HeldOut, *, network: WhichNetwork = "ensemble", decoding: Decoding = "argmax"
+    run: Trained,
+    side: HeldOut,
+    *,
+    network: WhichNetwork = "ensemble",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
 ) -> pd.DataFrame:
     """The predictions of a run for one of its own held-out sides, as for new samples."""
-    grades = side.probabilities.argmax(axis=-1)
-    return predictions(run, side.probabilities, grades, network=network, decoding=decoding)
+    grades = run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
+    return predictions(run, side.probabilities, grades, network=network, optimise=optimise, decoding=decoding)
 
 
 def read_samples(run: Trained, source: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> Reading:
@@ -186,24 +205,17 @@ def predictions(
     grades: npt.NDArray[np.int64],
     *,
     network: WhichNetwork = "ensemble",
-    decoding: Decoding = "argmax",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
 ) -> pd.DataFrame:
     """(K, N, C) probabilities and (K, N) grades → grade, p_<grade> …, expected_grade, entropy, disagreement.
 
     The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1.
     """
-    if network == "ensemble":
-        chosen = probabilities.mean(axis=0)
-    elif int(network) <= len(probabilities):
-        chosen = probabilities[int(network) - 1]
-    else:
-        raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
-    p = torch.from_numpy(np.ascontiguousarray(chosen))
-    if decoding == "argmax" and (network != "ensemble" or len(probabilities) == 1):
-        # the method's own rule, which differs for Garg
-        predicted = grades[0 if network == "ensemble" else int(network) - 1]
-    else:
-        predicted = decode(p, decoding).numpy()
+    chosen = probabilities_of(probabilities, network)
+    rule = grade_rule(run, optimise=optimise, decoding=decoding, network=network)
+    predicted = decoded_grades(rule, probabilities, grades, network=network)
+    p = torch.from_numpy(chosen)
     columns: dict[str, object] = {"grade": [run.grades[g] for g in predicted]}
     columns |= {f"p_{name}": chosen[:, c] for c, name in enumerate(run.grades)}
     columns["expected_grade"] = expected_grade(p).numpy()
@@ -211,4 +223,6 @@ def predictions(
     if len(probabilities) == 2:
         distance = 0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)
         columns["disagreement"] = distance.clip(max=1.0)  # rounding can exceed 1
-    return pd.DataFrame(columns)
+    table = pd.DataFrame(columns)
+    table.attrs["grade_rule"] = describe_rule(run, rule, network=network)
+    return table

@@ -138,6 +138,13 @@ class Method(ABC):
         """(K, B, C) probabilities, averaged over views of a sample, → (K, B) grades, by the rule of ``grades``."""
         return decoding.most_likely_grade(probabilities)
 
+    def learnt_soft_labels(self) -> Tensor | None:
+        """(C, C) the soft labels that the networks learn to predict instead of the labels; decoding undoes them.
+
+        None for networks that predict the labels, or the true grades: p(true grade | label) is not undone.
+        """
+        return None
+
     # -------------------------------------------------------------- housekeeping
 
     def to(self: Self, device: torch.device | str) -> Self:

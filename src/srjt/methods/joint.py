@@ -21,7 +21,7 @@ from torch import Tensor
 
 from srjt.errors import SrjtError
 from srjt.methods.base import Loss, Method, as_rows
-from srjt.ordinal.labels import soft_labels
+from srjt.ordinal.labels import soft_label_matrix, soft_labels
 from srjt.ordinal.losses import hard_cross_entropy, soft_cross_entropy
 from srjt.ordinal.selection import keep_count, keep_rate, select_smallest
 
@@ -122,6 +122,10 @@ class JointTraining(Method):
         if kind == "hard":
             return hard_cross_entropy(logits, labels.expand(len(logits), -1), temperature=tau)
         return soft_cross_entropy(logits, soft_labels(labels, self.num_classes, matrix=self.label_matrix))
+
+    def learnt_soft_labels(self) -> Tensor | None:
+        from_eq_3 = self.update == "soft" and self.label_matrix is None
+        return soft_label_matrix(self.num_classes) if from_eq_3 else None
 
     @abstractmethod
     def score(self, losses: Tensor, logits: Tensor) -> Tensor:

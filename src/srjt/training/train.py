@@ -20,7 +20,7 @@ from srjt.training.engine.devices import choose_device
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import is_finished
 from srjt.training.resolve_noise import noise_record, resolve_noise_rate
-from srjt.training.single_run import single_run
+from srjt.training.single_run import no_validation_side, single_run
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["train"]
@@ -123,6 +123,8 @@ def train(
     names = check_grade_names(grade_names or {}, data.grades)  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     choose_device(device)  # an error before images are decoded
+    if requested.keep == "best" and split is None:
+        raise no_validation_side()
     if out is None or not is_finished(Path(out)):
         fetch_weights(requested, network=inputs["network"], features=data.are_features)
     config, estimate = resolve_noise_rate(

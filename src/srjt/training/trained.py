@@ -38,7 +38,7 @@ NetworkMaker = Callable[[], nn.Module]
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A trained run: the networks after the last epoch, and the record of their training.
+    """A trained run: the networks after the last epoch, or the best one, and the record of their training.
 
     ``srjt.train`` and ``srjt.load_run`` return it; ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export`` take it.
 

@@ -26,7 +26,7 @@ from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
 from srjt.training.record.baselines import compare_with_naive, run_baselines
-from srjt.training.record.metrics_log import LAST, last_epochs, read_metrics
+from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 
 __all__ = ["run_page"]
@@ -198,7 +198,8 @@ def _scores(
     found = {(split, name): (float(value), float(std)) for split, name, value, std in numbers}
     sides = [side for side in ("test", "validation") if side in set(averages["split"])]
     epochs = metrics.loc[metrics["split"].isin(sides), "epoch"]
-    last = epochs[epochs > epochs.max() - LAST].nunique()
+    kept = kept_epoch(metrics)
+    last = epochs[epochs > epochs.max() - LAST].nunique() if kept is None else 1
     rows = []
     for name, (_, long_name) in METRIC_NAMES.items():
         cells = [TableCell(text=f"{long_name} {'↓' if name in LOWER_IS_BETTER else '↑'}")]
@@ -223,10 +224,13 @@ def _scores(
     over = {"mean": " and the networks", "pooled": ", networks pooled"}.get(
         combined_networks(metrics, pooled), ""
     )
+    averaged = f"Mean over the last {_epochs(last)}{over}"
+    if kept is not None:
+        averaged = f"Epoch {kept}, the best on the validation side{over.replace(' and', '; mean over', 1)}"
     spread = "± is the standard deviation over those epochs, not over other data. " if last > 1 else ""
     table = Table(
         slug="scores",
-        title=f"Mean over the last {_epochs(last)}{over}",
+        title=averaged,
         caption=f"{spread}{note}",
         columns=(
             Column(name="metric", label="metric"),

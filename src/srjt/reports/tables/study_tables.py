@@ -69,9 +69,15 @@ def study_tables(
 
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:
-    """How the scores of a method's networks are combined, for a caption."""
-    pooled = facts.get("config", {}).get("convention") == "published-code"
-    return ", predictions of the networks pooled" if pooled else NETWORKS
+    """How the scores of a method's networks are combined, and of which epoch others are, for a caption."""
+    config = facts.get("config", {})
+    combined = NETWORKS
+    if config.get("convention") == "published-code":
+        combined = ", predictions of the networks pooled"
+    variants = [str(cell.get("variant", "")).split(",") for cell in facts.get("cells", [])]
+    if config.get("keep") == "best" or any("keep=best" in variant for variant in variants):
+        combined += "; with early stopping of the epoch that was best on the validation side"
+    return combined
 
 
 def comparison_tables(

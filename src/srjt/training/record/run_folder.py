@@ -3,11 +3,12 @@
     run.json             the configuration, the grades and their names, how images are prepared, facts about the data
     metrics.csv          every number of every epoch
     checkpoints/         the latest two states, from which a run resumes
-    weights.safetensors  the networks after the last epoch
+    weights.safetensors  the networks after the last epoch, or after the best one (``keep``)
     history.csv          per training sample: how often seen, how often selected by each network, running loss
     held_out.csv         probabilities for the samples of the validation and test sides
     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/resolve_noise.py)
-    summary.json         averages over the last ten epochs; written last, so that its presence means finished
+    summary.json         averages over the last ten epochs, or the scores of the best one; written last, so that its
+                         presence means finished
 
 Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 """
