@@ -85,7 +85,10 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
 def _columns(side: HeldOut) -> dict[str, object]:
     names = {"patient": side.patients, "group": side.groups, "image": side.images}
     optional = {
-        **{name: None if column is None else pd.Series(column, dtype=object) for name, column in names.items()},
+        **{
+            name: None if column is None else pd.Series(column, dtype=object)
+            for name, column in names.items()
+        },
         "true_grade": side.true_labels,
         "verified_grade": side.verified_labels,
     }
