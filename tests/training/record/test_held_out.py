@@ -31,6 +31,7 @@ def some_side(*, patients: bool) -> HeldOut:
         verified_labels=np.array([-1, 1, -1, -1]),
         patients=["1", "1", "01", "nan"] if patients else None,
         groups=["1", "1", "01", "nan"] if patients else None,
+        images=["/a b.png", "/c,d.png", "/é.png", "/\udce9.png"] if patients else None,
     )
 
 

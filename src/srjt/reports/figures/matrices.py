@@ -68,7 +68,11 @@ def matrix_figure(
 
 
 def confusion_figure(
-    panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str], emphasised: Sequence[str] = ()
+    panels: Mapping[str, npt.ArrayLike],
+    *,
+    grades: Sequence[str],
+    emphasised: Sequence[str] = (),
+    rows: str = "true grade",
 ) -> Figure:
     """Confusion matrices: each cell shows its share of the row and its count."""
 
@@ -78,7 +82,7 @@ def confusion_figure(
     return matrix_figure(
         panels,
         grades=grades,
-        rows="true grade",
+        rows=rows,
         columns="predicted grade",
         write=write,
         emphasised=emphasised,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,17 @@ from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.baselines import NaiveBaseline
 from srjt.reports.figures.run_figures import combined_networks, run_figures
+from srjt.reports.judged_sides import judged_run
+from srjt.reports.pages.answers_section import answers_section, examples_section
 from srjt.reports.pages.calibration_section import calibration_section
 from srjt.reports.pages.html import Note, Page, Section
-from srjt.reports.pages.settings import settings_section
+from srjt.reports.pages.provenance_section import provenance_section
 from srjt.reports.tables.statistics import METRIC_NAMES
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
+from srjt.training.engine.starvation import STARVED
 from srjt.training.record.baselines import compare_with_naive, run_baselines
 from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
@@ -56,17 +59,60 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
     sections = [
         _data(facts, rate),
         _noise(facts),
+        *(_answers(folder, facts) if done else []),
         _scores(metrics, pooled=pooled, note=evaluated, naive=naive),
     ]
     if figures:
         sections.append(Section(slug="figures", heading="Figures", figures=figures))
-    sections += [calibration_section(folder, facts) if done else None, _reproduce(facts)]
+    sections += [
+        calibration_section(folder, facts) if done else None,
+        provenance_section(facts, metrics, unused=_unused(facts)),
+    ]
     return Page(
         kind="Run",
         title=folder.resolve().name,
         lead=_lead(facts, metrics, done=done, estimate=read_noise_estimate(folder)),
-        notes=[*_notes(facts, done=done), *_naive_notes(metrics, pooled=pooled, naive=naive)],
+        notes=[
+            *_notes(facts, done=done),
+            *_naive_notes(metrics, pooled=pooled, naive=naive),
+            *filter(None, [_starvation(metrics, _shown_grades(facts))]),
+        ],
         sections=[section for section in sections if section is not None],
+    )
+
+
+def _answers(folder: Path, facts: RunFacts) -> list[Section | None]:
+    """What srjt predict is worth on the test side, else on the validation side, and examples with images."""
+    try:
+        found = judged_run(folder)
+    except SrjtError:  # weights of your own network, or a method that is not installed
+        return []
+    if found is None or not found[1]:
+        return []
+    sides = found[1]
+    judged, grades = sides.get("test") or sides["validation"], _shown_grades(facts)
+    return [answers_section(judged, grades=grades), examples_section(judged, grades=grades)]
+
+
+def _starvation(metrics: pd.DataFrame, grades: Sequence[str]) -> Note | None:
+    """A note if the selection hardly kept a grade at the end of the training."""
+    kept = metrics[(metrics["split"] == "train") & metrics["metric"].str.fullmatch(r"kept(\[\d+\])?")]
+    last = kept[kept["epoch"] == kept["epoch"].max()]
+    overall = last.loc[last["metric"] == "kept", "value"]
+    if overall.empty:
+        return None
+    shares = last[last["metric"] != "kept"].groupby("metric")["value"].min()
+    starved = [
+        grade
+        for c, grade in enumerate(grades)
+        if shares.get(f"kept[{c}]", 1.0) < STARVED * float(overall.iloc[0])
+    ]
+    if not starved:
+        return None
+    return Note(
+        text=f"At the end of the training the selection hardly kept samples of grade "
+        f"{', '.join(starved)}: the networks "
+        "were unlearning it. Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate."
     )
 
 
@@ -162,6 +208,8 @@ def _evaluated_against(metrics: pd.DataFrame, rate: float | None) -> str:
 def _data(facts: RunFacts, rate: float | None) -> Section:
     samples: dict[str, Any] = facts.data.get("samples", {})
     known = [(f"{side} samples", f"{n:,}") for side, n in samples.items() if n]
+    if isinstance(facts.data.get("patients"), int):
+        known.append(("patients", f"{facts.data['patients']:,}"))
     if rate is not None:
         known.append(("wrong labels", f"{rate:.1%} of the training side"))
     counts = facts.data.get("class_counts") or []
@@ -240,12 +288,6 @@ def _scores(
         rows=tuple(rows),
     )
     return Section(slug="results", heading="Results", tables=[table])
-
-
-def _reproduce(facts: RunFacts) -> Section:
-    known = [("srjt", facts.version), ("data fingerprint", str(facts.data.get("fingerprint", "")))]
-    settings = settings_section(facts.config.to_dict(), own_network=facts.own_network, unused=_unused(facts))
-    return Section(slug="reproduce", heading="Reproduce", facts=known, parts=settings)
 
 
 def _unused(facts: RunFacts) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["StarvationMonitor"]
+__all__ = ["STARVED", "StarvationMonitor"]
 
 PATIENCE = 3  # epochs in a row
 STARVED = 0.1  # of the share that is kept overall

@@ -42,6 +42,8 @@ class HeldOut:
         True grades where the noise was injected; verified grades, −1 where there is none.
     patients, groups : list of str or None
         (N,) the patient of each sample; its group, which is never split: the unit of every resampling.
+    images : list of str or None
+        (N,) the absolute path of each image file; None for samples in memory.
     """
 
     ids: list[str]
@@ -51,6 +53,7 @@ class HeldOut:
     verified_labels: Ints | None = None
     patients: list[str] | None = None
     groups: list[str] | None = None
+    images: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -66,6 +69,7 @@ def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32]) -> 
         verified_labels=samples.verified_labels,
         patients=samples.patients,
         groups=samples.groups,
+        images=None if samples.arrays is not None else [str(path.absolute()) for path in samples.paths],
     )
 
 
@@ -79,9 +83,12 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
 
 
 def _columns(side: HeldOut) -> dict[str, object]:
+    names = {"patient": side.patients, "group": side.groups, "image": side.images}
     optional = {
-        "patient": None if side.patients is None else pd.Series(side.patients, dtype=object),
-        "group": None if side.groups is None else pd.Series(side.groups, dtype=object),
+        **{
+            name: None if column is None else pd.Series(column, dtype=object)
+            for name, column in names.items()
+        },
         "true_grade": side.true_labels,
         "verified_grade": side.verified_labels,
     }
@@ -143,4 +150,5 @@ def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut
         verified_labels=grades("verified_grade"),
         patients=texts("patient"),
         groups=texts("group"),
+        images=texts("image"),
     )

@@ -1,0 +1,91 @@
+"""A run judged on its own held-out sides, as ``srjt predict`` would answer: for its page and its model card."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from srjt.inference.fitted import fit_after_training
+from srjt.inference.predict import predict_held_out
+from srjt.ordinal.baselines import NaiveBaseline
+from srjt.ordinal.intervals import Interval, bootstrap_metrics
+from srjt.ordinal.metrics import confusion_matrix
+from srjt.training.record.baselines import baseline_on
+from srjt.training.record.held_out import HeldOut
+from srjt.training.trained import Trained, load_run
+
+__all__ = ["JudgedSide", "judge_side", "judged_run"]
+
+RESAMPLES = 1000
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedSide:
+    """The answers of a run for the N samples of one side, and what they are worth."""
+
+    name: str  # "validation" or "test"
+    samples: HeldOut
+    labels: Ints  # (N,) what the answers are judged by
+    true: bool  # whether these are the true grades
+    predicted: Ints  # (N,)
+    severity: npt.NDArray[np.float64]  # (N,) expected grades
+    grade_rule: str  # what a grade is: the end of a sentence
+    intervals: dict[str, Interval]
+    confusion: Ints  # (C, C), each sample once
+    naive: NaiveBaseline | None
+
+    def by_grade(self) -> list[tuple[int, float, float, float]]:
+        """Per grade: samples, share predicted right, share of its predictions that are right, MAE; nan if none."""
+        counts, found = self.confusion, []
+        distance = np.abs(np.arange(len(counts))[:, None] - np.arange(len(counts)))
+        for grade in range(len(counts)):
+            samples, answers = counts[grade].sum(), counts[:, grade].sum()
+            right = counts[grade, grade]
+            found.append((
+                int(samples),
+                right / samples if samples else np.nan,
+                right / answers if answers else np.nan,
+                (counts[grade] * distance[grade]).sum() / samples if samples else np.nan,
+            ))  # fmt: skip
+        return found
+
+
+def judged_run(folder: Path) -> tuple[Trained, dict[str, JudgedSide]] | None:
+    """A finished run with each of its held-out sides; None if its weights have been deleted."""
+    if not (folder / "weights.safetensors").exists():
+        return None
+    run = load_run(folder, device="cpu")
+    return run, {name: judge_side(run, name) for name in run.held_out}
+
+
+def judge_side(run: Trained, name: str) -> JudgedSide:
+    """The test side is judged by its true grades where they are known, the validation side by its labels as given."""
+    side = run.held_out[name]
+    true = name == "test" and side.true_labels is not None
+    labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
+    table = predict_held_out(run, side, fitted=fit_after_training(run))
+    place = {grade: c for c, grade in enumerate(run.grades)}
+    predicted = np.array([place[grade] for grade in table["grade"]], dtype=np.int64)
+    classes = len(run.grades)
+    counts = confusion_matrix(
+        torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes
+    ).numpy()
+    return JudgedSide(
+        name=name,
+        samples=side,
+        labels=labels,
+        true=true,
+        predicted=predicted,
+        severity=table["expected_grade"].to_numpy(np.float64),
+        grade_rule=table.attrs["grade_rule"],
+        intervals=bootstrap_metrics(
+            labels, predicted, num_classes=classes, groups=side.groups, resamples=RESAMPLES
+        ),
+        confusion=counts,
+        naive=None if run.folder is None else baseline_on(run.folder, counts.sum(axis=1)),
+    )
