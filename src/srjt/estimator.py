@@ -136,7 +136,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def __init__(
         self,
         *,
-        method: str = "co-teaching+ours",
+        method: str = "srjt",
         noise_rate: float | Literal["auto"] | None = "auto",
         transition: npt.ArrayLike | None = None,
         soft_labels: Literal["paper", "estimated"] = "paper",

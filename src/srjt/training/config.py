@@ -134,7 +134,7 @@ class TrainConfig:
     """
 
     # what is learnt
-    method: str = setting("co-teaching+ours", "Name of the method; srjt methods lists them.", panel=METHOD)
+    method: str = setting("srjt", "Name of the method; srjt methods lists them.", panel=METHOD)
     noise_rate: float | Literal["auto"] | None = setting(
         None,
         "ε, the share of wrong labels, such as 0.2; auto estimates it first.",

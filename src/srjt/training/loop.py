@@ -101,6 +101,7 @@ def fit(
         optimizer=optimizer,
         recorder=recorder,
         keep=keep,
+        memory={name: tensor.to(device) for name, tensor in method.memory(samples).items()},
         amp=amp,
         gather=process.gather if process.world_size > 1 else None,
         gather_targets=process.gather_targets if process.world_size > 1 else None,
@@ -141,7 +142,7 @@ def fit(
         epoch, first_step = meta["epoch"], meta["step"]
         past_rows = _saved_rows(tensors.pop("metrics", None), log.path, before=epoch)
         rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
-        restore(state_tensors(networks, optimizer, recorder), tensors)
+        restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
         method_generator.set_state(rng_states["random.method"])
         torch.set_rng_state(rng_states["random.cpu"])
         if device.type == "cuda" and "random.cuda" in rng_states:
@@ -162,7 +163,7 @@ def fit(
                 + " The last good checkpoint is kept."
             )
         log.sync()
-        state = state_tensors(networks, optimizer, recorder)
+        state = state_tensors(networks, optimizer, recorder, step.memory)
         # the file itself may be lost or edited until the run resumes
         state["metrics"] = torch.frombuffer(bytearray(log.content()), dtype=torch.uint8)
         state["random.method"] = method_generator.get_state()
@@ -218,6 +219,8 @@ def fit(
                 torch.cuda.reset_peak_memory_stats(device)
             set_learning_rate(optimizer, config.learning_rate_at(epoch))
             keep.fill_(method.keep(epoch, batch_size))
+            if "progress" in step.memory:
+                step.memory["progress"].fill_((epoch - 1) / config.epochs)
             if first_step == 0:
                 recorder.start_epoch()
                 method_generator = generator(config.seed, "method", epoch)

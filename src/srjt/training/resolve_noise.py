@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from srjt import methods
+from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.store import OnBadImage, open_store
@@ -63,7 +64,7 @@ def resolve_noise_rate(
     none. out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
     if config.requested_noise_rate != "auto":
-        return config, None
+        return _with_matrix_of_rate(config, manifest), None
     config = config.for_data(features=manifest.are_features)
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
@@ -132,6 +133,31 @@ def resolve_noise_rate(
     if not estimate.identifiable:
         warnings.warn(not_determined(estimate), stacklevel=2)
     return resolved, estimate
+
+
+def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
+    """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of readers are."""
+    known = methods.lookup(config.method, registered_by=config.imports)
+    rate = config.known_noise_rate
+    if (
+        not known.is_recipe
+        or "transition" not in known.needs
+        or config.transition is not None
+        or rate is None
+    ):
+        return config
+    return config.replace(transition=neighbour_matrix(rate, class_counts=manifest.class_counts).tolist())
+
+
+def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The matrix of errors by one grade with this noise rate, or with the largest that leaves each grade's own label
+    the likeliest."""
+    counts = np.asarray(class_counts)
+    largest = noise.largest_rho("truncated", num_classes=len(counts))
+    most = largest / (1.0 + largest)  # 1/3, or 1/2 of two grades: a neighbour's label is as likely as the own
+    one = noise.transition_matrix("truncated", num_classes=len(counts), rho=most)
+    share = min(1.0, rate / noise.expected_rate(one, class_counts=counts))
+    return np.asarray(noise.transition_matrix("truncated", num_classes=len(counts), rho=share * most))
 
 
 def needs_estimate(config: TrainConfig) -> bool:
@@ -218,10 +244,17 @@ def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
     """What was estimated is what is used, also where the data do not determine it."""
     resolved: dict[str, Any] = {"noise_rate": estimate.rate}
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
-        resolved["transition"] = estimate.transition.tolist()
+        resolved["transition"] = usable_matrix(estimate).tolist()
     if config.soft_labels == "estimated":
         resolved["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
     return config.replace(**resolved)
+
+
+def usable_matrix(estimate: NoiseEstimate) -> npt.NDArray[np.float64]:
+    """The estimated matrix; a grade that by the estimate never occurs keeps its own label."""
+    total = estimate.transition.sum(axis=1, keepdims=True)
+    own = np.eye(len(total))
+    return np.where(total > 0.5, estimate.transition / np.where(total > 0.5, total, 1.0), own)
 
 
 def _estimate_once(
