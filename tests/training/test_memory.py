@@ -51,7 +51,9 @@ def test_the_loop_says_how_far_the_training_is(
         def memory(self, samples: int) -> dict[str, Tensor]:
             return {"progress": torch.zeros(()), "averages": torch.zeros(samples, self.num_classes)}
 
-        def loss(self, logits: Tensor, targets: Tensor, *, memory: Any = None, rows: Any = None, **more: Any) -> Any:
+        def loss(
+            self, logits: Tensor, targets: Tensor, *, memory: Any = None, rows: Any = None, **more: Any
+        ) -> Any:
             seen.append((float(memory["progress"]), len(memory["averages"])))
             return super().loss(logits, targets, memory=memory, rows=rows)
 

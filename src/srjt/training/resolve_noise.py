@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt import methods, noise
+from srjt import methods
 from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.store import OnBadImage, open_store
@@ -40,7 +40,10 @@ __all__ = ["describe", "needs_estimate", "noise_record", "not_determined", "reso
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
-WARM_UP_MIN_EPOCHS = 10  # but no fewer than this, unless the run itself is shorter
+WARM_UP_MIN_EPOCHS = 10  # but no fewer than this,
+WARM_UP_MOST = (
+    3  # and at most a third: three trainings on two thirds of the samples cost less than that of two networks
+)
 
 
 def resolve_noise_rate(
@@ -63,10 +66,11 @@ def resolve_noise_rate(
     Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
     none. out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
-    if config.requested_noise_rate != "auto":
-        return _with_matrix_of_rate(config, manifest), None
+    verified = manifest.verified_labels is not None
+    if config.requested_noise_rate != "auto" and not needs_estimate(config, verified=verified):
+        return config, None
     config = config.for_data(features=manifest.are_features)
-    if not needs_estimate(config):
+    if not needs_estimate(config, verified=verified):
         return config.replace(noise_rate=None), None
     _check_options(config, num_classes=manifest.num_classes)
     reporter = reporter or SilentReporter()
@@ -135,36 +139,14 @@ def resolve_noise_rate(
     return resolved, estimate
 
 
-def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
-    """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of readers are."""
-    known = methods.lookup(config.method, registered_by=config.imports)
-    rate = config.known_noise_rate
-    if (
-        not known.is_recipe
-        or "transition" not in known.needs
-        or config.transition is not None
-        or rate is None
-    ):
-        return config
-    return config.replace(transition=neighbour_matrix(rate, class_counts=manifest.class_counts).tolist())
-
-
-def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """The matrix of errors by one grade with this noise rate, or with the largest that leaves each grade's own label
-    the likeliest."""
-    counts = np.asarray(class_counts)
-    largest = noise.largest_rho("truncated", num_classes=len(counts))
-    most = largest / (1.0 + largest)  # 1/3, or 1/2 of two grades: a neighbour's label is as likely as the own
-    one = noise.transition_matrix("truncated", num_classes=len(counts), rho=most)
-    share = min(1.0, rate / noise.expected_rate(one, class_counts=counts))
-    return np.asarray(noise.transition_matrix("truncated", num_classes=len(counts), rho=share * most))
-
-
-def needs_estimate(config: TrainConfig) -> bool:
-    """Whether the noise must be estimated for this method."""
-    needs = set(methods.lookup(config.method).method.needs)
+def needs_estimate(config: TrainConfig, *, verified: bool = False) -> bool:
+    """Whether the noise is estimated for this method: if it needs it, or can use what verified grades say of it."""
+    known = methods.lookup(config.method).method
+    needs = set(known.needs)
     if config.transition is not None:
         needs -= {"transition"}
+    elif verified and "transition" in known.uses and not isinstance(config.noise_rate, float):
+        return True
     if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
         raise SrjtError(
             f"{config.method} does not learn from soft labels: drop --soft-labels estimated, or choose a method "
@@ -192,7 +174,10 @@ def warm_up(config: TrainConfig) -> TrainConfig:
         noise_rate=None,
         transition=None,
         soft_labels="paper",
-        epochs=min(config.epochs, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
+        epochs=max(
+            1,
+            min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
+        ),
         milestones=None,
         balance=0.0,  # the estimate compares predictions with the frequency of the given labels
     )
@@ -212,14 +197,21 @@ def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
 
 def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None) -> dict[str, Any]:
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
-    needs = methods.lookup(used.method).method.needs
+    known = methods.lookup(used.method).method
     rate = used.known_noise_rate
     if estimate is not None:
         why = f"{describe(estimate, epochs=warm_up(used).epochs)} {estimate.assumption}".strip()
-    elif "noise_rate" in needs:
+    elif "noise_rate" in known.needs:
         why = "The rate was given."
+    elif known.needs or (known.uses and used.transition is not None):
+        rate, why = None, "The matrix was given."
+    elif known.uses:
+        rate, why = (
+            None,
+            "No grade is verified and no matrix is given: the method uses its loss that needs neither.",
+        )
     else:
-        rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
+        rate, why = None, "The method needs no noise rate."
     return {
         "requested": requested.requested_noise_rate,
         "estimated": None if estimate is None else estimate.rate,
@@ -243,7 +235,8 @@ def not_determined(estimate: NoiseEstimate) -> str:
 def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
     """What was estimated is what is used, also where the data do not determine it."""
     resolved: dict[str, Any] = {"noise_rate": estimate.rate}
-    if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
+    known = methods.lookup(config.method).method
+    if config.transition is None and "transition" in known.needs + known.uses:
         resolved["transition"] = usable_matrix(estimate).tolist()
     if config.soft_labels == "estimated":
         resolved["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
