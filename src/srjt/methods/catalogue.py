@@ -79,5 +79,5 @@ METHODS = (
         name="srjt", source="srjt.methods.agreement:Agreement", networks=2, needs=(), uses=("transition",), scores="–",
         updates="E_p |grade − label|, or −log (Pᵀp) if P is known; λD on all samples", paper="this project",
         recipe=Recipe(noise_rate="auto"),
-        defaults={"co_lambda": 4.0, "ramp": 0.2, "move_from": 0.2, "move_to": 0.6}),
+        defaults={"co_lambda": 4.0, "move_from": 0.2, "move_to": 0.6}),
 )  # fmt: skip
