@@ -53,6 +53,7 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "clean labels": ("standard", "truth", {}),
     "srjt, estimated matrix": ("srjt", "estimated matrix", {}),
     "srjt, 100 verified": ("srjt", "verified", {}),
+    "srjt, balance 0.25": ("srjt", "nothing", {"balance": 0.25}),
     "srjt, true matrix": ("srjt", "matrix", {}),
     "clean labels, agreement": ("srjt", "truth", {"transition": "identity"}),
     "former srjt": ("jocor+ours", "estimated rate", {"balance": 0.5, "method_options": "former"}),
