@@ -9,7 +9,7 @@
 row per training; after so many minutes it ends, and the same command continues. The six methods that matter most come
 first, in all six cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
 
-On a machine without images of its own, carry the folder ``small`` (with the weights in it) and run
+On a machine without images of its own, carry the folder ``small`` (55 MiB with the weights in it) and run
 
     PYTHONPATH=src python benchmarks/evidence/recipe_on_images.py run small --weights small/lite0.safetensors \\
         --minutes 9 --out $OUT/recipe.csv
