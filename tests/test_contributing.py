@@ -91,14 +91,17 @@ def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_p
     labels = write(generate(images=60, patients=12, size=32), tmp_path / "data")
     (tmp_path / "my_methods.py").write_text(BLOCKS[0])
     given = ["--import", "my_methods"]
-    code, out, err = srjt("train", labels, *given, "--method", "focal", "--out", "run", *SMALL, folder=tmp_path)
+    code, out, err = srjt(
+        "train", labels, *given, "--method", "focal", "--out", "run", *SMALL, folder=tmp_path
+    )
     assert (code, err) == (0, "")
     assert "focal: epoch 1/1" in out
 
     code, _, err = srjt("predict", "run", labels.parent, folder=tmp_path)
     assert (code, err.count("\n")) == (2, 1)
     assert (
-        "The method 'focal' is registered by my_methods, which is not imported: add --import my_methods" in err
+        "The method 'focal' is registered by my_methods, which is not imported: add --import my_methods"
+        in err
     )
     code, out, err = srjt("predict", "run", labels, *given, folder=tmp_path)
     assert (code, err) == (0, "")

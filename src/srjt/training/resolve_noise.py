@@ -41,9 +41,8 @@ WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong 
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
 WARM_UP_MIN_EPOCHS = 10  # but no fewer than this,
-WARM_UP_MOST = (
-    3  # and at most a third: three trainings on two thirds of the samples cost less than that of two networks
-)
+# and at most a third: three trainings of one network on two thirds of the samples then cost a third of the run's two
+WARM_UP_MOST = 3
 
 
 def resolve_noise_rate(
@@ -66,7 +65,9 @@ def resolve_noise_rate(
     Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
     none. out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
-    verified = manifest.verified_labels is not None
+    verified = _any_verified(manifest)
+    if isinstance(config.noise_rate, float) and methods.lookup(config.method).uses and reporter is not None:
+        reporter.note(f"{config.method} needs no noise rate: {config.noise_rate:g} is not used.")
     if config.requested_noise_rate != "auto" and not needs_estimate(config, verified=verified):
         return config, None
     config = config.for_data(features=manifest.are_features)
@@ -89,6 +90,8 @@ def resolve_noise_rate(
         readable = opened.manifest
     readable = grouped_as_begun(None if out is None else Path(out), readable)
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
+    if not needs_estimate(config, verified=_any_verified(readable.select(rows))):
+        return config.replace(noise_rate=None), None
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
         "warm_up": {
@@ -145,7 +148,7 @@ def needs_estimate(config: TrainConfig, *, verified: bool = False) -> bool:
     needs = set(known.needs)
     if config.transition is not None:
         needs -= {"transition"}
-    elif verified and "transition" in known.uses and not isinstance(config.noise_rate, float):
+    elif verified and "transition" in known.uses:
         return True
     if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
         raise SrjtError(
@@ -245,9 +248,8 @@ def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
 
 def usable_matrix(estimate: NoiseEstimate) -> npt.NDArray[np.float64]:
     """The estimated matrix; a grade that by the estimate never occurs keeps its own label."""
-    total = estimate.transition.sum(axis=1, keepdims=True)
-    own = np.eye(len(total))
-    return np.where(total > 0.5, estimate.transition / np.where(total > 0.5, total, 1.0), own)
+    occurs = estimate.transition.sum(axis=1, keepdims=True) > 0
+    return np.where(occurs, estimate.transition, np.eye(len(occurs)))
 
 
 def _estimate_once(
@@ -283,6 +285,10 @@ def _estimate_once(
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])
+
+
+def _any_verified(samples: Manifest) -> bool:
+    return samples.verified_labels is not None and bool((samples.verified_labels >= 0).any())
 
 
 def _verified_fingerprint(samples: Manifest) -> str | None:
