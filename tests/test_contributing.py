@@ -108,8 +108,8 @@ def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_p
     assert "60 images" in out
 
     study = [
-        "study", labels, *given, "--methods", "focal:gamma=1 standard", "--noise", "quasi:0.2", "--folds", "3", "--fold",
-        "0", "--jobs", "2", *SMALL,
+        "study", labels, *given, "--methods", "focal:gamma=1 standard", "--noise", "quasi:0.2", "--folds", "3",
+        "--fold", "0", "--jobs", "2", *SMALL,
     ]  # fmt: skip
     code, out, err = srjt(*study, folder=tmp_path)
     assert (code, err) == (0, ""), out

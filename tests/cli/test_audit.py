@@ -133,10 +133,12 @@ def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--method", "co-teaching+ours"], "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
-             "--noise-rate auto to estimate it, or --method srjt, which needs none."),
+        (["--method", "co-teaching+ours"],
+         "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
+         "--noise-rate auto to estimate it, or --method srjt, which needs none."),
         (["--method", "garg"], "or --noise-rate auto to estimate it."),
-        (["--method", "sord", "--noise-rate", "0.2", "--soft-labels", "estimated"], "soft_labels 'estimated' needs noise_rate 'auto'"),
+        (["--method", "sord", "--noise-rate", "0.2", "--soft-labels", "estimated"],
+         "soft_labels 'estimated' needs noise_rate 'auto'"),
         (["--method", "mixup", "--noise-rate", "auto", "--soft-labels", "estimated"],
          "mixup does not learn from soft labels"),
     ],

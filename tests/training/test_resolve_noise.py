@@ -294,8 +294,8 @@ def test_the_recipe_needs_no_rate_and_no_estimate(
 def test_a_misspelt_option_is_known_before_the_warm_up(
     noisy: Manifest, fits: TrainConfig, options: dict[str, Any]
 ) -> None:
+    settings = {"method": "jocor+ours", "noise_rate": "auto", "method_options": options}
     with pytest.raises(SrjtError, match="did you mean"):
-        settings = {"method": "jocor+ours", "noise_rate": "auto", "method_options": options}
         srjt.train(noisy, config=fits, device="cpu", **settings)
 
 
