@@ -72,8 +72,9 @@ def noisy() -> Rows:
 
 @pytest.fixture(scope="module")
 def fitted(noisy: Rows) -> OrdinalNoiseClassifier:
-    """With all defaults, the noise rate included."""
-    return OrdinalNoiseClassifier(random_state=0).fit(noisy.X, noisy.y, groups=noisy.groups)
+    """A method that selects, with all other defaults: the noise rate is estimated."""
+    model = OrdinalNoiseClassifier(method="co-teaching+ours", random_state=0)
+    return model.fit(noisy.X, noisy.y, groups=noisy.groups)
 
 
 # ------------------------------------------------------------------ attributes after fit
