@@ -33,7 +33,7 @@ CASES = (
     ("deepdrid", "truncated"),
     ("deepdrid", "quasi"),
     ("appareal", "vote"),
-    ("eyepacs", "as it is"),
+    ("eyepacs", "as_it_is"),
     ("deepdrid", "boundary"),
     ("deepdrid", "one-sided"),
 )
@@ -112,7 +112,7 @@ def noisy_labels(data: DataSet, kind: str, *, seed: int) -> tuple[Ints, Floats]:
     true, classes = data.clean.labels, data.clean.num_classes
     rng = np.random.default_rng(seed)
     counts = data.clean.class_counts
-    if kind == "as it is":
+    if kind == "as_it_is":
         rho = noise.rho_for_rate("quasi", rate=ASSUMED, class_counts=counts)
         return true, noise.transition_matrix("quasi", num_classes=classes, rho=rho)
     if kind in ("quasi", "truncated"):
@@ -149,7 +149,7 @@ def one_run(
     split, true = data.splits[fold], data.clean.labels
     given = labels.copy()
     given[split.test] = true[split.test]
-    rate = float((given != true)[split.train].mean()) if kind != "as it is" else ASSUMED
+    rate = float((given != true)[split.train].mean()) if kind != "as_it_is" else ASSUMED
     manifest = data.clean.with_noisy_labels(true if told == "truth" else given)
     options, estimate, begin = {**settings, **changes}, None, time.perf_counter()
     if told in ("rate", "matrix"):
@@ -224,7 +224,7 @@ def planned(args: argparse.Namespace) -> Iterator[tuple[str, str, int, int, str]
             for fold in args.folds:
                 for name, kind in cases:
                     for method in tier:
-                        if kind == "as it is" and METHODS[method][1] in ("truth", "verified"):
+                        if kind == "as_it_is" and METHODS[method][1] in ("truth", "verified"):
                             continue  # the truth is not known
                         yield name, kind, fold, seed, method
 
