@@ -8,7 +8,7 @@ Average precision of ``label_quality``, of the best of cleanlab's three scores, 
 probabilities: 1 − p(label), the normalised margin (both also cleanlab's) and E|grade − label|. The oracle knows p(true
 grade | image, label). ``off``: labels are sorted by quality and cut into tenths; the mean distance between the mean
 quality of a tenth and its share of right labels. Seeds as in ``noise_estimation.py``. cleanlab comes with
-``pip install srjt[benchmarks]``.
+``pip install ".[benchmarks]"``.
 """
 
 from __future__ import annotations

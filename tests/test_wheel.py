@@ -148,7 +148,9 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
     asked = {
         "onnx": ["export", "run", "--out", "model.onnx"],
         "timm": [*train, "--network", "timm:resnet18", "--out", "t"],
-        "tensorboard": [*train, "--network", "tiny", "--out", "b", "--tensorboard"],
+        "tensorboard": [*train, "--network", "tiny", "--out", "b", "--log", "tensorboard"],
+        "mlflow": [*train, "--network", "tiny", "--out", "b", "--log", "mlflow"],
+        "wandb": [*train, "--network", "tiny", "--out", "b", "--log", "wandb"],
         "parquet": ["data", "inspect", "table.parquet"],
         "excel": ["data", "inspect", "table.xlsx"],
         "dicom": ["predict", "run", "dicom"],
@@ -157,7 +159,18 @@ def test_a_missing_extra_names_its_line(clean: Path, tmp_path: Path) -> None:
     for extra, command in asked.items():
         ran = run(clean, *command, cwd=tmp_path)
         assert ran.returncode == 2, (extra, ran.stdout, ran.stderr)
-        assert f'pip install "srjt[{extra}]"' in ran.stderr, (extra, ran.stderr)
+        packages = [
+            line.partition(";")[0].strip()
+            for line in installed(clean).metadata.get_all("Requires-Dist") or []
+            if f"extra == '{extra}'" in line.replace('"', "'")
+        ]
+        assert packages
+        line = "pip install " + " ".join(f'"{package}"' for package in packages)
+        assert line in ran.stderr, (extra, ran.stderr)
         assert "Traceback" not in ran.stderr
+    ran = run(clean, "doctor", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    for extra in asked:
+        assert any(row.startswith(f"{extra} ") and "pip install" in row for row in ran.stdout.splitlines())
     optional = set(installed(clean).metadata.get_all("Provides-Extra") or []) - {"dev", "docs", "benchmarks"}
     assert optional == set(asked)

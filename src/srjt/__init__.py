@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from srjt.auditing.audit import audit
     from srjt.estimator import OrdinalNoiseClassifier
     from srjt.inference.evaluate import evaluate
+    from srjt.inference.explain import explain
     from srjt.inference.export import export
     from srjt.inference.predict import predict
     from srjt.ordinal.labels import soft_labels
@@ -30,6 +31,7 @@ __all__ = [
     "audit",
     "data",
     "evaluate",
+    "explain",
     "export",
     "keep_rate",
     "load_run",
@@ -49,6 +51,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "audit": ("srjt.auditing.audit", "audit"),
     "data": ("srjt.data", None),
     "evaluate": ("srjt.inference.evaluate", "evaluate"),
+    "explain": ("srjt.inference.explain", "explain"),
     "export": ("srjt.inference.export", "export"),
     "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
     "load_run": ("srjt.training.trained", "load_run"),

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from importlib import metadata
 
-__all__ = ["Interrupted", "SrjtError", "UnknownNameError", "missing_extra", "printable", "suggest"]
+__all__ = [
+    "Interrupted",
+    "SrjtError",
+    "UnknownNameError",
+    "missing_extra",
+    "printable",
+    "requirements_of",
+    "suggest",
+]
 
 
 class SrjtError(ValueError):
@@ -45,5 +54,22 @@ def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> SrjtError:
-    """The error for an optional dependency that is not installed."""
-    return SrjtError(f'{purpose} needs {package}, which is not installed: pip install "srjt[{extra}]"')
+    """The error for an optional dependency that is not installed.
+
+    It names the packages of the extra themselves: ``srjt[extra]`` works only where srjt comes from a package index.
+    """
+    wanted = " ".join(f'"{requirement}"' for requirement in requirements_of(extra)) or f'"{package}"'
+    return SrjtError(f"{purpose} needs {package}, which is not installed: pip install {wanted}")
+
+
+def requirements_of(extra: str | None) -> list[str]:
+    """The packages of an extra, such as ``["timm>=1.0"]``; None: those that srjt always needs."""
+    try:
+        lines = metadata.requires("srjt") or []
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        return []
+    parts = [line.partition(";") for line in lines]
+    marked = [(name.strip(), marker.replace(" ", "").replace('"', "'")) for name, _, marker in parts]
+    return [
+        name for name, marker in marked if (f"extra=='{extra}'" in marker if extra else "extra" not in marker)
+    ]

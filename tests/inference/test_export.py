@@ -205,7 +205,9 @@ def test_a_missing_extra_names_its_line(
     run: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
-    with pytest.raises(SrjtError, match=r'Writing ONNX needs onnxscript, .*pip install "srjt\[onnx\]"'):
+    with pytest.raises(
+        SrjtError, match=r'Writing ONNX needs onnxscript, .*pip install "onnx>=1\.17" "onnxru'
+    ):
         srjt.export(run, tmp_path / "model.onnx")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import srjt
 from browser import Browser, Tab, needs_browser
 from srjt.auditing.folder import AuditFolder, read_audit
 from srjt.review.decisions import Decisions, LogEntry
@@ -295,6 +296,32 @@ def test_mouse_zoom_neighbours_and_help(browser: Browser, folder: Path, serve: C
     press(tab, "Enter")  # accepts: the button that was clicked does not keep the focus
     assert [entry.action for entry in log(folder)] == ["skip", "accept"]
     assert serious(tab) == []
+
+
+def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Callable[..., Any]) -> None:
+    data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
+    small = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+    srjt.audit(data, out=tmp_path / "audit", folds=2, method="co-teaching+ours", **small)
+    tab = browser.tab()
+    visit(tab, serve(tmp_path / "audit").address)
+    source = "new URL(document.querySelector('#view > img').src).pathname"
+    tab.press("w")
+    tab.wait(f"{SHOWN} && {source} === '/map/0'")
+    assert tab.js("document.querySelector('#view > img').naturalWidth") == 648  # two networks
+    assert "Orange raises" in text(tab, "#toast")
+    tab.press("ArrowRight")
+    tab.wait(f"{SHOWN} && {source} === '/map/1'")
+    tab.press("w")
+    tab.wait(f"{SHOWN} && {source} === '/image/1'")
+    assert serious(tab) == []
+
+
+def test_an_audit_without_networks_says_so(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:
+    tab = browser.tab()
+    visit(tab, serve(folder).address)
+    tab.press("w")
+    tab.wait("document.querySelector('#toast').textContent.includes('no longer in its folder')")
+    assert tab.js("document.querySelector('#look').getAttribute('aria-pressed')") == "false"
 
 
 def test_a_key_held_down_grades_one_image(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:

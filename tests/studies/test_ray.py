@@ -28,7 +28,7 @@ from srjt.studies.results import StudyResults, collect_results
 from srjt.training.record.metrics_log import read_metrics
 
 pytestmark = pytest.mark.slow
-pytest.importorskip("ray", reason='Ray is not installed: pip install "srjt[ray]"')
+pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
 
 EPOCHS = 12
 # Ray replaces 127.0.0.1 by the machine's outer address when it connects; other loopback addresses it takes as they are

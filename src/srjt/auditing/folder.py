@@ -157,6 +157,7 @@ class AuditFolder:
     read_options: tuple[str, ...] = ()  # the command-line options with which the source was read
     features: bool = False  # features were audited, not images
     twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
+    folds: Ints | None = None  # (N,) the fold in which each sample was held out
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -236,6 +237,7 @@ def read_audit(folder: Path) -> AuditFolder:
         source=str(facts.get("source") or ""),
         features=bool(facts.get("features")),
         twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
+        folds=np.nan_to_num(numbers("fold")).astype(np.int64) if "fold" in scores else None,
         read_options=tuple(str(option) for option in facts.get("read_with") or ()),
     )
 

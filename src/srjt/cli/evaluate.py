@@ -106,7 +106,7 @@ def evaluate(
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"
         )
-    if known := _trained_on(run, manifest.ids):
+    if known := len(set(trained.training_ids) & set(manifest.ids)):
         console.print(
             f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, "
             "the numbers below look too good.",
@@ -142,14 +142,3 @@ def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifes
 
     begun = grouped_as_begun(run, manifest)
     return grouped(manifest, near=near) if begun.duplicates is None else begun
-
-
-def _trained_on(run: Path, ids: list[str]) -> int:
-    """Number of these samples that the run was trained on, by their ids."""
-    import pandas as pd
-
-    try:
-        trained = set(pd.read_csv(run / "history.csv", usecols=["id"], dtype=str)["id"])
-    except (OSError, ValueError):  # a run may have been sent without this file
-        return 0
-    return sum(sample in trained for sample in ids)

@@ -15,6 +15,7 @@ SUMMARIES = {
     "train": "Train a classifier on images with ordinal labels that are partly wrong.",
     "predict": "Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks.",
     "evaluate": "Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.",
+    "explain": "Show where the networks look: what raises and what lowers the expected grade of each image.",
     "audit": "Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.",
     "review": "Review doubtful labels in the browser, and export the corrected table.",
     "study": "Compare methods over noises and folds, as the paper does.",
@@ -23,6 +24,7 @@ SUMMARIES = {
     "features": "Compute features of images with a frozen network, once.",
     "export": "Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.",
     "methods": "List the methods: how each judges samples, what it learns from, and what it needs to know.",
+    "doctor": "Check the installation: versions, devices, cache, extras, and what to do about what is missing.",
     "demo": "Draw images of rising severity, corrupt 40 % of the labels, train three methods, compare them.",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,7 +14,7 @@ from srjt.errors import printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["decoding_bar", "transient_bar", "warnings_as_sentences"]
+__all__ = ["decoding_bar", "progress_bar", "transient_bar", "warnings_as_sentences"]
 
 
 @contextmanager
@@ -43,8 +43,13 @@ def transient_bar() -> Progress:
 
 
 @contextmanager
-def decoding_bar() -> Iterator[Callable[[int, int], None]]:
-    """A transient bar over images that are being decoded, as a function of (done, total)."""
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A transient bar, as a function of (done, total)."""
     with transient_bar() as bar:
-        task = bar.add_task("Decoding", total=None, visible=False)
+        task = bar.add_task(label, total=None, visible=False)
         yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def decoding_bar() -> AbstractContextManager[Callable[[int, int], None]]:
+    """A transient bar over images that are being decoded."""
+    return progress_bar("Decoding")

@@ -32,6 +32,10 @@ def report(
         str | None,
         typer.Option(metavar="LIST", help="Metrics of the tables. [dim]default: accuracy,mae,macro_f1[/]"),
     ] = None,
+    maps: Annotated[
+        bool,
+        typer.Option("--maps", help="Show where the networks of an audit look, for its doubtful labels."),
+    ] = False,
     import_: options.Import = None,
 ) -> None:
     """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.
@@ -43,7 +47,7 @@ def report(
     from srjt.reports.tables.statistics import PAPER_METRICS
 
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
-    page, *others = write_report(folder, out=out, figures=figures, tables=tables, metrics=chosen)
+    page, *others = write_report(folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps)
     typer.echo(f"The report is in {page}.")
     drawn = [file for file in others if file.suffix in (".svg", ".png")]
     if figures is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,8 +75,18 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume a run: an error if there is none in the folder.")
     ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write TensorBoard events into the run's folder too.")
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="tensorboard|mlflow|wandb",
+            help="Send every number to a tracker too; may be repeated. Files go into the run's folder.",
+            show_default=False,
+        ),
+    ] = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", hidden=True)] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what would be trained, for how long and with how much memory."),
     ] = False,
     show_test: Annotated[
         bool,
@@ -106,6 +117,7 @@ def train(
     from srjt.cli.splits import chosen_split
     from srjt.data import read
     from srjt.training.record.reporters import reporter_for
+    from srjt.training.record.trackers import track
     from srjt.training.train import train as train_run
 
     run_config = layered_settings(
@@ -127,16 +139,22 @@ def train(
         official=official_split,
         skipping=on_bad_image == "skip",
     )
+    if dry_run:
+        from srjt.cli.dry_run import print_dry_run
+        from srjt.training.single_run import resolve_split
+
+        parts = resolve_split(split, manifest, skipped=False)
+        print_dry_run(manifest, parts, run_config, device=device)
+        return
     leads = os.environ.get("RANK", "0") == "0"  # of several processes one prints
     quiet = quiet or not leads
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to resume: leave out --resume to start one.")
     with reporter_for(quiet=quiet, show_test=show_test) as terminal:
         reporter: Reporter = terminal
-        if tensorboard and leads:
-            from srjt.training.record.tensorboard import TensorBoardReporter
-
-            reporter = TensorBoardReporter(terminal, out / "tensorboard")
+        for tracker in dict.fromkeys([*(log or []), *(["tensorboard"] if tensorboard else [])]):
+            if leads:
+                reporter = track(reporter, tracker, out)
         run = train_run(
             manifest,
             out=out,
@@ -144,12 +162,18 @@ def train(
             device=device,
             reporter=reporter,
             config=run_config,
+            command=_typed_command(),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
     if not quiet:
         _print_results(run.metrics, out, pooled=run_config.convention == "published-code")
         typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
+
+
+def _typed_command() -> str | None:
+    """The command as it was typed; None if the verb was called otherwise."""
+    return shlex.join(["srjt", *sys.argv[1:]]) if sys.argv[1:2] == ["train"] else None
 
 
 def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:

@@ -45,6 +45,8 @@ class Manifest:
         Images or features in memory.
     made : str
         How the features were computed, as JSON, if known.
+    source : str
+        The file or folder that the samples were read from; empty if they were made in memory.
     hashes : (N, 2) uint64, optional
         A hash of the pixels of each image. None: not computed.
     duplicates : (N,) int64, optional
@@ -64,6 +66,7 @@ class Manifest:
     root: Path = field(default_factory=Path)
     arrays: npt.NDArray[np.generic] | None = None
     made: str = ""
+    source: str = ""
     hashes: npt.NDArray[np.uint64] | None = None
     duplicates: Ints | None = None
 

@@ -22,7 +22,7 @@ from srjt.errors import SrjtError, suggest
 from srjt.ordinal.decoding import Decoding, decode, expected_grade
 from srjt.training.trained import Trained, load_run
 
-__all__ = ["RunLike", "WhichNetwork", "check_choices", "open_run", "predict", "predictions"]
+__all__ = ["RunLike", "WhichNetwork", "check_choices", "open_run", "predict", "predictions", "read_samples"]
 
 WhichNetwork = Literal["ensemble", "1", "2"]
 
@@ -101,7 +101,7 @@ def predict(
     if isinstance(data, Manifest):
         manifest, left_out = data, []
     else:
-        reading = _read_samples(run, data)
+        reading = read_samples(run, data)
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
     run.check_feature_settings(manifest.made)
@@ -120,7 +120,7 @@ def predict(
     return table
 
 
-def _read_samples(run: Trained, source: str | os.PathLike[str]) -> Reading:
+def read_samples(run: Trained, source: str | os.PathLike[str]) -> Reading:
     """Samples without grades from a path, of the kind that the run was trained on."""
     if not isinstance(source, (str, os.PathLike)):
         raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")

@@ -28,6 +28,7 @@ def report(
     figures: str | Path | None = None,
     tables: str | Path | None = None,
     metrics: Sequence[str] = PAPER_METRICS,
+    maps: bool = False,
 ) -> list[Path]:
     """Write a study, a run or an audit as one self-contained HTML page.
 
@@ -45,6 +46,8 @@ def report(
         Folder for the tables of a study as Markdown, CSV and LaTeX.
     metrics : sequence of str
         Metrics of the tables, for example ``("accuracy", "mae", "qwk")``. Default: the paper's three.
+    maps : bool
+        Show where the networks of an audit look, for its most doubtful labels.
 
     Returns
     -------
@@ -60,7 +63,7 @@ def report(
     for name in metrics:
         if name not in METRICS:
             raise suggest("metric", name, METRICS)
-    page, results = _read_page(folder, tuple(metrics))
+    page, results = _read_page(folder, tuple(metrics), maps=maps)
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is a single run or an audit, not a study.")
     path = Path(out) if out is not None else folder / "report.html"
@@ -74,8 +77,12 @@ def report(
     return files
 
 
-def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResults | None]:
+def _read_page(folder: Path, metrics: tuple[str, ...], *, maps: bool) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
+    if maps and not (folder / "audit.json").exists():
+        raise SrjtError(
+            f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run."
+        )
     try:
         if (folder / "study.json").exists():
             results = collect_results(folder)
@@ -83,7 +90,7 @@ def _read_page(folder: Path, metrics: tuple[str, ...]) -> tuple[Page, StudyResul
         if (folder / "run.json").exists():
             return run_page(folder), None
         if (folder / "audit.json").exists():
-            return audit_page(folder), None
+            return audit_page(folder, maps=maps), None
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from srjt.auditing.folder import AuditFolder
 from srjt.errors import SrjtError
 from srjt.review.decisions import ConflictError, Decisions, LogEntry
-from srjt.review.images import EncodedImage, full_image, image_problem, thumbnail
+from srjt.review.images import EncodedImage, full_image, image_problem, thumbnail, where_they_look
 from srjt.review.progress import review_progress
 from srjt.review.security import AccessRules, SecurityMiddleware, parse_number
 
@@ -218,6 +218,7 @@ def create_app(session: ReviewSession, access: AccessRules) -> Starlette:
             Route("/page/{name}", page),
             Route("/image/{line}", image(full_image)),
             Route("/thumb/{line}", image(thumbnail)),
+            Route("/map/{line}", image(where_they_look)),
             Route("/api/samples", samples),
             Route("/api/updates", updates),
             Route("/api/neighbours/{line}", neighbours),

@@ -12,7 +12,15 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.pixel_depth import UInt8Array
 from srjt.errors import SrjtError
 
-__all__ = ["EncodedImage", "full_image", "image_path", "image_problem", "pixels_alone", "thumbnail"]
+__all__ = [
+    "EncodedImage",
+    "full_image",
+    "image_path",
+    "image_problem",
+    "pixels_alone",
+    "thumbnail",
+    "where_they_look",
+]
 
 THUMBNAIL_SIZE = 320  # pixels of the longer side
 
@@ -58,6 +66,16 @@ def thumbnail(audit: AuditFolder, line: int) -> EncodedImage:
 @lru_cache(maxsize=512)
 def _cached_thumbnail(path: Path) -> EncodedImage:
     return _encode(path, size=THUMBNAIL_SIZE)
+
+
+def where_they_look(audit: AuditFolder, line: int) -> EncodedImage:
+    """The image with the map of each network, side by side: what raises and what lowers the expected grade."""
+    from srjt.auditing.maps import look_maps  # loads torch: only on demand
+    from srjt.inference.overlay import side_by_side
+
+    buffer = io.BytesIO()
+    side_by_side(look_maps(audit, line)).save(buffer, "JPEG", quality=88)
+    return EncodedImage(buffer.getvalue(), "image/jpeg")
 
 
 def image_problem(audit: AuditFolder, line: int) -> str:

@@ -35,6 +35,7 @@ from srjt.training.record import checkpoint
 from srjt.training.record.held_out import held_out_side, write_held_out
 from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
+from srjt.training.record.provenance import describe_provenance, describe_source
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import (
     RunFacts,
@@ -64,6 +65,7 @@ def single_run(
     on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
     cpu_setting: CpuSetting | None = None,
+    command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
 
@@ -111,9 +113,12 @@ def single_run(
             "fingerprint": fingerprint(manifest, parts),
             "images": image_digest(used),
             **({"made": manifest.made} if manifest.made else {}),
+            **({"source": describe_source(manifest.source)} if manifest.source else {}),
+            "patients": None if manifest.patients is None else len(set(used.patients or ())),
         },
         own_network=network is not None,
         noise=noise,
+        provenance=describe_provenance(chosen, command=command, processes=process.world_size),
     )
     if folder is not None and is_finished(folder):
         found = open_run_folder(folder, facts)  # raises an error if it is a different run

@@ -40,6 +40,7 @@ def train(
     on_bad_image: OnBadImage = "error",
     shared_estimate: Path | None = None,
     cpu_setting: CpuSetting | None = None,
+    command: str | None = None,
     **settings: Any,
 ) -> Trained:
     """Train a classifier on images, or features, with ordinal labels that are partly wrong.
@@ -79,6 +80,8 @@ def train(
     cpu_setting : CpuSetting, optional
         How the networks run on a CPU. Default: the fastest way, found by a short trial. A study chooses one for all
         its runs, because it changes the last bits of a result.
+    command : str, optional
+        The command that started the run, for its record.
     **settings
         Any field of ``TrainConfig``; these override ``config``. With ``noise_rate="auto"`` the noise is estimated
         first, from the training side alone.
@@ -131,5 +134,5 @@ def train(
         )
     reporter.begin(config.method, epochs=config.epochs)
     noise = noise_record(requested, config, estimate)
-    run = single_run(data, config=config, out=out, reporter=reporter, noise=noise, **inputs)
+    run = single_run(data, config=config, out=out, reporter=reporter, noise=noise, command=command, **inputs)
     return replace(run, noise_estimate=estimate)

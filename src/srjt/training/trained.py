@@ -156,6 +156,18 @@ class Trained:
         margin = (size or self.config.image_size) - self.config.crop
         return view_crops(count, margin=margin, mirror=self.config.flip)
 
+    @property
+    def training_ids(self) -> list[str]:
+        """Ids of the samples that the run learnt from; empty where its history is not known."""
+        if not self.history.empty:
+            return [str(sample) for sample in self.history["id"]]
+        if self.folder is None:
+            return []
+        try:
+            return list(pd.read_csv(self.folder / "history.csv", usecols=["id"], dtype=str)["id"])
+        except (OSError, ValueError):  # a run may have been sent without this file
+            return []
+
     def check_feature_settings(self, settings: str) -> None:
         """Raise an error for features that were computed with other settings than those of the training.
 

@@ -6,6 +6,7 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def test_what_a_folder_holds(run: Path) -> None:
     assert facts["config"]["epochs"] == 1
     assert facts["grades"] == ["0", "1", "2", "3"]
     assert facts["cpu"] == {"channels_last": False, "onednn": True}
+    assert datetime.fromisoformat(facts["provenance"]["started"]) <= datetime.now(timezone.utc)
+    assert facts["provenance"]["command"] is None
     assert json.loads((run / "summary.json").read_text()) == {"epochs": 1, "last_epochs": [], "confusion": {}}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,7 +126,8 @@ def read(
                 f"--{name.replace('_', '-')} applies to {kinds}, but {path} is read as {kind}: leave it out, or "
                 "choose another --kind."
             )
-    return SOURCES[kind].read(path, **given)
+    reading = SOURCES[kind].read(path, **given)
+    return replace(reading, manifest=replace(reading.manifest, source=str(path)))
 
 
 def _recognise(path: Path) -> str:

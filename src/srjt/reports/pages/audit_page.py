@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,13 +12,13 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from srjt.auditing.folder import image_file, read_facts, read_scores, read_summary
+from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
 from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
-from srjt.data.images.decode import read_image
+from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
 from srjt.reports.figures.matrices import matrix_figure
-from srjt.reports.pages.html import Note, Page, Section, Tile
+from srjt.reports.pages.html import Note, Page, Section, Tile, data_uri
 from srjt.reports.tables.table import Column, Row, Table, TableCell
 
 __all__ = ["audit_page", "thumbnail"]
@@ -31,18 +29,20 @@ PATIENTS = 20  # in the table; all are in summary.json
 BINS = 20
 
 
-def audit_page(folder: Path) -> Page:
-    """The page for a folder that ``srjt audit`` has written."""
+def audit_page(folder: Path, *, maps: bool = False) -> Page:
+    """The page for a folder that ``srjt audit`` has written; ``maps``: with where the networks look."""
     facts, summary = read_facts(folder), read_summary(folder)
     scores = read_scores(folder, encoding_errors="surrogateescape")  # a file name need not be valid UTF-8
     try:
         scores["quality"] = scores["quality"].astype(np.float64)
-        return _page(folder, facts, summary, scores)
+        return _page(folder, facts, summary, scores, maps=maps)
     except (KeyError, TypeError, ValueError) as problem:
         raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
 
 
-def _page(folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame) -> Page:
+def _page(
+    folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame, *, maps: bool
+) -> Page:
     low, high = summary["rate_interval"]
     labels = _count(len(scores), "label")
     if summary["identifiable"]:
@@ -79,7 +79,7 @@ def _page(folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], sc
         notes=notes,
         sections=[
             _noise(facts, summary, scores),
-            _doubtful(folder, scores),
+            _doubtful(folder, scores, maps=maps),
             _rates(summary),
             _method(folder, facts),
         ],
@@ -102,9 +102,7 @@ def thumbnail(folder: Path, name: str, *, size: int = THUMBNAIL_SIZE) -> str:
     except (SrjtError, MemoryError):
         return ""
     image.thumbnail((size, size), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=82)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return data_uri(image)
 
 
 def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame) -> Section:
@@ -211,8 +209,9 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
     return figure
 
 
-def _doubtful(folder: Path, scores: pd.DataFrame) -> Section:
+def _doubtful(folder: Path, scores: pd.DataFrame, *, maps: bool) -> Section:
     worst = scores.head(WORST)
+    looks = _look_maps(folder, len(worst)) if maps else [[]] * len(worst)
     pictures = [thumbnail(folder, name) for name in worst["image"]]
     which = "All labels" if len(worst) == len(scores) else f"The {len(worst)} most doubtful labels"
     text = [f"{which}, the most doubtful first, with the probability that each one is right."]
@@ -220,6 +219,8 @@ def _doubtful(folder: Path, scores: pd.DataFrame) -> Section:
         table = _worst_table(worst)
         return Section(slug="doubtful", heading="The most doubtful labels", text=text, tables=[table])
     text.append("“A → B” is a label A for which grade B is more probable.")
+    if any(looks):
+        text.append("Where they look: orange raises the expected grade of the networks, blue lowers it.")
     if "twins" in worst:
         text.append(
             "The first ones are identical images with different labels, side by side: one of these labels is wrong for "
@@ -232,11 +233,28 @@ def _doubtful(folder: Path, scores: pd.DataFrame) -> Section:
             share=float(row["quality"]),
             number=_probability(row["quality"]),
             text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
+            more=look,
             right=row["grade"] == row["suggested"],
         )
-        for picture, row in zip(pictures, worst.to_dict("records"), strict=True)
+        for picture, look, row in zip(pictures, looks, worst.to_dict("records"), strict=True)
     ]
     return Section(slug="doubtful", heading="The most doubtful labels", text=text, tiles=tiles)
+
+
+def _look_maps(folder: Path, count: int) -> list[list[str]]:
+    """Where the networks look, for the first lines of the audit; an empty list for an image that cannot be read."""
+    from srjt.auditing.maps import look_maps, map_problem
+
+    audit = read_audit(folder)
+    if (problem := map_problem(audit)) is not None:
+        raise SrjtError(problem)
+    found = []
+    for line in range(count):
+        try:
+            found.append([data_uri(picture) for picture in look_maps(audit, line)])
+        except BadImageError:
+            found.append([])
+    return found
 
 
 def _change(grade: str, suggested: str) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
+
+from PIL import Image
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
@@ -15,7 +18,7 @@ from srjt.files import write_atomically
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
 from srjt.reports.tables.table import Table
 
-__all__ = ["Note", "Page", "Section", "Tile", "page_figures", "render", "write_page"]
+__all__ = ["Note", "Page", "Section", "Tile", "data_uri", "page_figures", "render", "write_page"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +35,10 @@ class Tile:
 
     picture: str  # a data URI; "" if there is none
     title: str
-    number: str
-    share: float  # 0 … 1, drawn as a bar
-    text: str  # id of the sample
+    number: str = ""
+    share: float | None = None  # 0 … 1, drawn as a bar
+    text: str = ""  # id of the sample
+    more: Sequence[str] = ()  # further pictures, shown when the reader opens them
     right: bool = False  # True: shown in grey, because the label is likely to be right
 
 
@@ -49,6 +53,7 @@ class Section:
     facts: Sequence[tuple[str, str]] = ()  # term, value
     counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
     hint: str = ""  # not printed
+    large_tiles: Sequence[Tile] = ()
     tiles: Sequence[Tile] = ()
     tables: Sequence[Table] = ()
     closed: bool = False  # whether the tables are hidden until the reader opens them
@@ -102,6 +107,13 @@ def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
         write_atomically(path, content, follow_links=follow_links)
     except OSError as problem:
         raise SrjtError(f"The report cannot be written to {path}: {problem.strerror}.") from None
+
+
+def data_uri(image: Image.Image) -> str:
+    """A picture as text that a page can contain."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=82)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _size(captioned: CaptionedFigure) -> str:

@@ -32,6 +32,7 @@ let position = -1; // in lines; -1: no image is shown
 let undoable = []; // [revision, line], the last decision last
 let busy = false; // waiting for the server to confirm a decision
 let comparing = false; // whether similar images are shown
+let looking = false; // whether the image is shown with the networks' maps
 const gaps = []; // ms between the last decisions
 let lastDecision = null; // ms
 
@@ -63,6 +64,7 @@ function show(newPosition) {
 }
 
 function showImage(line) {
+  if (looking) return showMap(line);
   const entry = images.get(line);
   const showResult = () => {
     if (current() !== line) return;
@@ -78,6 +80,41 @@ function showImage(line) {
     $("view").classList.add("loading");
     entry.finished.then(showResult);
   } else showResult();
+}
+
+/** Orange raises the expected grade, blue lowers it; one picture per network. Computed when it is asked for. */
+async function showMap(line) {
+  $("placeholder").hidden = true;
+  $("view").classList.add("loading");
+  const picture = new Image();
+  picture.draggable = false;
+  picture.alt = "Where the networks look";
+  picture.src = `/map/${line}`;
+  const shown = await picture.decode().then(() => true, () => false);
+  if (current() !== line || !looking) return;
+  if (shown) {
+    $("view").classList.remove("loading");
+    return zoom.show(picture);
+  }
+  look(false);
+  toast(await reason(`/map/${line}`), "warning");
+}
+
+function look(on = !looking) {
+  looking = on;
+  $("look").setAttribute("aria-pressed", String(looking));
+  if (current() !== null) showImage(current());
+  if (looking) toast("Orange raises the expected grade, blue lowers it.");
+}
+
+/** Why the server refuses something, in its own words. */
+async function reason(path) {
+  try {
+    const answer = await fetch(path);
+    return answer.ok ? "The browser cannot show this picture." : await answer.text();
+  } catch {
+    return "The server does not answer.";
+  }
 }
 
 async function showImageProblem(line) {
@@ -498,6 +535,7 @@ const KEYS = [
   ["←", "previous image", () => position !== 0 && lines.length && show((position < 0 ? lines.length : position) - 1)],
   ["→", "next image", () => position >= 0 && position < lines.length - 1 && show(position + 1)],
   ["N", "similar images of each grade", () => compare()],
+  ["W", "where the networks look", () => current() !== null && look()],
   ["+", "zoom in; also by wheel, pinch or double click", () => zoom.by(1.4)],
   ["−", "zoom out; drag to move", () => zoom.by(1 / 1.4)],
   ["F", "fit the image to the window", () => zoom.fit()],
@@ -546,7 +584,7 @@ function listen() {
   // The focus must not stay on a clicked button, or Enter would press it again.
   document.addEventListener("click", (e) => e.detail && e.target.closest("button")?.blur());
   const clicks = {
-    accept, keep: () => decide("keep"), skip: () => decide("skip"), undo, compare: () => compare(),
+    accept, keep: () => decide("keep"), skip: () => decide("skip"), undo, compare: () => compare(), look: () => look(),
     previous: () => show(position - 1), next: () => show(position + 1),
     "zoom-in": () => zoom.by(1.4), "zoom-out": () => zoom.by(1 / 1.4), "zoom-fit": () => zoom.fit(),
     "filter-button": () => openFilters($("filters").hidden), "help-button": () => $("help").showModal(),

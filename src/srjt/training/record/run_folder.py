@@ -57,6 +57,7 @@ class RunFacts:
     cpu: CpuSetting | None = None  # the fastest setting found; None: not yet found, or on a GPU
     own_network: bool = False  # from a Python function, which a folder cannot contain
     noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
+    provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
     version: str = __version__
 
     def to_dict(self) -> dict[str, Any]:
@@ -69,6 +70,7 @@ class RunFacts:
             "cpu": None if self.cpu is None else vars(self.cpu),
             "own_network": self.own_network,
             "noise": self.noise,
+            "provenance": self.provenance,
         }
 
 
@@ -96,6 +98,7 @@ def read_facts(folder: Path) -> RunFacts:
             cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
             own_network=bool(raw["own_network"]),
             noise=raw.get("noise"),  # older runs lack it
+            provenance=dict(raw.get("provenance") or {}),
             version=str(raw["srjt"]),
         )
     except FileNotFoundError:

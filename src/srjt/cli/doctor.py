@@ -1,0 +1,218 @@
+"""``srjt doctor``: what is installed, what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from srjt._version import __version__
+from srjt.errors import requirements_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["doctor"]
+
+# What each extra is for. Those for developers (dev, docs, benchmarks) are not listed.
+EXTRAS = {
+    "timm": "the networks timm:NAME",
+    "dicom": "DICOM files",
+    "parquet": "Parquet tables",
+    "excel": "Excel tables",
+    "tensorboard": "train --log tensorboard",
+    "mlflow": "train --log mlflow",
+    "wandb": "train --log wandb",
+    "ray": "studies on a cluster",
+    "onnx": "export to ONNX",
+}
+LITTLE_SPACE = 2 * 2**30  # bytes; decoded images of a middle-sized data set
+
+
+class Package(NamedTuple):
+    """A requirement and the version that is installed: None if there is none."""
+
+    name: str
+    wanted: str
+    installed: str | None
+    fits: bool
+
+    @property
+    def requirement(self) -> str:
+        return f"{self.name}{self.wanted}"
+
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for a bug report.")] = False,
+) -> None:
+    """Check the installation: versions, devices, cache, extras, and what to do about what is missing.
+
+    The exit status is 1 if something that srjt needs does not work.
+    """
+    from rich.console import Console
+
+    found = examine()
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps(found, indent=2))
+    else:
+        _print(found, Console(highlight=False, markup=False))
+    if found["problems"]:
+        raise typer.Exit(1)
+
+
+def examine() -> dict[str, Any]:
+    """Facts about this installation, as plain values; ``problems`` stop srjt from working, ``advice`` does not."""
+    required, extras = _requirements()
+    problems = [
+        f"{package.name} {package.wanted} is needed, "
+        + (f"{package.installed} is installed" if package.installed else "which is not installed")
+        + f': pip install "{package.requirement}"'
+        for package in required
+        if not package.fits
+    ]
+    devices, advice = _devices()
+    cache = _cache()
+    if not cache["writable"]:
+        problems.append(
+            f"The cache folder {cache['folder']} cannot be written to: set SRJT_CACHE to another."
+        )
+    elif cache["free"] < LITTLE_SPACE:
+        advice.append(
+            f"The disk of the cache folder has {_size(cache['free'])} left: set SRJT_CACHE to a larger one."
+        )
+    if (broken := _broken_torchvision()) is not None:
+        advice.append(
+            f"torchvision is installed but cannot be imported ({broken}): timm needs it. Install the version "
+            "that belongs to your torch, or remove it."
+        )
+    return {
+        "srjt": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "packages": {package.name: package.installed for package in required},
+        "extras": {
+            name: {
+                "for": EXTRAS[name],
+                "installed": all(package.fits for package in packages),
+                "install": "pip install " + " ".join(f'"{package.requirement}"' for package in packages),
+            }
+            for name, packages in extras.items()
+        },
+        "devices": devices,
+        "cache": cache,
+        "problems": problems,
+        "advice": advice,
+    }
+
+
+def _requirements() -> tuple[list[Package], dict[str, list[Package]]]:
+    """The packages that srjt needs, and those of each extra, as its metadata name them."""
+    extras = {name: [_installed(line) for line in requirements_of(name)] for name in EXTRAS}
+    return [_installed(line) for line in requirements_of(None)], {
+        k: found for k, found in extras.items() if found
+    }
+
+
+def _installed(line: str) -> Package:
+    from packaging.requirements import Requirement
+
+    requirement = Requirement(line)
+    name, wanted = requirement.name, str(requirement.specifier)
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Package(name, wanted, None, False)
+    return Package(name, wanted, version, requirement.specifier.contains(version, prereleases=True))
+
+
+def _devices() -> tuple[list[str], list[str]]:
+    """The devices that srjt can use, the one that it takes first, and advice about those that it cannot."""
+    try:
+        import torch
+    except ImportError:  # named among the problems
+        return [], []
+    processor = f"cpu: {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    if torch.cuda.is_available():
+        gpus = [
+            f"cuda:{k}: {torch.cuda.get_device_name(k)}, "
+            f"{_size(torch.cuda.get_device_properties(k).total_memory)}, "
+            + ("bf16" if torch.cuda.is_bf16_supported() else "no bf16")
+            for k in range(torch.cuda.device_count())
+        ]
+        return [*gpus, processor], []
+    if shutil.which("nvidia-smi") is None:
+        return [processor], []
+    if torch.version.cuda is None:
+        why = f"torch {torch.__version__} is a build for CPUs. Install one for CUDA"
+    else:
+        why = f"torch is built for CUDA {torch.version.cuda}, which the driver may not support. Update the driver"
+    return [processor], [f"There seems to be an NVIDIA GPU, but torch cannot use it: {why}."]
+
+
+def _cache() -> dict[str, Any]:
+    from srjt.files import cache_folder
+
+    folder = cache_folder()
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    existing = next((path for path in [folder, *folder.absolute().parents] if path.is_dir()), Path("/"))
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            writable = True
+    except OSError:
+        writable = False
+    return {
+        "folder": str(folder),
+        "used": sum(path.stat().st_size for path in files),
+        "free": shutil.disk_usage(existing).free,
+        "writable": writable,
+    }
+
+
+def _broken_torchvision() -> str | None:
+    """Why torchvision cannot be imported; None if it can, or is not installed."""
+    if importlib.util.find_spec("torchvision") is None:
+        return None
+    try:
+        importlib.import_module("torchvision")
+    except Exception as problem:  # a build for another torch raises RuntimeError, AttributeError, OSError, …
+        return f"{type(problem).__name__}: {' '.join(str(problem).split())[:100]}"
+    return None
+
+
+def _size(size: int) -> str:
+    gigabytes = size / 2**30
+    return f"{gigabytes:.1f} GiB" if gigabytes >= 1.0 else f"{size / 2**20:.0f} MiB"
+
+
+def _print(found: dict[str, Any], console: Console) -> None:
+    from rich.table import Table
+
+    console.print(f"srjt {found['srjt']}, Python {found['python']}, {found['system']}")
+    console.print(
+        ", ".join(f"{name} {version or '–'}" for name, version in found["packages"].items()), style="dim"
+    )
+    console.print()
+    for device in found["devices"]:
+        console.print(device)
+    cache = found["cache"]
+    console.print(f"cache: {cache['folder']}, {_size(cache['used'])} used, {_size(cache['free'])} free")
+    console.print()
+    table = Table("extra", "for", "to install it", box=None, padding=(0, 2, 0, 0))
+    for name, extra in found["extras"].items():
+        table.add_row(name, extra["for"], "installed" if extra["installed"] else extra["install"])
+    console.print(table)
+    console.print()
+    for sentence in found["advice"]:
+        console.print(sentence, style="yellow")
+    for sentence in found["problems"]:
+        console.print(sentence, style="red")
+    console.print("Problems: see above." if found["problems"] else "Everything that srjt needs is here.")

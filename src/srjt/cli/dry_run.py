@@ -1,0 +1,67 @@
+"""``srjt train --dry-run``: what would be trained, on what, for how long and with how much memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from srjt.data import Manifest, Split
+    from srjt.training.config import TrainConfig
+
+__all__ = ["print_dry_run"]
+
+
+def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, device: str | None) -> None:
+    """Print the plan. Nothing is decoded, downloaded or written."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from srjt import methods
+    from srjt.training.cost import training_cost
+    from srjt.training.engine.devices import choose_device, device_name
+
+    console = Console(highlight=False, markup=False)
+    chosen = choose_device(device)
+    config = config.for_data(features=manifest.are_features)
+    known = methods.lookup(config.method, registered_by=config.imports)
+    networks = known.networks
+    what = "rows of features" if manifest.are_features else "images"
+    table = Table("side", what, *(["patients"] if manifest.patients else []), *manifest.grades)
+    for name, rows in split.sides().items():
+        if len(rows):
+            side = manifest.select(rows)
+            owners = [f"{len(set(side.patients)):,}"] if side.patients else []
+            table.add_row(name, f"{len(rows):,}", *owners, *(f"{count:,}" for count in side.class_counts))
+    console.print(table)
+    console.print(
+        f"{config.method}: {networks} × {config.network}, {config.epochs:,} epochs in batches of {config.batch_size:,}."
+    )
+    cost = training_cost(manifest, config, training=len(split.train), device=chosen)
+    console.print(f"About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}.")
+    parts = [f"{size(cost.network_bytes)} for the networks and the optimiser"]
+    if cost.activation_bytes is not None:
+        parts.append(f"{size(cost.activation_bytes)} for a step")
+    parts.append(f"{size(cost.image_bytes)} for the {what}")
+    console.print(f"Memory: {', '.join(parts)}.")
+    if config.requested_noise_rate == "auto":
+        console.print(
+            "The noise rate is estimated first, by shorter trainings that are not included in the time."
+        )
+    console.print("Nothing was trained: leave out --dry-run to start.", style="dim")
+
+
+def duration(seconds: float) -> str:
+    """For example "40 seconds", "12 minutes", "3.5 hours"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} second{'' if round(seconds) <= 1 else 's'}"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
+def size(count: int) -> str:
+    """Bytes with a unit."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count / 2**10:.0f} KiB"

@@ -1,0 +1,50 @@
+"""How a run was made: the command, the time, the machine and the versions, for ``run.json``."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+from datetime import datetime, timezone
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from srjt.training.engine.devices import device_name
+
+__all__ = ["describe_provenance", "describe_source"]
+
+PACKAGES = ("torch", "numpy", "monai", "scikit-learn", "pandas", "pillow")
+
+
+def describe_provenance(device: torch.device, *, command: str | None, processes: int = 1) -> dict[str, Any]:
+    """Facts about the beginning of a run. command: as it was typed; None for a call from Python."""
+    return {
+        "command": command,
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "device": device_name(device),
+        "processes": processes,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+    }
+
+
+def describe_source(path: str) -> dict[str, str]:
+    """The file or folder that the labels were read from, and the hash of a file as it is now."""
+    found = {"path": os.path.abspath(path)}
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(2**20):
+            digest.update(block)
+        found["sha256"] = digest.hexdigest()
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,162 @@
+"""``srjt.explain`` and its page: maps on images, similar training images, the check with random weights."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import srjt
+from srjt.cli import app
+from srjt.data.manifest import Manifest
+from srjt.errors import SrjtError
+from srjt.inference.explain import Explanation, network_maps
+from srjt.inference.overlay import overlay
+from srjt.inference.saliency import rank_correlation
+from srjt.reports.pages.explain_page import explain_page
+from srjt.reports.pages.html import render
+from srjt.training.trained import Trained
+
+SETTINGS = {
+    "network": "tiny",
+    "image_size": 32,
+    "crop": 28,
+    "epochs": 2,
+    "noise_rate": 0.2,
+    "tune_cpu": False,
+}
+
+
+@pytest.fixture(scope="module")
+def data() -> Manifest:
+    return srjt.data.synthetic.generate(images=80, patients=20, size=32)
+
+
+@pytest.fixture(scope="module")
+def run(data: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("explain") / "run"
+    return srjt.train(data, out=folder, split=srjt.data.folds(data)[0], **SETTINGS)
+
+
+def test_every_image_gets_a_map_of_each_network(run: Trained, data: Manifest) -> None:
+    found = srjt.explain(run, data.select(np.arange(18)))  # more than a batch
+    assert found.maps.shape[:2] == (2, 18)
+    assert np.isfinite(found.maps).all()
+    assert found.images.shape == (18, 28, 28, 3)
+    assert data.arrays is not None
+    np.testing.assert_array_equal(found.images, data.arrays[:18, 2:30, 2:30])
+    expected = srjt.predict(run, data.select(np.arange(18)))
+    np.testing.assert_allclose(found.predictions["expected_grade"], expected["expected_grade"], rtol=1e-5)
+    assert found.neighbours is None
+
+
+def test_the_maps_depend_on_what_was_learnt(run: Trained, data: Manifest) -> None:
+    """The check would fail for maps that show the image only: with the run's own weights the correlation is 1."""
+    found = srjt.explain(run, data.select(np.arange(16)))
+    assert found.random_correlation is not None
+    assert abs(found.random_correlation) < 0.9
+    again = network_maps(run, pixels_of(data, 16), networks=run.networks.members)
+    np.testing.assert_allclose(rank_correlation(found.maps[0], again[0]), 1.0, rtol=1e-5)
+
+
+def pixels_of(data: Manifest, count: int) -> npt.NDArray[np.uint8]:
+    assert data.arrays is not None
+    return np.asarray(data.arrays[:count], dtype=np.uint8)
+
+
+def test_neighbours_are_training_images_and_an_image_is_most_similar_to_itself(
+    run: Trained, data: Manifest
+) -> None:
+    learnt = set(run.training_ids)
+    rows = [row for row, sample in enumerate(data.ids) if sample in learnt][:3]
+    found = srjt.explain(run, data.select(rows), training=data, neighbours=3)
+    assert found.training is not None
+    assert found.neighbours is not None
+    assert set(found.training.ids) == learnt
+    for row, places in zip(rows, found.neighbours, strict=True):
+        assert len(places) == 3
+        assert found.training.ids[places[0]] == data.ids[row]
+
+
+def test_a_loaded_run_gives_the_same(run: Trained, data: Manifest) -> None:
+    assert run.folder is not None
+    again = srjt.explain(run.folder, data.select([0, 1]), training=data)
+    found = srjt.explain(run, data.select([0, 1]), training=data)
+    np.testing.assert_allclose(again.maps, found.maps, rtol=1e-4, atol=1e-6)
+    assert again.neighbours == found.neighbours
+
+
+def test_rows_of_features_have_no_places() -> None:
+    features = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(40, 5)), [0, 1] * 20).manifest
+    run = srjt.train(features, epochs=1, noise_rate=0.1, tune_cpu=False)
+    with pytest.raises(SrjtError, match="no places"):
+        srjt.explain(run, features)
+
+
+def test_training_data_of_another_run_are_an_error(run: Trained, data: Manifest) -> None:
+    black = np.zeros((4, 32, 32, 3), np.uint8)
+    other = srjt.data.from_arrays(black, [0, 1, 2, 3], ids=["w", "x", "y", "z"]).manifest
+    with pytest.raises(SrjtError, match="None of these samples has the id"):
+        srjt.explain(run, data.select([0]), training=other)
+
+
+def test_the_overlay_is_orange_where_the_map_is_positive_and_blue_where_negative() -> None:
+    heat = np.zeros((4, 4), np.float32)
+    heat[:, 0], heat[:, 3] = 1.0, -1.0
+    picture = np.asarray(overlay(np.full((28, 28, 3), 128, np.uint8), heat)).astype(int)
+    left, right = picture[160, 5], picture[160, -5]
+    assert left[0] > left[2] + 50
+    assert right[2] > right[0] + 50
+    plain = np.asarray(overlay(np.full((28, 28, 3), 128, np.uint8), np.zeros((4, 4), np.float32)))
+    assert (plain == 128).all()
+
+
+@pytest.mark.parametrize("networks", [1, 2])
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("similar", [True, False])
+def test_the_page_says_what_was_found_and_no_more(
+    run: Trained, data: Manifest, networks: int, checked: bool, similar: bool
+) -> None:
+    found = srjt.explain(run, data.select([0, 1]), training=data if similar else None)
+    changed: dict[str, object] = {"maps": found.maps[:networks]}
+    if networks == 1:
+        changed["network_correlation"] = None
+    if not checked:
+        changed["random_correlation"] = None
+    page = render(explain_page(Explanation(**{**vars(found), **changed}), title="<b>"))
+    text = " ".join(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL).split())
+    assert ("two networks look" in text) == (networks == 2)
+    assert ("network 2" in text) == (networks == 2)
+    assert ("random weights" in text) == checked
+    assert ("labelled" in text) == similar
+    assert "<b> <" not in page.split("<h1>")[1][:20]
+    assert page.count("data:image/jpeg") == 2 * (1 + networks + (4 if similar else 0))
+
+
+def test_the_command(run: Trained, data: Manifest, tmp_path: Path) -> None:
+    assert data.arrays is not None
+    for row in range(3):
+        Image.fromarray(data.arrays[row]).save(tmp_path / f"{row}.png")
+    out = tmp_path / "page.html"
+    command = [
+        "explain",
+        str(run.folder),
+        str(tmp_path),
+        "--out",
+        str(out),
+        "--limit",
+        "2",
+        "--device",
+        "cpu",
+    ]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "2 images of 3 (--limit 2) explained in" in " ".join(result.stdout.split())
+    assert out.read_text().count("network 1") == 2
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code != 0  # it is not overwritten
