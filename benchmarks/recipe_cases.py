@@ -27,7 +27,6 @@ from srjt.data import Manifest, Split, folds, from_arrays
 from srjt.ordinal import decode, metrics
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.resolve_noise import resolve_noise_rate
 
 CASES = (
     ("deepdrid", "truncated"),
@@ -51,7 +50,6 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "f-correction": ("f-correction", "matrix", {}),
     "eae": ("eae", "nothing", {}),
     "clean labels": ("standard", "truth", {}),
-    "srjt, estimated matrix": ("srjt", "estimated matrix", {}),
     "srjt, 100 verified": ("srjt", "verified", {}),
     "srjt, balance 0.25": ("srjt", "nothing", {"balance": 0.25}),
     "srjt, true matrix": ("srjt", "matrix", {}),
@@ -72,7 +70,7 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mixup": ("mixup", "nothing", {}),
     "garg": ("garg", "matrix", {}),
 }
-FIRST = list(METHODS)[:7]
+FIRST = list(METHODS)[:6]
 NAMES = ("accuracy", "mae", "macro_f1", "qwk")
 DECODINGS = ("argmax", "median", "expected")
 FIELDS = ["set", "noise", "fold", "seed", "method", "told", "rate", "estimated_rate", "seconds", *(
@@ -151,17 +149,13 @@ def one_run(
     given[split.test] = true[split.test]
     rate = float((given != true)[split.train].mean()) if kind != "as_it_is" else ASSUMED
     manifest = data.clean.with_noisy_labels(true if told == "truth" else given)
-    options, estimate, begin = {**settings, **changes}, None, time.perf_counter()
+    options, begin = {**settings, **changes}, time.perf_counter()
     if told in ("rate", "matrix"):
         options["noise_rate"] = rate
     if told == "matrix":
         options["transition"] = matrix.tolist()
-    if told == "estimated rate":
+    if told.startswith("estimated"):
         options["noise_rate"] = "auto"
-    if told == "estimated matrix":
-        asked = TrainConfig(method="f-correction", noise_rate="auto", seed=seed, **settings)
-        estimated, estimate = resolve_noise_rate(manifest, config=asked, split=split, device=device)
-        options["transition"] = estimated.transition
     if options.get("transition") == "identity":
         options["transition"] = np.eye(len(matrix)).tolist()
     if options.get("method_options") == "former":
@@ -173,7 +167,7 @@ def one_run(
         verified[some] = true[some]
         manifest.table["verified_grade"] = verified
     run = srjt.train(manifest, split=split, method=name, seed=seed, device=device, **options)
-    seconds, estimate = time.perf_counter() - begin, run.noise_estimate or estimate
+    seconds, estimate = time.perf_counter() - begin, run.noise_estimate
     row: dict[str, Any] = {
         "set": "", "noise": kind, "fold": fold, "seed": seed, "method": method, "told": told, "rate": f"{rate:.4f}",
         "estimated_rate": "" if estimate is None else f"{estimate.rate:.4f}",

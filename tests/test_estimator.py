@@ -29,6 +29,7 @@ from srjt import OrdinalNoiseClassifier, estimator, methods, noise
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError
 from srjt.estimator import grade_codes
+from srjt.training.resolve_noise import usable_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise rate")
 few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
@@ -413,15 +414,18 @@ def test_the_recipe_is_the_default_and_needs_no_rate() -> None:
     data = rows(240)
     model = OrdinalNoiseClassifier(epochs=3, random_state=0, device="cpu").fit(data.X, data.y)
     assert model.trained_.config.method == "srjt"
-    assert (model.noise_estimate_, model.noise_rate_, model.transition_) == (None, None, None)
+    assert model.noise_estimate_ is not None
+    assert (model.transition_ == usable_matrix(model.noise_estimate_)).all()
     own = quick(method="srjt", noise_rate=0.3, epochs=1, settings={"balance": 0.5}).fit(data.X, data.y)
-    assert (own.trained_.config.balance, own.noise_estimate_) == (0.5, None)
+    assert (own.noise_rate_, own.trained_.config.balance, own.noise_estimate_) == (0.3, 0.5, None)
 
 
 def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
-    """Rows that show their grade clearly."""
+    """Rows that show their grade clearly: the low estimate is used. With all defaults."""
     data = rows(600, wrong=0.03)
-    model = quick(method="srjt", noise_rate="auto", epochs=20).fit(data.X, data.y)
+    model = OrdinalNoiseClassifier(random_state=0).fit(data.X, data.y)
+    assert model.noise_estimate_ is not None
+    assert model.noise_rate_ == model.noise_estimate_.rate < 0.15
     unseen = rows(600, seed=1)
     said = model.predict(unseen.X)
     assert min(np.mean(said[unseen.true == grade] == grade) for grade in range(4)) > 0.6

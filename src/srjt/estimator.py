@@ -61,8 +61,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     method : str
         One of ``srjt.methods.names()``.
     noise_rate : float, "auto" or None
-        The share of wrong labels, for methods that need it; ``"srjt"`` does not. ``"auto"`` estimates it from the
-        training rows with a short cross-fitted warm-up, which keeps each of ``groups`` together. With fewer than 50 rows per grade, or fewer than 6 groups, nothing
+        The share of wrong labels. ``"auto"`` estimates it from the training rows with a short cross-fitted warm-up,
+        which keeps each of ``groups`` together. With fewer than 50 rows per grade, or fewer than 6 groups, nothing
         can be estimated: then 0 is used, with a warning.
     transition : array of shape (C, C), optional
         P[i, j] = Pr(label j | true grade i), for methods that use it. ``noise_rate="auto"`` estimates it as well.

@@ -250,11 +250,11 @@ def test_a_variants_presets_can_be_overridden() -> None:
     assert methods.create("soft-jocor", num_classes=3, noise_rate=0.1, select="hard").select == "hard"
 
 
-def test_the_recipe_needs_nothing_and_uses_a_matrix() -> None:
+def test_the_recipe_needs_a_matrix_which_is_estimated() -> None:
     found = methods.lookup("srjt")
     assert found.is_recipe
-    assert (found.needs, found.uses) == ((), ("transition",))
-    assert (found.needs, found.uses) == (found.method.needs, found.method.uses)
+    assert found.recipe.noise_rate == "auto"
+    assert found.needs == ("transition",)
     with pytest.raises(SrjtError, match="did you mean 'srjt'"):
         make("srtj")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +13,10 @@ import pytest
 import srjt
 from srjt import methods
 from srjt.errors import SrjtError
+from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
 from srjt.training.record.run_folder import read_facts
-from srjt.training.resolve_noise import needs_estimate, usable_matrix
+from srjt.training.resolve_noise import needs_estimate, neighbour_matrix, usable_matrix
 
 SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what was trained
 
@@ -25,7 +25,7 @@ SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what 
 def test_unset_settings_follow_the_recipe(features: bool) -> None:
     config = TrainConfig(epochs=20).for_data(features=features)
     assert config.method == "srjt"  # what is trained if nothing is asked for
-    assert (config.noise_rate, config.transition) == (None, None)
+    assert (config.noise_rate, config.transition) == ("auto", None)
     assert config.balance == methods.lookup("srjt").recipe.balance
     assert config.method_options == SPELT_OUT
     assert config.for_data(features=features) == config  # once decided, it stays
@@ -47,33 +47,37 @@ def test_what_is_given_stays() -> None:
 
 def test_soft_labels_are_not_for_the_recipe() -> None:
     with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
-        TrainConfig(soft_labels="estimated")
+        TrainConfig(soft_labels="estimated", noise_rate=0.2)
     with pytest.raises(SrjtError, match="srjt does not learn from soft labels"):
         needs_estimate(TrainConfig(soft_labels="estimated", noise_rate="auto"))
 
 
-def test_nothing_is_estimated_unless_grades_are_verified(
-    data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
+    data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    del settings["noise_rate"]
-    for number, requested in enumerate((None, "auto")):
-        run = srjt.train(data.manifest, out=tmp_path / str(number), noise_rate=requested, **settings)
-        assert (run.config.noise_rate, run.config.transition, run.noise_estimate) == (None, None, None)
-        assert run.method.transition is None
-        recorded = read_facts(tmp_path / str(number)).noise
-        assert recorded is not None
-        assert recorded["why"].startswith("No grade is verified and no matrix is given")
-    verified = np.where(np.arange(len(data.manifest)) % 3 == 0, data.manifest.true_labels, -1)
-    checked = replace(data.manifest, table=data.manifest.table.assign(verified_grade=verified))
-    run = srjt.train(checked, out=tmp_path / "checked", **settings)
+    rate = settings.pop("noise_rate")
+    run = srjt.train(data.manifest, out=tmp_path / "told nothing", **settings)
     assert run.noise_estimate is not None
-    np.testing.assert_allclose(run.method.transition, run.noise_estimate.transition)
-    recorded = read_facts(tmp_path / "checked").noise
+    np.testing.assert_array_equal(run.method.transition, usable_matrix(run.noise_estimate))
+    recorded = read_facts(tmp_path / "told nothing").noise
     assert recorded is not None
-    assert recorded["used"] == run.noise_estimate.rate
-    known = srjt.train(checked, transition=data.matrix.tolist(), **settings)
+    assert (recorded["requested"], recorded["estimated"]) == ("auto", run.noise_estimate.rate)
+    assert recorded["why"].startswith("Estimated noise rate")
+    known = srjt.train(data.manifest, out=tmp_path / "matrix", transition=data.matrix.tolist(), **settings)
     assert known.noise_estimate is None
     np.testing.assert_array_equal(known.method.transition, data.matrix)
+    told = srjt.train(data.manifest, out=tmp_path / "rate", noise_rate=rate, **settings)
+    assert told.noise_estimate is None
+    counts = data.manifest.class_counts
+    assert expected_rate(told.method.transition, class_counts=counts) == pytest.approx(rate)
+    whys = [(read_facts(tmp_path / name).noise or {})["why"] for name in ("matrix", "rate")]
+    assert whys == ["The matrix was given.", "The rate was given; errors by one grade are assumed."]
+
+
+def test_a_rate_that_neighbours_cannot_explain_is_as_large_as_possible() -> None:
+    matrix = neighbour_matrix(0.9, class_counts=[5, 5, 5])
+    np.testing.assert_allclose(matrix, [[2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 2 / 3]])
+    np.testing.assert_allclose(neighbour_matrix(0.0, class_counts=[5, 5]), np.eye(2))
 
 
 def test_a_run_of_the_former_recipe_is_opened_as_what_it_was(
@@ -92,10 +96,15 @@ def test_a_run_of_the_former_recipe_is_opened_as_what_it_was(
     assert opened.config == run.config
 
 
-def test_an_estimate_of_a_grade_that_never_occurs_leaves_its_label() -> None:
+def test_an_estimate_that_cannot_be_used_as_it_is() -> None:
     transition = np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0], [0.1, 0.0, 0.9]])
-    estimate: Any = SimpleNamespace(transition=transition)
-    np.testing.assert_allclose(usable_matrix(estimate), [[0.8, 0.2, 0.0], [0.0, 1.0, 0.0], [0.1, 0.0, 0.9]])
+    estimate: Any = SimpleNamespace(transition=transition, rate=0.15)
+    expected = np.array([[0.8, 0.2, 0.0], [0.0, 1.0, 0.0], [0.1, 0.0, 0.9]])  # the middle grade never occurs
+    np.testing.assert_allclose(usable_matrix(estimate), expected)
+    too_many: Any = SimpleNamespace(transition=np.full((4, 4), 0.25), rate=0.75)
+    halved = usable_matrix(too_many)
+    np.testing.assert_allclose(np.diag(halved), 0.5)
+    np.testing.assert_allclose(halved.sum(axis=1), 1.0)
 
 
 def test_a_run_without_the_balance_setting_can_be_resumed(

@@ -280,13 +280,26 @@ def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:
     assert (short.network, short.learning_rate, short.seed) == (run.network, run.learning_rate, run.seed)
 
 
+def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig, tmp_path: Path) -> None:
+    """``srjt`` as it is asked for: nothing but its name. The estimate is the one that other methods get."""
+    config = fits.replace(method="srjt", noise_rate=None)
+    run = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
+    estimate = read_noise_estimate(tmp_path / "run")
+    assert estimate is not None
+    assert run.config.noise_rate == min(estimate.rate, 0.5)
+    other = fits.replace(method="co-teaching", noise_rate="auto")
+    assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)
+    _, same = resolve_noise_rate(noisy, config=other, split=split, device="cpu")
+    assert same is not None
+    assert same.rate == estimate.rate
+    again = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
+    assert again.config == run.config
+
+
 @pytest.mark.usefixtures("forbidden")
-@pytest.mark.parametrize("rate", [None, "auto", 0.1])
-def test_the_recipe_needs_no_rate_and_no_estimate(
-    noisy: Manifest, split: Split, fits: TrainConfig, rate: Any
-) -> None:
-    run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=rate, device="cpu")
-    assert (run.config.transition, run.noise_estimate) == (None, None)
+def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split, fits: TrainConfig) -> None:
+    run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.1, device="cpu")
+    assert run.config.noise_rate == 0.1
 
 
 @pytest.mark.usefixtures("forbidden")

@@ -274,7 +274,6 @@ def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) ->
 def _print_notes(config: StudyConfig, data: StudyData) -> None:
     """What the user should know before the runs begin."""
     from srjt.data.groups import describe_duplicates
-    from srjt.methods import lookup
 
     if data.manifest.patients is None:
         typer.secho(
@@ -288,9 +287,7 @@ def _print_notes(config: StudyConfig, data: StudyData) -> None:
             "Methods that need the noise rate use an estimate from the training labels, made once for each noise, fold "
             "and seed."
         )
-    elif estimating := [
-        spec.name for spec in config.method_specs() if spec.own_rate == "auto" and lookup(spec.name).needs
-    ]:
+    elif estimating := [spec.name for spec in config.method_specs() if spec.own_rate == "auto"]:
         names = ", ".join(dict.fromkeys(estimating))
         typer.echo(
             f"The noise rate is estimated from the training labels for {names}, once for each noise, fold and seed."

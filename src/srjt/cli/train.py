@@ -39,8 +39,7 @@ def train(
     ramp_epochs: Annotated[
         int | None,
         typer.Option(
-            help="T′: epochs over which the kept share of a batch falls from 1 to 1 − ε. "
-            "[dim]default: 5[/]",
+            help="T′: epochs over which the kept share of a batch falls from 1 to 1 − ε. [dim]default: 5[/]",
             rich_help_panel=METHOD,
             show_default=False,
         ),

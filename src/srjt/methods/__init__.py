@@ -23,7 +23,7 @@ from srjt.methods.registry import (
 )
 
 if TYPE_CHECKING:
-    from srjt.methods.agreement import Agreement
+    from srjt.methods.agreement import ForwardAgreement
     from srjt.methods.base import Loss, Method, SingleNetwork
     from srjt.methods.cdr import Cdr
     from srjt.methods.co_teaching import CoTeaching
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from srjt.methods.standard import Standard
 
 __all__ = [
-    "Agreement",
     "Cdr",
     "CoDis",
     "CoTeaching",
     "EarlyLearning",
     "ExpectedAbsoluteError",
+    "ForwardAgreement",
     "ForwardCorrection",
     "Garg",
     "GeneralisedCrossEntropy",

@@ -52,7 +52,7 @@ class Method(ABC):
 
     Subclasses are frozen dataclasses too: the fields that they add are the method's options. Values of the wrong type
     are errors that name the option. The class variable ``networks`` is the number of networks, 1 or 2; ``needs`` names
-    what must be known before training: ``"noise_rate"``, ``"transition"``; ``uses`` what helps if it is known.
+    what must be known before training: ``"noise_rate"``, ``"transition"``.
 
     Parameters
     ----------
@@ -68,7 +68,6 @@ class Method(ABC):
 
     networks: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ()
-    uses: ClassVar[tuple[str, ...]] = ()
 
     num_classes: int
     noise_rate: float | None = None

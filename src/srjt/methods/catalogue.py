@@ -73,11 +73,10 @@ METHODS = (
          compared=False),
     _one("elr", "elr:EarlyLearning", updates="hard label + λ log(1 − ⟨running average, p⟩)",
          paper="Liu et al., NeurIPS 2020", compared=False),
-    # Our recipe, told nothing. It uses the matrix of label errors where verified grades or the user tell it.
-    # benchmarks/recipe_on_features.py says what each part is worth; this is the only place to change one.
+    # Our recipe, told nothing: the matrix of label errors is estimated. benchmarks/recipe_on_features.py says what
+    # it is worth; this is the only place to change it.
     RegisteredMethod(
-        name="srjt", source="srjt.methods.agreement:Agreement", networks=2, needs=(), uses=("transition",), scores="–",
-        updates="E_p |grade − label|, or −log (Pᵀp) if P is known; λD on all samples", paper="this project",
-        recipe=Recipe(noise_rate="auto"),
-        defaults={"co_lambda": 4.0, "move_from": 0.2, "move_to": 0.6}),
+        name="srjt", source="srjt.methods.agreement:ForwardAgreement", networks=2, needs=("transition",),
+        scores="–", updates="−log (Pᵀp) at the label, P estimated; λD on all samples", paper="this project",
+        recipe=Recipe(noise_rate="auto"), defaults={"co_lambda": 4.0}),
 )  # fmt: skip

@@ -49,14 +49,8 @@ class ExpectedAbsoluteError(Method):
         self.check_shapes(logits, targets)
         error = expected_absolute_error(logits[0], targets)
         if memory is not None:
-            first = hard_cross_entropy(logits[0], targets)
-            error = moving(first, error, memory["progress"], self.move_from, self.move_to)
+            share = ((memory["progress"] - self.move_from) / (self.move_to - self.move_from)).clamp(0.0, 1.0)
+            error = torch.lerp(hard_cross_entropy(logits[0], targets), error, share.to(error.dtype))
         total = error.mean()
         everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
         return Loss(total, total.detach()[None], everything)
-
-
-def moving(first: Tensor, last: Tensor, progress: Tensor, begin: float, end: float) -> Tensor:
-    """The loss ``first`` up to the share ``begin`` of the epochs, ``last`` from ``end``, evenly mixed between."""
-    share = ((progress - begin) / (end - begin)).clamp(0.0, 1.0)
-    return torch.lerp(first, last, share.to(first.dtype))

@@ -66,7 +66,6 @@ class RegisteredMethod:
     paper: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
-    uses: tuple[str, ...] = ()  # likewise: what helps if it is known
     compared: bool = True  # whether ``all`` in a study contains it, unless it is a recipe
 
     @property
@@ -123,7 +122,6 @@ def register(
             source=method,
             networks=method.networks,
             needs=method.needs,
-            uses=method.uses,
             scores=scores,
             updates=updates,
             paper=paper,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt import methods
+from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.store import OnBadImage, open_store
@@ -37,6 +37,9 @@ from srjt.training.trained import NetworkMaker, build_method
 
 __all__ = ["describe", "needs_estimate", "noise_record", "not_determined", "resolve_noise_rate", "warm_up"]
 
+LARGEST_RATE = (
+    0.5  # of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger
+)
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
@@ -65,13 +68,10 @@ def resolve_noise_rate(
     Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
     none. out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
-    verified = _any_verified(manifest)
-    if isinstance(config.noise_rate, float) and methods.lookup(config.method).uses and reporter is not None:
-        reporter.note(f"{config.method} needs no noise rate: {config.noise_rate:g} is not used.")
-    if config.requested_noise_rate != "auto" and not needs_estimate(config, verified=verified):
-        return config, None
+    if config.requested_noise_rate != "auto":
+        return _with_matrix_of_rate(config, manifest), None
     config = config.for_data(features=manifest.are_features)
-    if not needs_estimate(config, verified=verified):
+    if not needs_estimate(config):
         return config.replace(noise_rate=None), None
     _check_options(config, num_classes=manifest.num_classes)
     reporter = reporter or SilentReporter()
@@ -90,8 +90,6 @@ def resolve_noise_rate(
         readable = opened.manifest
     readable = grouped_as_begun(None if out is None else Path(out), readable)
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
-    if not needs_estimate(config, verified=_any_verified(readable.select(rows))):
-        return config.replace(noise_rate=None), None
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
         "warm_up": {
@@ -142,14 +140,35 @@ def resolve_noise_rate(
     return resolved, estimate
 
 
-def needs_estimate(config: TrainConfig, *, verified: bool = False) -> bool:
-    """Whether the noise is estimated for this method: if it needs it, or can use what verified grades say of it."""
-    known = methods.lookup(config.method).method
-    needs = set(known.needs)
+def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
+    """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of readers are."""
+    known = methods.lookup(config.method, registered_by=config.imports)
+    rate = config.known_noise_rate
+    if (
+        not known.is_recipe
+        or "transition" not in known.needs
+        or config.transition is not None
+        or rate is None
+    ):
+        return config
+    return config.replace(transition=neighbour_matrix(rate, class_counts=manifest.class_counts).tolist())
+
+
+def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The matrix of errors by one grade with this rate, or with the largest at which the own label is likeliest."""
+    counts = np.asarray(class_counts)
+    largest = noise.largest_rho("truncated", num_classes=len(counts))
+    most = largest / (1.0 + largest)  # 1/3, or 1/2 of two grades: a neighbour's label is as likely as the own
+    matrix = noise.transition_matrix("truncated", num_classes=len(counts), rho=most)
+    share = min(1.0, rate / noise.expected_rate(matrix, class_counts=counts))
+    return np.asarray(noise.transition_matrix("truncated", num_classes=len(counts), rho=share * most))
+
+
+def needs_estimate(config: TrainConfig) -> bool:
+    """Whether the noise must be estimated for this method."""
+    needs = set(methods.lookup(config.method).method.needs)
     if config.transition is not None:
         needs -= {"transition"}
-    elif verified and "transition" in known.uses:
-        return True
     if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
         raise SrjtError(
             f"{config.method} does not learn from soft labels: drop --soft-labels estimated, or choose a method "
@@ -200,21 +219,18 @@ def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
 
 def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None) -> dict[str, Any]:
     """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
-    known = methods.lookup(used.method).method
+    needs = methods.lookup(used.method).method.needs
     rate = used.known_noise_rate
     if estimate is not None:
         why = f"{describe(estimate, epochs=warm_up(used).epochs)} {estimate.assumption}".strip()
-    elif "noise_rate" in known.needs:
+        if rate is not None and rate < estimate.rate:
+            why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
+    elif "noise_rate" in needs:
         why = "The rate was given."
-    elif known.needs or (known.uses and used.transition is not None):
-        rate, why = None, "The matrix was given."
-    elif known.uses:
-        rate, why = (
-            None,
-            "No grade is verified and no matrix is given: the method uses its loss that needs neither.",
-        )
+    elif needs and requested.transition is None:
+        why = "The rate was given; errors by one grade are assumed."
     else:
-        rate, why = None, "The method needs no noise rate."
+        rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
     return {
         "requested": requested.requested_noise_rate,
         "estimated": None if estimate is None else estimate.rate,
@@ -238,18 +254,24 @@ def not_determined(estimate: NoiseEstimate) -> str:
 def _apply(config: TrainConfig, estimate: NoiseEstimate) -> TrainConfig:
     """What was estimated is what is used, also where the data do not determine it."""
     resolved: dict[str, Any] = {"noise_rate": estimate.rate}
-    known = methods.lookup(config.method).method
-    if config.transition is None and "transition" in known.needs + known.uses:
+    if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
         resolved["transition"] = usable_matrix(estimate).tolist()
+        if "noise_rate" not in methods.lookup(config.method).method.needs:
+            resolved["noise_rate"] = min(estimate.rate, LARGEST_RATE)
     if config.soft_labels == "estimated":
         resolved["method_options"] = {**config.method_options, "label_matrix": estimate.posterior().tolist()}
     return config.replace(**resolved)
 
 
 def usable_matrix(estimate: NoiseEstimate) -> npt.NDArray[np.float64]:
-    """The estimated matrix; a grade that by the estimate never occurs keeps its own label."""
+    """The estimated matrix, with a rate of at most one half. A grade that never occurs by the estimate keeps its own
+    label."""
     occurs = estimate.transition.sum(axis=1, keepdims=True) > 0
-    return np.where(occurs, estimate.transition, np.eye(len(occurs)))
+    own = np.eye(len(occurs))
+    matrix = np.where(occurs, estimate.transition, own)
+    if estimate.rate <= LARGEST_RATE:
+        return matrix
+    return np.asarray(own + LARGEST_RATE / estimate.rate * (matrix - own))
 
 
 def _estimate_once(
@@ -285,10 +307,6 @@ def _estimate_once(
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])
-
-
-def _any_verified(samples: Manifest) -> bool:
-    return samples.verified_labels is not None and bool((samples.verified_labels >= 0).any())
 
 
 def _verified_fingerprint(samples: Manifest) -> str | None:

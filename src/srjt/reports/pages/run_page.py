@@ -166,23 +166,16 @@ def _data(facts: RunFacts, rate: float | None) -> Section:
 
 
 def _noise(facts: RunFacts) -> Section | None:
-    """The noise rate that was estimated and used, and why, or the loss that a method without one has chosen; runs of
-    earlier versions did not record it."""
+    """The noise rate that was estimated and used, and why; runs of earlier versions did not record it."""
     noise = facts.noise
-    if not isinstance(noise, dict) or (noise.get("used") is None and not _chooses(facts.config)):
+    if not isinstance(noise, dict) or noise.get("used") is None:
         return None
     known = [
         (name, f"{noise[name]:.3f}")
         for name in ("estimated", "used")
         if isinstance(noise.get(name), (int, float))
     ]
-    heading = "Noise rate" if known else "Noise"
-    return Section(slug="noise", heading=heading, text=[str(noise.get("why", ""))], facts=known)
-
-
-def _chooses(config: TrainConfig) -> bool:
-    """Whether the method's loss depends on what is known of the noise."""
-    return config.method in methods.names() and bool(methods.lookup(config.method).uses)
+    return Section(slug="noise", heading="Noise rate", text=[str(noise.get("why", ""))], facts=known)
 
 
 def _scores(
