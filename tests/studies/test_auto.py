@@ -102,21 +102,15 @@ def test_the_estimate_is_made_once_and_shared(
     assert set(run(tmp_path / "study", config)[2].values()) == {"done"}
 
 
-def test_a_recipe_is_told_nothing_even_if_the_study_knows_the_rate(small: Small) -> None:
-    texts = (
-        "sord",
-        "co-teaching+ours",
-        "srjt",
-        "co-teaching+ours:noise_rate=0.3",
-        "co-teaching+ours:noise_rate=auto",
-    )
+def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate(small: Small) -> None:
+    texts = ("sord", "co-teaching+ours", "srjt", "co-teaching+ours:noise_rate=0.3", "co-teaching+ours:noise_rate=auto")
     data = open_data(small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25))
     given = {
         (c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in data.planned_runs()
     }
     injected = pytest.approx(0.4, abs=0.05)
-    assert [given[name, "", "quasi:0.4"] for name in texts[:3]] == [None, injected, None]
-    assert [given[name, "", "none"] for name in texts[:3]] == [None, 0.25, None]
+    assert [given[name, "", "quasi:0.4"] for name in texts[:3]] == [None, injected, "auto"]
+    assert [given[name, "", "none"] for name in texts[:3]] == [None, 0.25, "auto"]
     for noise in ("quasi:0.4", "none"):
         assert given["co-teaching+ours", "noise_rate=0.3", noise] == 0.3
         assert given["co-teaching+ours", "noise_rate=auto", noise] == "auto"
@@ -125,27 +119,26 @@ def test_a_recipe_is_told_nothing_even_if_the_study_knows_the_rate(small: Small)
     ).values()  # the study knows its matrix
     assert (corrected.config.noise_rate, corrected.config.transition) == ("auto", None)
     estimates = {data.estimate_name(c) for c in data.planned_runs() if c.config.noise_rate == "auto"}
-    assert len(estimates) == 2  # one for each noise
-    assert all(c.config.transition is None for c in data.planned_runs() if c.method.name == "srjt")
+    assert len(estimates) == 2  # one for each noise: a recipe's settings are no part of the warm-up
     alone = small(methods=("srjt",), noises=("none",))  # nothing injected, nothing known
-    assert plan(alone)["srjt"].config.noise_rate is None
+    assert plan(alone)["srjt"].config.noise_rate == "auto"
 
 
 def test_known_and_estimated_rates_side_by_side(
     small: Small, run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    config = small(methods=("srjt", "co-teaching+ours", "jocor:noise_rate=auto"), only_folds=(0,))
+    config = small(methods=("sord", "co-teaching+ours", "srjt"), only_folds=(0,))
     _, planned_runs, outcome = run(tmp_path / "study", config)
     assert set(outcome.values()) == {"done"}
     folders = {planned.method.name: run_folder(tmp_path / "study", planned.key) for planned in planned_runs}
     settings = {
         name: json.loads((folder / "run.json").read_text())["config"] for name, folder in folders.items()
     }
-    assert [name for name, folder in folders.items() if (folder / "noise.json").exists()] == ["jocor"]
-    rate = json.loads((folders["jocor"] / "noise.json").read_text())["estimate"]["rate"]
-    assert settings["jocor"]["noise_rate"] == rate
-    assert settings["jocor"]["noise_rate"] != settings["co-teaching+ours"]["noise_rate"]
-    assert (settings["srjt"]["noise_rate"], settings["srjt"]["transition"]) == (None, None)
+    assert [name for name, folder in folders.items() if (folder / "noise.json").exists()] == ["srjt"]
+    rate = json.loads((folders["srjt"] / "noise.json").read_text())["estimate"]["rate"]
+    assert settings["srjt"]["noise_rate"] == min(rate, 0.5)
+    assert settings["srjt"]["noise_rate"] != settings["co-teaching+ours"]["noise_rate"]
+    assert settings["sord"]["noise_rate"] is None
     results = collect_results(tmp_path / "study")
     page = study_page(results)
     table = next(section for section in page.sections if section.slug == "noise").tables[0]
