@@ -103,7 +103,13 @@ def test_the_estimate_is_made_once_and_shared(
 
 
 def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate(small: Small) -> None:
-    texts = ("sord", "co-teaching+ours", "srjt", "co-teaching+ours:noise_rate=0.3", "co-teaching+ours:noise_rate=auto")
+    texts = (
+        "sord",
+        "co-teaching+ours",
+        "srjt",
+        "co-teaching+ours:noise_rate=0.3",
+        "co-teaching+ours:noise_rate=auto",
+    )
     data = open_data(small(methods=texts, only_folds=(0,), noises=("quasi:0.4", "none"), noise_rate=0.25))
     given = {
         (c.method.name, c.method.variant, c.noise.label): c.config.noise_rate for c in data.planned_runs()
