@@ -45,7 +45,7 @@ def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_run_uses_the_estimate_and_logs_it(
     noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
 ) -> None:
-    watching = SilentReporter()
+    watching, asked = SilentReporter(), asked.replace(epochs=9)
     run = srjt.train(noisy, split=split, config=asked, out=tmp_path / "run", device="cpu", reporter=watching)
     estimate = read_noise_estimate(tmp_path / "run")
     assert estimate is not None
@@ -109,7 +109,7 @@ def test_an_interrupted_warm_up_is_resumed(
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             self.first = min(self.first, epoch)
 
-    config, rest = asked.replace(checkpoint_seconds=0), Rest()
+    config, rest = asked.replace(checkpoint_seconds=0, epochs=9), Rest()
     given: dict[str, Any] = {"config": config, "split": split, "out": tmp_path / "run", "device": "cpu"}
     with pytest.raises(KeyboardInterrupt):
         resolve_noise_rate(noisy, reporter=Stop(), **given)
@@ -161,7 +161,7 @@ def test_methods_that_need_a_matrix_get_the_estimated_one(noisy: Manifest, fits:
         noisy, config=fits.replace(method="f-correction", noise_rate="auto"), device="cpu"
     )
     assert estimate is not None
-    np.testing.assert_array_equal(config.transition, estimate.transition)
+    np.testing.assert_array_equal(config.transition, auto.usable_matrix(estimate))
 
 
 def test_soft_labels_may_follow_the_estimate(noisy: Manifest, asked: TrainConfig) -> None:
