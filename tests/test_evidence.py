@@ -1,4 +1,4 @@
-"""The scripts behind docs/results.md: differences between methods, resampled by patient."""
+"""The scripts behind docs/results.md: differences between methods, over patients and trainings."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import importlib.util
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from srjt.errors import SrjtError
+from srjt.ordinal.differences import Difference
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "evidence" / "compare.py"
 Compare = Callable[..., str]
 
 
 @pytest.fixture
-def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Compare:
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     spec = importlib.util.spec_from_file_location("compare", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -26,10 +28,13 @@ def compare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     monkeypatch.setitem(sys.modules, "compare", module)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "RESAMPLES", 200)
+    return module
 
+
+@pytest.fixture
+def compare(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> Compare:
     def run(*words: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["compare.py", *map(str, words)])
-        module.main()
+        script.main([str(word) for word in words])
         return capsys.readouterr().out
 
     return run
@@ -71,6 +76,94 @@ def test_intervals_are_of_patients_not_of_images(compare: Compare, tables: Path)
     assert 0.22 < high - low < 0.38  # ±1.96 · 0.079, by 200 draws
 
 
+def write(folder: Path, name: str, said: np.ndarray, *, fold: int, seed: int, patients: np.ndarray) -> None:
+    """A training of ``name`` whose true grades are all 0."""
+    table = pd.DataFrame({"patient": patients, "true": np.zeros(len(said), dtype=int), "views 1, both": said})
+    table = table.assign(method=name, variant="", noise="none", fold=fold, seed=seed)
+    table.to_csv(folder / f"{name}{fold}{seed}.csv", index=False)
+
+
+def interval(said: str, place: int = 1) -> tuple[float, float]:
+    row = next(line for line in said.splitlines() if line.startswith("| as given"))
+    low, high = row.split("(")[place].split(")")[0].replace("−", "-").split(" to ")
+    return float(low), float(high)
+
+
+def test_intervals_contain_trainings(compare: Compare, tmp_path: Path) -> None:
+    """No patient differs from another, but one training is right about 90 % of the images, one about 50 %."""
+    patients = np.repeat(np.arange(30), 10)
+    for seed, right in enumerate([9, 5]):
+        write(
+            tmp_path,
+            "mine",
+            (np.tile(np.arange(10), 30) >= right).astype(int),
+            fold=0,
+            seed=seed,
+            patients=patients,
+        )
+        write(tmp_path, "other", np.ones(300, dtype=int), fold=0, seed=seed, patients=patients)
+    said = compare(tmp_path, "--of", "mine")
+    # d = 0.9 and 0.5: 0.7 ± 12.706 · 0.2
+    assert interval(said) == pytest.approx((0.7 - 2.541, 0.7 + 2.541), abs=2e-3)
+    assert "**" not in said
+    assert "other patients (resampled) and other trainings (2 seeds)" in said
+
+
+def test_several_folds_are_compared_by_the_corrected_t_test(compare: Compare, tmp_path: Path) -> None:
+    for fold, right in enumerate([8, 9, 10]):
+        patients = np.arange(10) + 10 * fold
+        write(tmp_path, "mine", (np.arange(10) >= right).astype(int), fold=fold, seed=0, patients=patients)
+        write(tmp_path, "other", (np.arange(10) >= 5).astype(int), fold=fold, seed=0, patients=patients)
+    said = compare(tmp_path, "--of", "mine")
+    # 0.3, 0.4 and 0.5: t(2) · 0.1 · √(1/3 + 1/3)
+    assert interval(said) == pytest.approx((0.4 - 0.351, 0.4 + 0.351), abs=2e-3)
+    assert "the 3 folds, which have their own patients and trainings" in said
+
+
+def test_one_training_has_no_interval(compare: Compare, tmp_path: Path) -> None:
+    for name, grade in (("mine", 0), ("other", 1)):
+        write(tmp_path, name, np.full(20, grade), fold=0, seed=0, patients=np.arange(20))
+    said = compare(tmp_path, "--of", "mine")
+    assert "1.000, 0.000: +1.000 (no interval)" in said
+    assert "there is one training, which says nothing about others" in said
+
+
+def test_the_best_is_chosen_on_other_patients(compare: Compare, tmp_path: Path) -> None:
+    """Twelve others are right at random: the best of them by the same patients looks better than one half."""
+    random = np.random.default_rng(0)
+    patients = np.arange(100)
+    for seed in range(2):
+        write(tmp_path, "mine", (random.random(100) < 0.5).astype(int), fold=0, seed=seed, patients=patients)
+    accuracy = []
+    for number in range(12):
+        wrong = (random.random(100) < 0.5).astype(int)
+        accuracy.append(1 - wrong.mean())
+        for seed in range(2):
+            write(tmp_path, f"other{number}", wrong, fold=0, seed=seed, patients=patients)
+    said = compare(tmp_path, "--of", "mine", "--best")
+    found = float(said.split("`best of 12` | ")[1].split(", ")[1].split(":")[0])
+    assert max(accuracy) > 0.58
+    assert found < max(accuracy) - 0.03
+    assert said.count("| as given |") == 1
+
+
+def test_bold_is_corrected_for_the_number_of_differences(script: ModuleType) -> None:
+    def row(*p_values: float) -> tuple:
+        found = [script.Compared(0.6, 0.5, Difference(0.1, 0.01, 0.19, p)) for p in p_values]
+        return script.Row("none", "other", dict(zip(script.SHOWN, found, strict=True)))
+
+    def bold(*rows: tuple) -> list[str]:
+        return [
+            metric for one in script._marked(list(rows)) for metric, d in one.by_metric.items() if d.clear
+        ]
+
+    assert bold(row(0.01, 0.9, 0.9)) == ["accuracy"]  # 3 · 0.01
+    assert bold(row(0.01, 0.9, 0.9), row(0.9, 0.9, 0.9)) == []  # 6 · 0.01
+    assert bold(row(0.01, 0.9, 0.001), row(0.9, 0.9, 0.9)) == ["macro_f1"]
+    assert bold(row(np.nan, 0.03, 0.03)) == []
+    assert bold(row(np.nan, np.nan, 0.03)) == ["macro_f1"]
+
+
 def test_others_may_be_scored_as_in_the_paper(compare: Compare, tables: Path) -> None:
     said = compare(tables, "--of", "good", "--against", "poor", "--against", "single", "--plain")
     assert "`poor` | 1.000, 0.750:" in said  # the mean of a network that is half right and one that is right
@@ -93,3 +186,23 @@ def test_what_cannot_be_compared_is_one_sentence(compare: Compare, tables: Path,
     (tables / "poor1.csv").unlink()
     with pytest.raises(SrjtError, match=r"quasi:0\.2: poor was not tested in the same folds and seeds"):
         compare(tables, "--of", "good", "--against", "poor")
+
+
+@pytest.mark.slow
+def test_the_tables_of_the_page_are_those_of_the_stored_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    marks = importlib.import_module("marks")
+    marks.main()
+    page = (SCRIPT.parents[2] / "docs" / "results.md").read_text()
+    made = [
+        line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and ":-" not in line
+    ]
+    shown = {line for line in page.splitlines() if line.startswith("| ")}
+    held_out = [line for line in made if line.startswith(("| as given | `", "| quasi:", "| truncated:"))]
+    assert len(held_out) == 9 + 9 + 4 + 4
+    assert [line for line in held_out if line not in shown] == []
+    first = ("| Standard |", "| Sord |", "| JoCor", "| CoDis", "| Co-teaching", "| srjt |", "| Garg |")
+    studies = [line for line in made if line.startswith(first) and line.count("±")]
+    assert [line for line in studies if line not in shown] == []

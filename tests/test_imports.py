@@ -15,7 +15,7 @@ FLOORS = (
     ("_version", "errors"),
     ("files", "download", "settings"),
     ("ordinal",),
-    ("noise",),
+    ("noise", "readers"),
     ("methods", "networks", "data"),
     ("training.config",),
     ("training.engine",),

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from srjt._version import __version__
 
 if TYPE_CHECKING:
-    from srjt import data, methods, noise, ordinal
+    from srjt import data, methods, noise, ordinal, readers
     from srjt.auditing.audit import audit
     from srjt.estimator import OrdinalNoiseClassifier
+    from srjt.inference.compare import compare
     from srjt.inference.evaluate import evaluate
     from srjt.inference.explain import explain
     from srjt.inference.export import export
@@ -29,6 +30,7 @@ __all__ = [
     "OrdinalNoiseClassifier",
     "__version__",
     "audit",
+    "compare",
     "data",
     "evaluate",
     "explain",
@@ -39,6 +41,7 @@ __all__ = [
     "noise",
     "ordinal",
     "predict",
+    "readers",
     "report",
     "soft_labels",
     "study",
@@ -49,6 +52,7 @@ __all__ = [
 _LAZY: dict[str, tuple[str, str | None]] = {
     "OrdinalNoiseClassifier": ("srjt.estimator", "OrdinalNoiseClassifier"),
     "audit": ("srjt.auditing.audit", "audit"),
+    "compare": ("srjt.inference.compare", "compare"),
     "data": ("srjt.data", None),
     "evaluate": ("srjt.inference.evaluate", "evaluate"),
     "explain": ("srjt.inference.explain", "explain"),
@@ -59,6 +63,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "noise": ("srjt.noise", None),
     "ordinal": ("srjt.ordinal", None),
     "predict": ("srjt.inference.predict", "predict"),
+    "readers": ("srjt.readers", None),
     "report": ("srjt.reports.report", "report"),
     "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
     "study": ("srjt.studies.study", "study"),

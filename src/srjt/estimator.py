@@ -29,6 +29,8 @@ from srjt.errors import Interrupted, SrjtError
 from srjt.methods import JointTraining
 from srjt.networks import backbones
 from srjt.noise.estimate import NoiseEstimate
+from srjt.ordinal.grade_rules import grade_rule_for
+from srjt.ordinal.purpose import Purpose
 from srjt.training.config import TrainConfig
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.record.reporters import reporter_for
@@ -82,6 +84,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Options of the method.
     settings : dict, optional
         Any other field of ``TrainConfig``, such as ``{"weight_decay": 0.01, "crop": 28}``.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}
+        The metric that ``predict`` is for: the most likely grade for accuracy and macro_f1, the median for mae and qwk.
     grades : sequence, optional
         All grades from mild to severe, also those without samples.
     random_state : int, RandomState or None
@@ -146,6 +150,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         learning_rate: float | None = None,
         method_options: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
+        optimise: Purpose = "mae",
         grades: Sequence[Any] | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -161,6 +166,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.learning_rate = learning_rate
         self.method_options = method_options
         self.settings = settings
+        self.optimise = optimise
         self.grades = grades
         self.random_state = random_state
         self.verbose = verbose
@@ -233,7 +239,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def predict(self, X: Any) -> Array:
-        """Predict the most probable grades.
+        """Predict the grades, by the rule that serves ``optimise``.
 
         Parameters
         ----------
@@ -244,8 +250,10 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         -------
         ndarray, shape (N,)
         """
-        codes = self.predict_proba(X).argmax(axis=1)
-        grades: Array = self.classes_[codes]
+        probabilities = torch.from_numpy(self.predict_proba(X))
+        # there is no validation side to fit thresholds to
+        rule = grade_rule_for(self.optimise, soft_labels=self.trained_.method.learnt_soft_labels())
+        grades: Array = self.classes_[rule.grades(probabilities).numpy()]
         return grades
 
     def predict_proba(self, X: Any) -> Floats:
@@ -323,6 +331,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             epochs=self.epochs,
             batch_size=self.batch_size,
             method_options=self.method_options or {},
+            optimise=self.optimise,
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
         )
         # Incomplete batches are dropped: with even batches an epoch leaves out fewer rows.

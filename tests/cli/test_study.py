@@ -47,7 +47,7 @@ def planned(out: str = "study") -> list[str]:
 def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
     code, out, err = study("--fold", 0, "--dry-run")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0] == "2 runs: 0 done, 2 to do. 120 images, 1 folds."
+    assert out.splitlines()[0] == "2 runs: 0 done, 2 to do. 120 images, 1 fold."
     assert [line.split()[0] for line in out.splitlines()[1:]] == ["left", "left"]
     assert not Path("study").exists()
 
@@ -60,7 +60,7 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
 
     code, out, err = study("--fold", 0)
     assert (code, err) == (0, "")
-    assert out.splitlines() == ["2 runs: 2 done, 0 to do. 120 images, 1 folds.", "Next: srjt report study"]
+    assert out.splitlines() == ["2 runs: 2 done, 0 to do. 120 images, 1 fold.", "Next: srjt report study"]
 
     assert command("study", "status", "study") == (0, "2 runs: 2 done, 0 running, 0 failed, 0 left.\n", "")
 

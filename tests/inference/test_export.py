@@ -89,7 +89,7 @@ def test_the_hash_is_of_what_determines_the_result() -> None:
 
 
 def test_torch_export(run: Trained, data: Any, tmp_path: Path) -> None:
-    srjt.export(run, tmp_path / "model.pt2")
+    srjt.export(run, tmp_path / "model.pt2", decoding="argmax")
     module = torch.export.load(tmp_path / "model.pt2").module()
     with torch.no_grad():
         probabilities, grade, _ = module(torch.from_numpy(data.manifest.arrays))
@@ -106,8 +106,8 @@ def test_a_wrong_file_is_not_written(
     target.write_bytes(b"the good one")
     honest = exporting.ExportModule.__init__
 
-    def shifted(self: Any, model: Trained) -> None:
-        honest(self, model)
+    def shifted(self: Any, model: Trained, rule: Any) -> None:
+        honest(self, model, rule)
         self.margin += 1
 
     monkeypatch.setattr(exporting.ExportModule, "__init__", shifted)

@@ -34,8 +34,16 @@ PS = ["p_0", "p_1", "p_2", "p_3"]
 
 
 def test_columns_and_their_relations(run: Trained, data: Any) -> None:
-    table = predict(run, data.manifest)
-    assert list(table.columns) == ["image", "grade", *PS, "expected_grade", "entropy", "disagreement"]
+    table = predict(run, data.manifest, decoding="argmax")
+    assert list(table.columns) == [
+        "image",
+        "patient",
+        "grade",
+        *PS,
+        "expected_grade",
+        "entropy",
+        "disagreement",
+    ]
     assert table["image"].tolist() == data.manifest.table["image"].tolist()
     p = table[PS].to_numpy(np.float64)
     assert p.sum(axis=1) == pytest.approx(1.0, abs=1e-5)
@@ -90,7 +98,9 @@ def test_a_single_network_has_no_second_and_no_disagreement(data: Any, settings:
 def test_an_ordinal_head_decides_by_its_own_rule(data: Any, settings: dict[str, Any]) -> None:
     run = srjt.train(data.manifest, **{**settings, "method": "garg"}, transition=data.matrix)
     grades = run.probabilities(data.manifest.arrays)[1][0]
-    assert predict(run, data.manifest)["grade"].astype(int).tolist() == grades.tolist()
+    table = predict(run, data.manifest, decoding="argmax")
+    assert table["grade"].astype(int).tolist() == grades.tolist()
+    assert table.attrs["grade_rule"] == "what garg itself decides on"
 
 
 def test_misspelt_choices(run: Trained, data: Any) -> None:
@@ -106,7 +116,7 @@ def test_evaluate_agrees_with_the_metrics_of_the_training(run: Trained, folder: 
     test = data.manifest.select(data.split.test)
     logged = read_metrics(folder / "metrics.csv").query("split == 'test' and epoch == 3")
     for network in ("ensemble", "1", "2"):
-        found = evaluate(run, test, network=network, resamples=50)
+        found = evaluate(run, test, network=network, decoding="argmax", resamples=50)
         assert found.judged_by == "true grades"
         assert found.by_patient
         assert found.samples == len(test) == np.sum(found.confusion)

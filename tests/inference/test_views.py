@@ -165,7 +165,7 @@ def test_tables_and_judgements_say_how_many_views_they_are_of(trained: Trained, 
     assert table.attrs["views"] == 10
     own = trained.probabilities(data.manifest.arrays, views=10)[0].mean(axis=0)
     assert table[["p_0", "p_1", "p_2", "p_3"]].to_numpy() == pytest.approx(own)
-    found = evaluate(trained, data.manifest, views=10, resamples=20)
+    found = evaluate(trained, data.manifest, views=10, decoding="argmax", resamples=20)
     right = (own.argmax(axis=1) == data.manifest.true_labels).mean()
     assert found.intervals["accuracy"].value == pytest.approx(right)
     assert found.to_dict()["views"] == 10

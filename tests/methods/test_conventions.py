@@ -1,4 +1,4 @@
-"""The paper's text against the authors' published code, line by line, on cases that tell them apart.
+"""The paper's text, its authors' published code and the hosts' own papers, on cases that tell them apart.
 
 Two grades and τ = 0.1 make everything a closed form: for logits (z, 0) and label 0 the sharpened hard loss
 is softplus(−10 z). The batches have two samples and one is kept, so a selection is one index.
@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from srjt import methods
+from srjt.errors import SrjtError
 
-PAPER, CODE = "paper", "published-code"
+PAPER, CODE, ORIGINAL = "paper", "published-code", "original"
 
 
 def create(name: str, convention: str, **options) -> methods.Method:
@@ -43,6 +44,9 @@ def test_ramp_and_rounding(name: str) -> None:
     # Code: 1 − 0.4 (T−1)/9, down: 64, 61.16, 58.31, …, 41.24, 38.4
     code = create(name, CODE)
     assert [code.keep(epoch, 64) for epoch in (1, 2, 3, 9, 10, 11, 150)] == [64, 61, 58, 41, 38, 38, 38]
+    # Original: 1 − 0.04 T, up: 61.44, 58.88, …, 40.96, 38.4
+    original = create(name, ORIGINAL)
+    assert [original.keep(epoch, 64) for epoch in (1, 2, 9, 10, 11)] == [62, 59, 41, 39, 39]
 
 
 def test_a_ramp_of_ones_own() -> None:
@@ -63,6 +67,15 @@ def test_jocors_update_is_weighted_in_the_published_code_only() -> None:
     assert float(code.total) == pytest.approx(0.9 * log(16 / 3) + 0.1 * log(3))
     # what is reported per network is its own loss, unweighted
     assert code.per_network.tolist() == pytest.approx([log(4 / 3), log(4)])
+
+
+def test_the_original_jocor_weights_labels_and_divergence() -> None:
+    loss = create("jocor", ORIGINAL, co_lambda=0.3).loss(UNDECIDED, LABEL, keep=1)
+    assert float(loss.total) == pytest.approx(0.7 * log(16 / 3) + 0.3 * log(3))
+    batch = ([2.0, -1.0], [-2.0, -1.0])  # as below: the weight alone decides
+    assert kept(create("jocor", ORIGINAL, co_lambda=0.12), *batch) == [1, 1]
+    with pytest.raises(SrjtError, match=r"The original JoCoR weights the labels by 1 − co_lambda.* got 1"):
+        create("jocor", ORIGINAL, co_lambda=1.0)
 
 
 def test_jocors_divergence_in_the_update_is_jeffreys_at_temperature_one_in_both() -> None:
@@ -122,6 +135,36 @@ def test_codis_learns_without_the_divergence_in_both() -> None:
     for convention in (PAPER, CODE):
         loss = create("codis", convention).loss(UNDECIDED, LABEL, keep=1)
         assert float(loss.total) == pytest.approx(log(4 / 3) + log(4))
+
+
+def test_the_original_codis_learns_from_the_divergence_too() -> None:
+    # m = (½, ½): ½ [KL(m‖p) + KL(m‖q)] = ½ [½ ln(½ / ¾) + ½ ln(½ / ¼)] · 2 = ½ ln 4/3, once per network
+    loss = create("codis", ORIGINAL, co_lambda=0.3).loss(UNDECIDED, LABEL, keep=1)
+    divergence = 0.5 * log(4 / 3)
+    assert loss.per_network.tolist() == pytest.approx(
+        [log(4 / 3) - 0.3 * divergence, log(4) - 0.3 * divergence]
+    )
+    batch = ([-1.0, -0.975], [1.0, -0.975])  # D as in the published code: see above
+    assert kept(create("codis", ORIGINAL), *batch) == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["standard", "sord", "label-smooth", "mixup", "cdr", "garg"])
+def test_for_single_networks_original_is_the_paper(name: str) -> None:
+    made = [
+        methods.create(name, num_classes=2, noise_rate=0.4, transition=torch.eye(2), convention=convention)
+        for convention in (PAPER, ORIGINAL)
+    ]
+    logits = UNDECIDED[:1, :, : made[0].outputs]
+    _, targets = made[0].prepare(logits[0], LABEL, generator=torch.Generator().manual_seed(0))
+    paper, original = (method.loss(logits, targets).total for method in made)
+    assert torch.equal(paper, original)
+    heads = [torch.nn.utils.parameters_to_vector(_seeded_head(method)) for method in made]
+    assert torch.equal(*heads)
+
+
+def _seeded_head(method: methods.Method) -> list[torch.nn.Parameter]:
+    torch.manual_seed(0)
+    return list(method.head(3, method.num_classes).parameters())
 
 
 # ------------------------------------------------------------------------- temperature and averaging

@@ -40,6 +40,30 @@ def test_the_head_has_one_weight_vector_and_a_bias_per_threshold() -> None:
     assert methods.create("garg", num_classes=2, transition=torch.eye(2)).head(7, 2)(features).shape == (5, 1)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4, 5, 10])
+def test_every_grade_is_reachable_from_the_start(classes: int) -> None:
+    method = methods.create("garg", num_classes=classes, transition=np.eye(classes))
+    head = method.head(1, classes)
+    position = torch.linspace(-60.0, 60.0, 2401, dtype=torch.float64)  # of a sample along the weight vector
+    with torch.no_grad():
+        highest = method.probabilities((position[:, None] + head.bias)[None])[0].max(dim=0).values
+    assert (highest[1:-1] > 0.75).all()
+    assert (highest[[0, -1]] > 0.99).all()
+    torch.testing.assert_close(head.bias, -head.bias.flip(0))  # no grade is preferred to its mirror image
+
+
+def test_the_published_start_is_kept_and_cannot_reach_a_middle_grade() -> None:
+    for classes in (2, 3, 5, 8):
+        matrix = np.eye(classes)
+        code = methods.create("garg", num_classes=classes, transition=matrix, convention="published-code")
+        start = torch.linspace(1.0, -1.0, classes - 1) if classes > 2 else torch.zeros(1)
+        torch.testing.assert_close(code.head(7, classes).bias.detach(), start)
+    start = torch.linspace(1.0, -1.0, 4, dtype=torch.float64)
+    position = torch.linspace(-9.0, 9.0, 901, dtype=torch.float64)
+    reached = create(5).probabilities((position[:, None] + start)[None])[0, :, 1:-1].max()
+    assert float(reached) == pytest.approx(np.tanh(1 / 6), abs=1e-6)  # 0.165
+
+
 def test_probabilities_and_grades_by_hand() -> None:
     # above 0: 0.9, above 1: 0.6, above 2: 0.2
     logits = torch.logit(torch.tensor([[[0.9, 0.6, 0.2]]], dtype=torch.float64))

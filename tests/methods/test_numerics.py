@@ -42,7 +42,7 @@ def extreme(pattern: str, shape: tuple[int, int, int]) -> torch.Tensor:
 def test_losses_gradients_and_probabilities_are_finite(name: str, options: dict) -> None:
     # forbidden transitions (log 0) and a nearly singular inverse: the hardest of the paper's matrices
     matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.3)
-    for convention in ("paper", "published-code"):
+    for convention in ("paper", "published-code", "original"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             method = methods.create(

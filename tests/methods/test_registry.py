@@ -50,7 +50,7 @@ def test_the_fourteen_methods_in_the_papers_order_further_baselines_and_our_reci
 
 
 @pytest.mark.parametrize("name", [*NAMES, *BASELINES, "srjt"])
-@pytest.mark.parametrize("convention", ["paper", "published-code"])
+@pytest.mark.parametrize("convention", ["paper", "published-code", "original"])
 def test_every_method_keeps_the_protocol(name: str, convention: str) -> None:
     method = make(name, convention=convention)
     entry = methods.lookup(name)
@@ -208,7 +208,7 @@ def test_constants_move_with_the_method(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("convention", ["paper", "published-code"])
+@pytest.mark.parametrize("convention", ["paper", "published-code", "original"])
 def test_a_step_needs_no_host_synchronisation(name: str, convention: str) -> None:
     """On the meta device there are no values to look at, so every look is an error."""
     for options in ({}, {"per_class": True}) if name in JOINT else ({},):

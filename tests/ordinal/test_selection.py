@@ -23,6 +23,12 @@ def test_keep_rate_of_the_paper() -> None:
     assert rates == pytest.approx([0.92, 0.84, 0.76, 0.68, 0.6, 0.6, 0.6])
 
 
+def test_keep_rate_of_the_hosts_own_papers() -> None:
+    rates = [keep_rate(epoch, noise_rate=0.5, convention="original") for epoch in (1, 2, 9, 10, 11)]
+    assert rates == pytest.approx([0.95, 0.9, 0.55, 0.5, 0.5])
+    assert keep_count(64, 0.9, convention="original") == keep_count(64, 0.9)
+
+
 def test_keep_rate_of_the_published_code() -> None:
     # ε = 0.45: linspace(0, 0.45, 10) climbs by 0.05 and starts at 0
     rates = [keep_rate(epoch, noise_rate=0.45, convention="published-code") for epoch in range(1, 13)]

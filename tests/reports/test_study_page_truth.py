@@ -100,6 +100,7 @@ RULES: dict[str, Rule] = {
         lambda f, m: f["test"] and networks(f, m["networks"])
         and (m["over"] == count(f["folds"], "fold") if f["folds"] > 1 else m["over"] is None)
     ),
+    r"Each fold has its own test patients and its own training: ± contains both\.": lambda f, m: f["folds"] > 1,
     r"Best and second best in a column are marked among methods with the same runs\.": lambda f, m: f["methods"] > 1,
     r"Test (accuracy|MAE) .+, mean over folds and networks(?P<bands>; bands: .+)?\.": (
         lambda f, m: f["test"] and f["curves"] and bool(m["bands"]) == f["bands"]
@@ -259,4 +260,7 @@ def test_several_seeds_of_one_fold_have_a_standard_deviation(tmp_path: Path) -> 
         in said
     )
     assert "over 1 fold and 2 seeds." in said
+    assert (
+        "Seeds differ in their training and share their test patients: ± does not contain patients." in said
+    )
     assert "bands" not in said

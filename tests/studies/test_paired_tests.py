@@ -137,6 +137,46 @@ def test_a_lucky_single_fold_is_not_the_best_baseline() -> None:
     assert found["n"].to_dict() == {"host": 2, "best baseline": 3}
 
 
+def test_the_opponent_in_a_fold_is_the_best_of_the_other_folds() -> None:
+    """Each baseline is lucky in one fold: chosen by the same results, the best would look better than it is."""
+    table = scores(
+        {
+            "sord": by_fold(0.9, 0.5, 0.6),
+            "cdr": by_fold(0.5, 0.8, 0.5),
+            "jocor+ours": by_fold(0.7, 0.7, 0.7),
+        }
+    )
+    found = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+    # fold 0: cdr (0.65 against 0.55 elsewhere); folds 1 and 2: sord (0.75 and 0.7 against 0.5 and 0.65)
+    assert found["against"].tolist() == ["sord, cdr"]
+    assert found["difference"].tolist() == pytest.approx([(0.2 + 0.2 + 0.1) / 3])
+    alone = compare_ours(table[table["fold"] == 0], test_train_ratio=THIRD, metrics=["accuracy"])
+    assert alone["against"].tolist() == ["sord"]
+    assert alone["p_value"].isna().all()
+
+
+def test_choosing_by_other_folds_is_unbiased_where_all_methods_are_alike() -> None:
+    random = np.random.default_rng(0)
+    names = ["jocor+ours", "sord", "cdr", "mixup", "standard", "label-smooth"]
+    found = []
+    for _ in range(60):
+        table = scores({name: by_fold(*random.normal(size=5)) for name in names})
+        compared = compare_ours(table, test_train_ratio=THIRD, metrics=["accuracy"])
+        found.append(float(compared["difference"].iloc[0]))
+    assert abs(np.mean(found)) < 3 * np.std(found) / math.sqrt(len(found))  # chosen by the same folds: −0.5
+
+
+def test_over_folds_that_share_training_data_the_coverage_is_nominal() -> None:
+    """Patients and trainings both vary; the shared data correlates folds by test/(test + train), as assumed."""
+    random, n, folds = np.random.default_rng(1), 2000, 3
+    shared = THIRD / (1 + THIRD)
+    common = random.normal(size=(n, 1)) * math.sqrt(shared)
+    own = [random.normal(size=(n, folds)) * math.sqrt(part * (1 - shared)) for part in (0.4, 0.6)]
+    tests = [corrected_t_test(row, test_train_ratio=THIRD) for row in common + own[0] + own[1]]
+    covered = np.mean([test.low <= 0 <= test.high for test in tests])
+    assert covered == pytest.approx(0.95, abs=3 * math.sqrt(0.95 * 0.05 / n))
+
+
 def test_variants_validation_and_other_noises_keep_out() -> None:
     plain = scores({"jocor": by_fold(0.5, 0.6), "jocor+ours": by_fold(0.6, 0.8)})
     others = pd.concat(

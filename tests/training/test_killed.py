@@ -59,6 +59,26 @@ def uninterrupted(launcher: Any, labels: Path, tmp_path_factory: pytest.TempPath
     return folder / "run"
 
 
+def test_killed_while_the_best_epoch_is_sought(launcher: Any, labels: Path, tmp_path: Path) -> None:
+    """The best networks survive as well, also when the run is killed between training and its results."""
+    more = ("--keep", "best")
+    reference, out = tmp_path / "reference", tmp_path / "run"
+    assert launcher.wait(launcher.start(*command(labels, reference, *more), says=tmp_path / "says")) == 0
+    assert json.loads((reference / "summary.json").read_text())["kept_epoch"] < EPOCHS
+    for target in (3, 7):
+        pid = launcher.start(*command(labels, out, *more), says=tmp_path / "says")
+        code = launcher.wait_until(pid, lambda target=target: epochs_done(out) >= target)
+        assert code is None, (tmp_path / "says").read_text()
+        os.kill(pid, signal.SIGKILL)
+        launcher.wait(pid)
+    assert launcher.wait(launcher.start(*command(labels, out, *more), says=tmp_path / "says")) == 0
+    assert_same(out, reference)
+    for name in ("summary.json", "weights.safetensors"):
+        (out / name).unlink()
+    assert launcher.wait(launcher.start(*command(labels, out, *more), says=tmp_path / "says")) == 0
+    assert_same(out, reference)
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_killed_at_random_times_and_finished(
     launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, seed: int

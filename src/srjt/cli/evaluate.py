@@ -18,7 +18,8 @@ def evaluate(
     run: options.Run,
     source: options.SourceArgument,
     network: options.Network = "ensemble",
-    decode: options.Decode = "argmax",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
     views: options.Views = 1,
     side: Annotated[
         str | None,
@@ -34,6 +35,13 @@ def evaluate(
     split_seed: options.SplitSeed = 0,
     splits: options.Splits = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
+    refer_from: options.ReferFrom = None,
+    threshold: options.Threshold = None,
+    sensitivity: options.Sensitivity = None,
+    abstain: options.Abstain = None,
+    per: options.Per = None,
+    pool: options.Pool = "highest",
+    grade_names: options.GradeNames = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
     ] = None,
@@ -47,6 +55,9 @@ def evaluate(
 ) -> None:
     """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
 
+    With --refer-from: sensitivity, specificity, predictive values and areas of
+    the decision to refer. With --per patient: one answer per patient.
+
     The run is judged by the true grades if the data have them, else by the grades
     as given. Intervals resample patients. All samples of the source are used. Give
     --fold, --splits and --group-near-duplicates as you gave them to srjt train to
@@ -55,11 +66,19 @@ def evaluate(
     from rich.console import Console
     from rich.table import Table
 
+    from srjt.cli.decisions import (
+        named_run,
+        parse_threshold,
+        print_abstention,
+        print_decision,
+        what_was_judged,
+    )
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.cli.samples import usable
     from srjt.cli.splits import chosen_split
     from srjt.data import read
+    from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
@@ -67,9 +86,9 @@ def evaluate(
     from srjt.training.record.baselines import NAIVE, baseline_on, compare_with_naive
     from srjt.training.trained import load_run
 
-    check_choices(network, decode)
+    check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
-    trained = load_run(run, device=device)
+    trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
     reading = read(source, grades=list(trained.grades), **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
@@ -90,8 +109,10 @@ def evaluate(
             raise SrjtError(f"The {side} side has no samples.")
     with decoding_bar() as decoded:
         found = evaluate(
-            trained, manifest, network=network, decoding=decode, views=views, on_bad_image=on_bad_image,  # type: ignore[arg-type]
-            progress=decoded,
+            trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
+            refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
+            per=per, pool=pool,  # type: ignore[arg-type]
+            on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
         )  # fmt: skip
 
     if out is not None:  # before anything is printed: the reader (head, less) may go away
@@ -100,8 +121,8 @@ def evaluate(
 
     console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
-    seen = f", {found.views} views of each" if found.views > 1 else ""
-    console.print(f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}.")
+    console.print(what_was_judged(found, what))
+    console.print(f"A predicted grade is {found.grade_rule}.", highlight=False)
     if not found.by_patient:
         console.print(
             f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"
@@ -112,21 +133,28 @@ def evaluate(
             "the numbers below look too good.",
             style="yellow",
         )
-    naive = baseline_on(run, [sum(row) for row in found.confusion])
+    # the naive grades are those of images
+    naive = None if found.per else baseline_on(run, [sum(row) for row in found.confusion])
     trivial_scores = {} if naive is None else naive._asdict()
-    metrics = Table("metric", "value", "95 % interval", "naive", caption=NAIVE if naive else None)
+    compared = ["naive"] if naive else []
+    metrics = Table("metric", "value", "95 % interval", *compared, caption=NAIVE if naive else None)
     for name, (value, low, high) in found.intervals.items():
         trivial = f"{trivial_scores[name]:.3f}" if name in trivial_scores else ""
-        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", trivial)
+        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", *([trivial] if naive else []))
     metrics.add_section()
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
     console.print(metrics)
-    confusion = Table("true ╲ predicted", *trained.grades, "recall")
-    for name, row in zip(trained.grades, found.confusion, strict=True):
-        recall = f"{row[trained.grades.index(name)] / sum(row):.3f}" if sum(row) else "–"
+    shown = [display_grade(grade, trained.grade_names) for grade in trained.grades]
+    confusion = Table("true ╲ predicted", *shown, "recall")
+    for position, (name, row) in enumerate(zip(shown, found.confusion, strict=True)):
+        recall = f"{row[position] / sum(row):.3f}" if sum(row) else "–"
         confusion.add_row(name, *(f"{count:,}" for count in row), recall)
     console.print(confusion)
+    if found.decision is not None:
+        print_decision(console, found.decision, trained.grade_names)
+    if found.abstention is not None and found.abstention.wanted is not None:
+        print_abstention(console, found.abstention)
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):

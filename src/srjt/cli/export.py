@@ -30,6 +30,8 @@ def export(
             help="Images, folders or a CSV file to check the result with. [dim]default: a few synthetic images[/]",
         ),
     ] = None,
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
     import_: options.Import = None,
 ) -> None:
     """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
@@ -41,10 +43,12 @@ def export(
     from srjt.cli.output import refuse_overwrite
     from srjt.inference.export import export as export_run
     from srjt.inference.export import resolve_format
+    from srjt.inference.predict import check_choices
     from srjt.training.record.run_folder import read_facts
     from srjt.training.trained import load_run
 
     chosen = resolve_format(out, format)
+    check_choices("ensemble", decode, optimise)
     refuse_overwrite(out, force=force)
     if read_facts(run).own_network:
         raise SrjtError(
@@ -53,9 +57,17 @@ def export(
         )
     trained = load_run(run, device="cpu")
     samples = None if check is None else _samples(trained, check)
-    written = export_run(trained, out, format=chosen, samples=samples)
+    written = export_run(
+        trained,
+        out,
+        format=chosen,
+        samples=samples,
+        optimise=optimise,  # type: ignore[arg-type]
+        decoding=decode,  # type: ignore[arg-type]
+    )
     runner = "onnxruntime" if chosen == "onnx" else "torch"
     typer.echo(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
+    typer.echo(f"A grade is {written.metadata['grade_rule']}.")
     typer.echo(
         f"Checked in {runner} on {written.checked} samples: probabilities differ from the run's by at most "
         f"{written.difference:.1e}."

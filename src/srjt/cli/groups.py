@@ -15,6 +15,7 @@ SUMMARIES = {
     "train": "Train a classifier on images with ordinal labels that are partly wrong.",
     "predict": "Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks.",
     "evaluate": "Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.",
+    "compare": "Compare runs on the same images: differences with 95 % intervals by patient.",
     "explain": "Show where the networks look: what raises and what lowers the expected grade of each image.",
     "audit": "Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.",
     "review": "Review doubtful labels in the browser, and export the corrected table.",

@@ -15,23 +15,31 @@ from srjt.training.config import TrainConfig
 
 __all__ = [
     "READING",
+    "Abstain",
     "Config",
     "Decode",
     "Device",
     "Fold",
     "Folds",
     "Force",
+    "GradeNames",
     "GroupNearDuplicates",
     "Import",
     "Network",
     "OnBadImage",
+    "Optimise",
+    "Per",
+    "Pool",
     "Quiet",
+    "ReferFrom",
     "Run",
+    "Sensitivity",
     "Set",
     "Skipped",
     "SourceArgument",
     "SplitSeed",
     "Splits",
+    "Threshold",
     "Views",
     "reads_a_source",
     "takes_settings",
@@ -39,7 +47,7 @@ __all__ = [
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-EVALUATION, COMPUTING = "Evaluation", "How it is computed"
+EVALUATION, COMPUTING, DECISIONS = "Evaluation", "How it is computed", "Decisions"
 
 SourceArgument = Annotated[
     Path,
@@ -77,11 +85,21 @@ Device = Annotated[
 Network = Annotated[
     str, typer.Option(metavar="ensemble|1|2", help="Average the networks, or use one of them.")
 ]
+Optimise = Annotated[
+    str | None,
+    typer.Option(
+        metavar="mae|accuracy|qwk|macro_f1",
+        help="Metric that the grades are for: it decides how they follow from the probabilities. "
+        "[dim]default: the run's; mae if it was trained with none[/]",
+        show_default=False,
+    ),
+]
 Decode = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="argmax|median|expected",
-        help="Most likely grade; median (least absolute error); rounded mean.",
+        help="Most likely grade, median or rounded mean, whatever --optimise says.",
+        show_default=False,
     ),
 ]
 Views = Annotated[
@@ -115,6 +133,63 @@ GroupNearDuplicates = Annotated[
         "--group-near-duplicates",
         help="Keep nearly identical images on one side of a split, as identical ones always are.",
         rich_help_panel=EVALUATION,
+    ),
+]
+ReferFrom = Annotated[
+    str | None,
+    typer.Option(
+        metavar="GRADE", help="Decide whether to refer: from this grade on.", rich_help_panel=DECISIONS
+    ),
+]
+Threshold = Annotated[
+    str | None,
+    typer.Option(
+        metavar="P|grade",
+        help="Refer if the probability of --refer-from or more is at least P, or by the predicted grade. "
+        "[dim]default: 0.5[/]",
+        show_default=False,
+        rich_help_panel=DECISIONS,
+    ),
+]
+Sensitivity = Annotated[
+    float | None,
+    typer.Option(
+        metavar="S",
+        help="Find the threshold for this sensitivity on the run's validation side.",
+        rich_help_panel=DECISIONS,
+    ),
+]
+Abstain = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Leave about this share of the answers, the least confident, to a person.",
+        rich_help_panel=DECISIONS,
+    ),
+]
+Per = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="One answer per value of this column: patient. Repeat it for a key: --per patient --per eye.",
+        rich_help_panel=DECISIONS,
+    ),
+]
+Pool = Annotated[
+    str,
+    typer.Option(
+        metavar="highest|mean|learned",
+        help="How the answers of several images become one: the highest grade, the mean, or fitted on the "
+        "validation side.",
+        rich_help_panel=DECISIONS,
+    ),
+]
+GradeNames = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help='Names of all grades to show: "0=none,1=mild".',
+        show_default=False,
     ),
 ]
 

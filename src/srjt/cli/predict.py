@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from srjt.data import Problem
 
 
-@options.reads_a_source(only=("images", "image_column", "feature_columns"))
+@options.reads_a_source(only=("images", "image_column", "patient_column", "feature_columns"))
 def predict(
     run: options.Run,
     sources: Annotated[
@@ -24,8 +24,20 @@ def predict(
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")] = Path("predictions.csv"),
     force: options.Force = False,
     network: options.Network = "ensemble",
-    decode: options.Decode = "argmax",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
     views: options.Views = 1,
+    refer_from: options.ReferFrom = None,
+    threshold: options.Threshold = None,
+    sensitivity: options.Sensitivity = None,
+    abstain: options.Abstain = None,
+    per: options.Per = None,
+    pool: options.Pool = "highest",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Keep this column of the table in the predictions. Repeatable."),
+    ] = None,
+    grade_names: options.GradeNames = None,
     device: options.Device = None,
     import_: options.Import = None,
     on_bad_image: options.OnBadImage = "error",
@@ -34,27 +46,35 @@ def predict(
     how: dict[str, Any],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
+    from srjt.cli.decisions import named_run, parse_threshold
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.cli.samples import list_unreadable, usable
     from srjt.data.formulas import neutralise_formula, warn_about_formulas
+    from srjt.data.grade_names import display_grade
     from srjt.data.sources.features import read_ungraded_features
     from srjt.data.sources.unlabelled import read_images
     from srjt.files import is_stream, write_output
+    from srjt.inference.answers import as_columns
     from srjt.inference.predict import check_choices
     from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
 
-    check_choices(network, decode)
+    check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
-    trained = load_run(run, device=device)
+    trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
+    columns = (*as_columns(per), *as_columns(keep))
     problems: tuple[Problem, ...] = ()
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
             raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
         manifest = read_ungraded_features(
-            sources[0], feature_columns=how["feature_columns"], grades=trained.grades
+            sources[0],
+            feature_columns=how["feature_columns"],
+            patient_column=how["patient_column"],
+            columns=columns,
+            grades=trained.grades,
         )
     elif any(source.suffix == ".npz" for source in sources):
         raise SrjtError(
@@ -62,7 +82,12 @@ def predict(
         )
     else:
         reading = read_images(
-            sources, images=how["images"], image_column=how["image_column"], grades=trained.grades
+            sources,
+            images=how["images"],
+            image_column=how["image_column"],
+            patient_column=how["patient_column"],
+            columns=columns,
+            grades=trained.grades,
         )
         manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
         problems = reading.problems
@@ -71,23 +96,42 @@ def predict(
             trained,
             manifest,
             network=network,  # type: ignore[arg-type]
+            optimise=optimise,  # type: ignore[arg-type]
             decoding=decode,  # type: ignore[arg-type]
             views=views,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
+            refer_from=refer_from,
+            threshold=parse_threshold(threshold),
+            sensitivity=sensitivity,
+            abstain=abstain,
+            per=per,
+            pool=pool,  # type: ignore[arg-type]
+            keep=as_columns(keep),
             progress=decoded,
         )
-    warn_about_formulas(table[["image"]], out)
-    table["grade"] = table["grade"].map(neutralise_formula)
+    ours = ["grade", "grade_name"] if trained.grade_names else ["grade"]
+    warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
+    for column in ours:
+        table[column] = table[column].map(neutralise_formula)
     with writing(out):
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         streamed = is_stream(out)
         write_output(out, content)
     counts = table["grade"].value_counts()
-    shares = ", ".join(f"{counts.get(neutralise_formula(name), 0):,} × {name}" for name in trained.grades)
+    shares = ", ".join(
+        f"{counts.get(neutralise_formula(grade), 0):,} × {display_grade(grade, trained.grade_names)}"
+        for grade in trained.grades
+    )
     what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
+    if per:
+        what = f"{_images(int(table['images'].sum()))}, one answer per {' and '.join(as_columns(per))} ({len(table):,})"
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
+    typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
+    for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
+        if column in table:
+            typer.echo(f"{(table[column] == 'yes').sum():,} {meaning}.", err=streamed)
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")

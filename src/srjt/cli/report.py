@@ -36,6 +36,7 @@ def report(
         bool,
         typer.Option("--maps", help="Show where the networks of an audit look, for its doubtful labels."),
     ] = False,
+    grade_names: options.GradeNames = None,
     import_: options.Import = None,
 ) -> None:
     """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.
@@ -43,11 +44,15 @@ def report(
     It needs no network and opens from disk. It names unfinished and failed runs
     at the top.
     """
+    from srjt.data.grade_names import parse_grade_names
     from srjt.reports.report import report as write_report
     from srjt.reports.tables.statistics import PAPER_METRICS
 
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
-    page, *others = write_report(folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps)
+    names = None if grade_names is None else parse_grade_names(grade_names)
+    page, *others = write_report(
+        folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names
+    )
     typer.echo(f"The report is in {page}.")
     drawn = [file for file in others if file.suffix in (".svg", ".png")]
     if figures is not None:

@@ -208,7 +208,9 @@ def export(
     ),
     scores: Annotated[
         bool,
-        typer.Option("--scores", help="One row per run and metric, averaged over the last ten epochs."),
+        typer.Option(
+            "--scores", help="One row per run and metric: mean over the last ten epochs, or of the kept one."
+        ),
     ] = False,
     import_: options.Import = None,
 ) -> None:
@@ -302,9 +304,10 @@ def _print_notes(config: StudyConfig, data: StudyData) -> None:
 
 def _counts(data: StudyData, *, runs: int, done: int) -> str:
     samples = "rows of features" if data.manifest.are_features else "images"
+    folds = len(data.fold_numbers)
     return (
-        f"{runs} runs: {done} done, {runs - done} to do. {len(data.manifest):,} {samples}, "
-        f"{len(data.fold_numbers)} folds."
+        f"{runs} run{'s' * (runs != 1)}: {done} done, {runs - done} to do. {len(data.manifest):,} {samples}, "
+        f"{folds} fold{'s' * (folds != 1)}."
     )
 
 

@@ -15,7 +15,10 @@ from srjt.errors import SrjtError
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from srjt.training.record.reporters import Reporter
+    from srjt.training.trained import Trained
 
 
 @options.reads_a_source()
@@ -95,6 +98,7 @@ def train(
             rich_help_panel=options.EVALUATION,
         ),
     ] = False,
+    grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -115,6 +119,8 @@ def train(
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.cli.splits import chosen_split
     from srjt.data import read
+    from srjt.data.grade_names import parse_grade_names
+    from srjt.inference.grade_rule import describe_rule, grade_rule
     from srjt.training.record.reporters import reporter_for
     from srjt.training.record.trackers import track
     from srjt.training.train import train as train_run
@@ -161,12 +167,15 @@ def train(
             device=device,
             reporter=reporter,
             config=run_config,
+            grade_names=None if grade_names is None else parse_grade_names(grade_names),
             command=_typed_command(),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
     if not quiet:
-        _print_results(run.metrics, out, pooled=run_config.convention == "published-code")
+        _print_results(run, out, pooled=run_config.convention == "published-code")
+        rule = describe_rule(run, grade_rule(run))
+        typer.echo(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
         typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
 
 
@@ -184,23 +193,24 @@ def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
     return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
 
 
-def _print_results(metrics: Any, out: Path, *, pooled: bool) -> None:
-    """The averages that the paper's tables show, beside naive baselines."""
+def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
+    """The averages that the paper's tables show, beside naive baselines; then the run as srjt predict uses it."""
     from rich.console import Console
-    from rich.table import Table
 
+    from srjt.inference.grade_rule import held_out_scores
     from srjt.training.record.baselines import NAIVE, compare_with_naive, run_baselines
-    from srjt.training.record.metrics_log import LAST, last_epochs
+    from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs
 
+    metrics = run.metrics
     averages = last_epochs(metrics, pooled=pooled)
     if not len(averages):
         return
+    kept = kept_epoch(metrics)
     title = f"Mean over the last {min(LAST, metrics['epoch'].max())} epochs and the networks"
-    table = Table(title=title, caption=NAIVE)
-    table.add_column("")
+    if kept is not None:
+        title = f"Epoch {kept}, the best on the validation side; mean over the networks"
     shown = ("accuracy", "mae", "macro_f1", "qwk")
-    for name in shown:
-        table.add_column(name, justify="right")
+    table = _metrics_table(f"{title}, grades as in the paper", shown, caption=NAIVE)
     baselines, worse = run_baselines(out), []
     for side, rows in averages.groupby("split", sort=False):
         values = dict(zip(rows["metric"], rows["value"], strict=True))
@@ -214,3 +224,18 @@ def _print_results(metrics: Any, out: Path, *, pooled: bool) -> None:
     Console(markup=False).print(table)
     for sentence in filter(None, worse):
         typer.secho(sentence, fg=typer.colors.YELLOW)
+    if scores := held_out_scores(run):
+        table = _metrics_table("The same run as srjt predict uses it", shown)
+        for side, values in scores.items():
+            table.add_row(side, *(f"{values[name]:.3f}" for name in shown))
+        Console(markup=False).print(table)
+
+
+def _metrics_table(title: str, metrics: tuple[str, ...], *, caption: str | None = None) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, caption=caption)
+    table.add_column("")
+    for name in metrics:
+        table.add_column(name, justify="right")
+    return table

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
@@ -15,7 +15,33 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError
-from srjt.inference.predict import RunLike, WhichNetwork, check_choices, open_run, predictions
+from srjt.inference.answers import (
+    answers_from,
+    as_columns,
+    describe_labels,
+    learn_pooling,
+    pool_answers,
+    units_of,
+    validation_answers,
+)
+from srjt.inference.decide import (
+    Abstention,
+    Decision,
+    Threshold,
+    abstain_from,
+    check_options,
+    decide,
+    referral_rule,
+)
+from srjt.inference.grade_rule import grade_rule
+from srjt.inference.predict import (
+    RunLike,
+    WhichNetwork,
+    check_choices,
+    open_run,
+    predict_held_out,
+    predictions,
+)
 from srjt.ordinal.calibration import (
     CalibrationBin,
     calibration_bins,
@@ -25,6 +51,8 @@ from srjt.ordinal.calibration import (
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
+from srjt.ordinal.pooling import LearnedPooling, Pooling
+from srjt.ordinal.purpose import Purpose
 from srjt.training.trained import Trained
 
 __all__ = ["Evaluation", "evaluate"]
@@ -37,13 +65,15 @@ class Evaluation:
     Attributes
     ----------
     samples : int
-        Number of evaluated samples.
+        Number of evaluated samples: images, or patients where the answers are per patient.
     judged_by : str
         ``"true grades"`` or ``"given grades"``: the labels that the predictions are compared with.
     by_patient : bool
         Whether the intervals resample patients; else they resample samples and are probably too narrow.
     views : int
         Views of each sample over which the probabilities are averaged.
+    grade_rule : str
+        What a predicted grade is, in words.
     intervals : dict of str to Interval
         Every metric with its 95 % interval: (value, low, high).
     confusion : list of list of int
@@ -54,23 +84,51 @@ class Evaluation:
         Mean ranked probability score; 0 is best.
     calibration : list of CalibrationBin
         Confidence and accuracy per bin.
+    images : int
+        Number of images; ``samples`` unless the answers are pooled.
+    per : tuple of str
+        Columns whose values have one answer each, such as ("patient",); empty: each image has one.
+    pool : str
+        How the images of a patient are pooled; empty if they are not.
+    learned_pooling : LearnedPooling or None
+        Parameters of a learned pooling.
+    pooling_labels : str
+        Which labels it was fitted by, as a sentence; empty if it is not learned.
+    unknown_units : int
+        Images without a value in a column of ``per``; each of them is judged alone.
+    decision : Decision or None
+        Whether to refer, with ``refer_from``.
+    abstention : Abstention or None
+        What is gained by abstaining, with ``refer_from`` or ``abstain``.
     """
 
     samples: int
     judged_by: str
     by_patient: bool
     views: int
+    grade_rule: str
     intervals: dict[str, Interval]
     confusion: list[list[int]]
     calibration_error: float
     ranked_probability_score: float
     calibration: list[CalibrationBin]
+    images: int = 0
+    per: tuple[str, ...] = ()
+    pool: str = ""
+    learned_pooling: LearnedPooling | None = None
+    pooling_labels: str = ""
+    unknown_units: int = 0
+    decision: Decision | None = None
+    abstention: Abstention | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = asdict(self)
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
         plain["calibration"] = [b._asdict() for b in self.calibration]
+        plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
+        plain["decision"] = self.decision and self.decision.to_dict()
+        plain["abstention"] = self.abstention and self.abstention.to_dict()
         return plain
 
 
@@ -79,10 +137,17 @@ def evaluate(
     data: Manifest | str | os.PathLike[str],
     *,
     network: WhichNetwork = "ensemble",
-    decoding: Decoding = "argmax",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
     views: int = 1,
     on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
+    refer_from: str | int | None = None,
+    threshold: Threshold | None = None,
+    sensitivity: float | None = None,
+    abstain: float | None = None,
+    per: str | Sequence[str] | None = None,
+    pool: Pooling = "highest",
     progress: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
@@ -95,8 +160,10 @@ def evaluate(
         The samples. A path is anything that ``srjt.data.read`` reads; its grades are those of the run.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
-    decoding : {"argmax", "median", "expected"}
-        The most likely grade, the grade of least expected absolute error, or the rounded mean.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for, as for ``srjt.predict``.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the median, or the rounded mean, whatever the metric.
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
     on_bad_image : {"error", "skip"}
@@ -104,13 +171,28 @@ def evaluate(
     resamples : int
         Bootstrap resamples for the 95 % intervals: of patients where they are known, else of samples; identical
         images are resampled together.
+    refer_from : str or int, optional
+        The mildest grade that is referred: its grade or its name. The decision p(grade ≥ refer_from) ≥ threshold is
+        judged too.
+    threshold : float or "grade", optional
+        Probability from which a sample is referred, or the predicted grade decides. Default: 0.5.
+    sensitivity : float, optional
+        Find the threshold for this sensitivity on the run's validation side instead.
+    abstain : float, optional
+        Leave about this share of the samples, the least confident ones, to a person.
+    per : str or sequence of str, optional
+        One answer per value of this column, or of these columns: ``"patient"``, ``["patient", "eye"]``. It is judged
+        by the highest label.
+    pool : {"highest", "mean", "learned"}
+        How the answers of several images become one: the highest grade, the mean probabilities, or a pooling that is
+        fitted on the validation side.
     progress : callable, optional
         Called with (images decoded, images in total).
 
     Returns
     -------
     Evaluation
-        Metrics with intervals, confusion matrix, calibration.
+        Metrics with intervals, confusion matrix, calibration; on request decisions and abstention.
 
     Examples
     --------
@@ -122,9 +204,30 @@ def evaluate(
     >>> result.samples, result.by_patient
     (60, True)
     """
-    check_choices(network, decoding)
-    run = open_run(run)
+    check_choices(network, decoding, optimise)
+    run, per = open_run(run), as_columns(per)
     crops = run.views(views)  # an error before any image is read
+    check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
+    decoded_by = grade_rule(run, network=network, optimise=optimise, decoding=decoding)
+    predict_side = partial(predict_held_out, run, network=network, optimise=optimise, decoding=decoding)
+    learned = learn_pooling(run, predict=predict_side, per=per) if per and pool == "learned" else None
+    validation = partial(
+        validation_answers,
+        run,
+        predict=predict_side,
+        per=per,
+        how=pool,
+        learned=learned,
+        grade_rule=decoded_by,
+    )
+
+    rule = None
+    if refer_from is not None:
+        rule = referral_rule(
+            run, refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, validation=validation,
+            per=per,
+            views=len(crops),
+        )  # fmt: skip
     if not isinstance(data, Manifest):
         data = _read_labelled(run, data, on_bad_image=on_bad_image)
     run.check_feature_settings(data.made)
@@ -137,21 +240,23 @@ def evaluate(
         find_duplicates=True,
     )
     manifest = store.manifest
+    units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
-    position = {name: c for c, name in enumerate(run.grades)}
-    predicted = np.array([position[name] for name in table["grade"]], dtype=np.int64)
-    chosen = table[[f"p_{name}" for name in run.grades]].to_numpy(np.float64)
+    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
     truth = manifest.true_labels
-    labels = manifest.labels if truth is None else truth
+    answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
+    if units is not None:
+        answers = pool_answers(answers, units.codes, how=pool, learned=learned, grade_rule=decoded_by)
+    chosen, predicted, labels = answers.probabilities, answers.grades, answers.labels
     classes = len(run.grades)
     return Evaluation(
-        samples=len(manifest),
+        samples=len(answers),
         judged_by="given grades" if truth is None else "true grades",
         by_patient=manifest.patients is not None,
         views=len(crops),
+        grade_rule=table.attrs["grade_rule"],
         intervals=bootstrap_metrics(
-            labels, predicted, num_classes=classes, groups=manifest.groups, resamples=resamples
+            labels, predicted, num_classes=classes, groups=answers.groups, resamples=resamples
         ),
         confusion=confusion_matrix(
             torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes
@@ -159,6 +264,16 @@ def evaluate(
         calibration_error=expected_calibration_error(chosen, labels),
         ranked_probability_score=ranked_probability_score(chosen, labels),
         calibration=calibration_bins(chosen, labels),
+        images=len(manifest),
+        per=per,
+        pool=pool if per else "",
+        learned_pooling=learned,
+        pooling_labels="" if learned is None else describe_labels(run, per=per),
+        unknown_units=0 if units is None else units.unknown,
+        decision=None if rule is None else decide(run, answers, rule, resamples=resamples),
+        abstention=None
+        if rule is None and abstain is None
+        else abstain_from(answers, rule=rule, share=abstain, validation=validation),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +55,8 @@ class Explanation:
         The training samples that the neighbours are taken from.
     skipped : list of (str, str)
         Images that were left out, with the reason.
+    grade_names : mapping of str to str
+        Grade → its name for people; empty if they have none.
     """
 
     predictions: pd.DataFrame
@@ -65,6 +67,7 @@ class Explanation:
     neighbours: list[list[int]] | None = None
     training: Manifest | None = None
     skipped: list[tuple[str, str]]
+    grade_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def explain(
@@ -142,6 +145,7 @@ def explain(
         neighbours=found,
         training=known,
         skipped=[*left_out, *store.skipped],
+        grade_names=run.grade_names,
     )
 
 

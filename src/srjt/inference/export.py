@@ -27,9 +27,13 @@ from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, suggest
 from srjt.files import write_atomically
 from srjt.inference.export_module import OUTPUTS, ExportModule, on_cpu
-from srjt.inference.predict import RunLike, open_run, predictions
+from srjt.inference.grade_rule import decoded_grades, describe_rule, grade_rule
+from srjt.inference.predict import RunLike, check_choices, open_run
 from srjt.networks.small import Standardise
-from srjt.training.config import COMPUTE_ONLY, TrainConfig
+from srjt.ordinal.decoding import Decoding, undo_soft_labels
+from srjt.ordinal.grade_rules import GradeRule
+from srjt.ordinal.purpose import Purpose
+from srjt.training.config import TrainConfig
 from srjt.training.trained import Trained
 
 __all__ = ["Exported", "Format", "config_hash", "export", "resolve_format"]
@@ -57,7 +61,8 @@ class Exported:
     input : str
         Name, type and shape of its input.
     metadata : dict
-        What the file contains about itself: grades, input shape, method, network, version, configuration hash.
+        What the file contains about itself: grades, input shape, method, network, what a grade is, version,
+        configuration hash.
     checked : int
         Number of samples that it was checked with.
     difference : float
@@ -73,7 +78,13 @@ class Exported:
 
 
 def export(
-    run: RunLike, path: str | Path, *, format: Format | None = None, samples: Samples | None = None
+    run: RunLike,
+    path: str | Path,
+    *,
+    format: Format | None = None,
+    samples: Samples | None = None,
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
 ) -> Exported:
     """Write a run as one file: preprocessing (without resizing), all networks, probabilities, grade, severity.
 
@@ -90,6 +101,10 @@ def export(
         Default: from the suffix of ``path``, ``.onnx`` or ``.pt2``.
     samples : ndarray, optional
         Samples to check the file with, in the shape of its input. Default: a few synthetic images, or random features.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades of the file are for, as for ``srjt.predict``. Default: that of the run.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the median, or the rounded mean, whatever the metric.
 
     Returns
     -------
@@ -107,11 +122,17 @@ def export(
     """
     target = Path(path)
     format = resolve_format(target, format)
+    check_choices("ensemble", decoding, optimise)
     run = open_run(run)
     config, run = run.config, on_cpu(run)
+    rule = grade_rule(run, optimise=optimise, decoding=decoding)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
-    metadata = {**_metadata(run, checked), "config_hash": config_hash(config)}
-    module = ExportModule(run).eval()
+    metadata = {
+        **_metadata(run, checked),
+        "grade_rule": describe_rule(run, rule),
+        "config_hash": config_hash(config),
+    }
+    module = ExportModule(run, rule).eval()
     with _quiet(), torch.no_grad():
         try:
             content = _WRITERS[format](module, _batch_of(checked, 2), metadata)
@@ -123,7 +144,7 @@ def export(
             raise SrjtError(
                 f"This network cannot be written as {format} ({reason}): try the format {other}."
             ) from problem
-        difference = _compare(_READERS[format](content), run, checked)
+        difference = _compare(_READERS[format](content), run, checked, rule=rule)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, content)
@@ -160,12 +181,11 @@ def resolve_format(path: Path, format: str | None) -> Format:
 
 def config_hash(config: TrainConfig) -> str:
     """16 hexadecimal digits of the settings that determine the result: equal for equal trainings."""
-    settings = {name: value for name, value in config.to_dict().items() if name not in COMPUTE_ONLY}
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(config.determining(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
-    facts = {
+    facts: dict[str, Any] = {
         "srjt": __version__,
         "grades": list(run.grades),
         "input": _input_name(samples),
@@ -174,6 +194,8 @@ def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
         "network": run.config.network,
         "networks": run.method.networks,
     }
+    if run.grade_names:
+        facts["grade_names"] = [run.grade_names[grade] for grade in run.grades]
     return facts if samples.ndim == 2 else {**facts, "resize": run.config.resize, "crop": run.config.crop}
 
 
@@ -215,23 +237,25 @@ def _batch_of(samples: Samples, count: int) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(np.resize(samples, (count, *samples.shape[1:]))))
 
 
-def _compare(exported: Callable[[Samples], Outputs], run: Trained, samples: Samples) -> float:
+def _compare(
+    exported: Callable[[Samples], Outputs], run: Trained, samples: Samples, *, rule: GradeRule
+) -> float:
     """The largest difference between the file's probabilities and the run's; an error if it is too large."""
     largest = 0.0
     # a single sample, then many: a file with a fixed batch size does not pass
     parts = [slice(0, 1), *(slice(at, at + CHUNK) for at in range(0, len(samples), CHUNK))]
     for part in parts:
         by_network, grades = run.probabilities(samples[part])
-        expected = predictions(run, by_network, grades)
         mean = by_network.mean(axis=0, dtype=np.float64)
+        expected_severity = mean @ np.arange(len(run.grades))
         probabilities, grade, severity = exported(samples[part])
         differences = [
             np.abs(probabilities - mean).max(),
-            np.abs(severity - expected["expected_grade"].to_numpy()).max() / len(run.grades),
+            np.abs(severity - expected_severity).max() / len(run.grades),
         ]
-        equal = np.array(run.grades)[grade] == expected["grade"].to_numpy()
+        equal = grade == decoded_grades(rule, by_network, grades)
         # written with "not", because comparisons with NaN are false
-        if not (max(differences) <= TOLERANCE and (equal | _borderline(mean)).all()):
+        if not (max(differences) <= TOLERANCE and (equal | _borderline(mean, rule)).all()):
             raise SrjtError(
                 f"The exported network does not predict what the run predicts (probabilities differ by "
                 f"{max(differences):.1e}, {int((~equal).sum())} of {len(equal)} grades): nothing was written."
@@ -240,11 +264,17 @@ def _compare(exported: Callable[[Samples], Outputs], run: Trained, samples: Samp
     return largest
 
 
-def _borderline(probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-    """(N, C) → (N,): where rounding decides the grade, of the most likely one or of thresholds at ½."""
+def _borderline(probabilities: npt.NDArray[np.float64], rule: GradeRule) -> npt.NDArray[np.bool_]:
+    """(N, C) → (N,): where rounding decides the grade."""
+    if rule.how == "thresholds":
+        cuts = np.array(rule.thresholds)
+        to_threshold = np.abs((probabilities @ np.arange(len(cuts) + 1))[:, None] - cuts).min(axis=1)
+        return np.asarray(to_threshold < 10 * TOLERANCE)
+    if rule.soft_labels is not None:
+        probabilities = undo_soft_labels(torch.from_numpy(probabilities), rule.soft_labels).numpy()
     second, first = np.sort(probabilities, axis=1)[:, -2:].T
-    to_threshold = np.abs(probabilities.cumsum(axis=1) - 0.5).min(axis=1)
-    return np.asarray((first - second < 10 * TOLERANCE) | (to_threshold < 10 * TOLERANCE))
+    to_half = np.abs(probabilities.cumsum(axis=1) - 0.5).min(axis=1)
+    return np.asarray((first - second < 10 * TOLERANCE) | (to_half < 10 * TOLERANCE))
 
 
 # ---------------------------------------------------------------------- formats

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from srjt.data.images.augment import IMAGENET_MEAN, IMAGENET_STD
 from srjt.errors import SrjtError
-from srjt.ordinal.decoding import expected_grade, most_likely_grade
+from srjt.inference.grade_rule import uses_own_rule
+from srjt.ordinal.decoding import expected_grade
+from srjt.ordinal.grade_rules import GradeRule
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.trained import Trained
 
@@ -39,11 +41,11 @@ class ExportModule(nn.Module):
     """uint8 RGB images (N, H, W, 3) of the stored size, or float32 features (N, F) →
 
     probabilities (N, C): the mean over the networks of the method's own probabilities;
-    grade (N,) int64: the most likely one, or for one network the method's own decoding (Garg counts thresholds);
+    grade (N,) int64: by the rule of the run (``grade_rule``);
     severity (N,): the expected grade.
     """
 
-    def __init__(self, run: Trained) -> None:
+    def __init__(self, run: Trained, rule: GradeRule) -> None:
         super().__init__()
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
@@ -52,6 +54,8 @@ class ExportModule(nn.Module):
             )
         self.networks = nn.ModuleList(run.networks.members)
         self.method = run.method
+        self.rule = rule
+        self.own_rule = uses_own_rule(run, rule)
         self.crop = run.config.crop
         self.margin = (run.config.image_size - run.config.crop) // 2
         self.scale: Tensor
@@ -64,8 +68,7 @@ class ExportModule(nn.Module):
         x = samples if samples.ndim == 2 else self.normalise_centre(samples)
         logits = torch.stack([network(x) for network in self.networks])
         probabilities = self.method.probabilities(logits).mean(dim=0)
-        single = len(self.networks) == 1
-        grade = self.method.grades(logits)[0] if single else most_likely_grade(probabilities)
+        grade = self.method.grades(logits)[0] if self.own_rule else self.rule.grades(probabilities)
         return probabilities, grade, expected_grade(probabilities)
 
     def normalise_centre(self, images: Tensor) -> Tensor:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,32 @@ from srjt.data.sources import Reading
 from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError, suggest
-from srjt.ordinal.decoding import Decoding, decode, expected_grade
+from srjt.inference.answer_table import answer_rule, answer_table, check_columns
+from srjt.inference.answers import as_columns
+from srjt.inference.decide import Threshold
+from srjt.inference.grade_rule import (
+    WhichNetwork,
+    decoded_grades,
+    describe_rule,
+    grade_rule,
+    probabilities_of,
+)
+from srjt.ordinal.decoding import Decoding, expected_grade
+from srjt.ordinal.pooling import Pooling
+from srjt.ordinal.purpose import Purpose, check_purpose
+from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained, load_run
 
-__all__ = ["RunLike", "WhichNetwork", "check_choices", "open_run", "predict", "predictions", "read_samples"]
-
-WhichNetwork = Literal["ensemble", "1", "2"]
-
+__all__ = [
+    "RunLike",
+    "WhichNetwork",
+    "check_choices",
+    "open_run",
+    "predict",
+    "predict_held_out",
+    "predictions",
+    "read_samples",
+]
 
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 
@@ -39,12 +59,14 @@ def open_run(run: RunLike) -> Trained:
     raise SrjtError(f"A run is what srjt.train returns, or the path of its folder; got {type(run).__name__}.")
 
 
-def check_choices(network: str, decoding: str) -> None:
-    """Raise an error for an unknown network or decoding."""
+def check_choices(network: str, decoding: str | None, optimise: str | None = None) -> None:
+    """Raise an error for an unknown network, decoding or metric to optimise."""
     if network not in get_args(WhichNetwork):
         raise suggest("network", network, get_args(WhichNetwork))
-    if decoding not in get_args(Decoding):
+    if decoding is not None and decoding not in get_args(Decoding):
         raise suggest("decoding", decoding, get_args(Decoding))
+    if optimise is not None:
+        check_purpose(optimise)
 
 
 def predict(
@@ -52,9 +74,17 @@ def predict(
     data: Manifest | str | os.PathLike[str],
     *,
     network: WhichNetwork = "ensemble",
-    decoding: Decoding = "argmax",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
     views: int = 1,
     on_bad_image: OnBadImage = "error",
+    refer_from: str | int | None = None,
+    threshold: Threshold | None = None,
+    sensitivity: float | None = None,
+    abstain: float | None = None,
+    per: str | Sequence[str] | None = None,
+    pool: Pooling = "highest",
+    keep: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> pd.DataFrame:
     """Predict the grades of images, or of rows of features.
@@ -68,22 +98,36 @@ def predict(
         images, or a file of features.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
-    decoding : {"argmax", "median", "expected"}
-        The most likely grade, the grade of least expected absolute error, or the rounded mean.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for: it decides how they follow from the probabilities. Default: that of the
+        run, which is ``"mae"`` unless it was trained with another.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the median, or the rounded mean, whatever the metric.
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
         with the four corners too, each plain and mirrored.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image or a malformed row, or leave it out. Everything that is left out is listed in
         ``attrs["skipped"]`` of the result, also repeated rows and files of a folder that are not images.
+    refer_from, threshold, sensitivity : optional
+        Decide whether to refer, as for ``srjt.evaluate``: adds the column ``refer``, yes or no.
+    abstain : float, optional
+        Adds the column ``unsure``, yes or no: yes for the answers that are less confident than this share of the
+        run's validation side.
+    per, pool : optional
+        One answer per patient, or per value of other columns, as for ``srjt.evaluate``.
+    keep : sequence of str
+        Columns of the data to keep in the result. The patient is always kept.
     progress : callable, optional
         Called with (images decoded, images in total).
 
     Returns
     -------
     DataFrame
-        One row per sample: ``image``, ``grade``, ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and,
-        for two networks, ``disagreement``, their total variation distance from 0 to 1.
+        One row per sample: ``image``, ``patient`` if it is known, ``grade``, ``grade_name`` if the grades have names,
+        ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their
+        total variation distance from 0 to 1. With ``per``: one row per patient, with the number of ``images``.
+        ``attrs["grade_rule"]`` says in words what a grade is.
 
     Examples
     --------
@@ -93,18 +137,26 @@ def predict(
     >>> run = srjt.train(data, **settings)
     >>> table = srjt.predict(run, data)
     >>> list(table.columns[:3]), len(table)
-    (['image', 'grade', 'p_0'], 60)
+    (['image', 'patient', 'grade'], 60)
     """
-    check_choices(network, decoding)
-    run = open_run(run)
+    check_choices(network, decoding, optimise)
+    run, per, keep = open_run(run), as_columns(per), as_columns(keep)
     crops = run.views(views)  # an error before any image is read
+    predict_side = partial(predict_held_out, run, network=network, optimise=optimise, decoding=decoding)
+    decoded_by = grade_rule(run, network=network, optimise=optimise, decoding=decoding)
+    answer = answer_rule(
+        run, predict=predict_side, grade_rule=decoded_by,
+        refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, per=per, pool=pool,
+        views=len(crops),
+    )  # fmt: skip
     if isinstance(data, Manifest):
         manifest, left_out = data, []
     else:
-        reading = read_samples(run, data)
+        reading = read_samples(run, data, columns=(*per, *keep))
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
     run.check_feature_settings(manifest.made)
+    check_columns(manifest.table, per=per, keep=keep)
     store = open_store(
         manifest,
         size=run.config.image_size,
@@ -113,25 +165,38 @@ def predict(
         progress=progress,
     )
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, decoding=decoding)
-    table.insert(0, "image", store.manifest.table["image"].to_numpy())
+    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
+    table = answer_table(run, table, store.manifest.table, answer, keep=keep)
     table.attrs["views"] = len(crops)
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
     return table
 
 
-def read_samples(run: Trained, source: str | os.PathLike[str]) -> Reading:
+def predict_held_out(
+    run: Trained,
+    side: HeldOut,
+    *,
+    network: WhichNetwork = "ensemble",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
+) -> pd.DataFrame:
+    """The predictions of a run for one of its own held-out sides, as for new samples."""
+    grades = run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
+    return predictions(run, side.probabilities, grades, network=network, optimise=optimise, decoding=decoding)
+
+
+def read_samples(run: Trained, source: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> Reading:
     """Samples without grades from a path, of the kind that the run was trained on."""
     if not isinstance(source, (str, os.PathLike)):
         raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
     if len(run.in_shape) == 1:
-        features = read_ungraded_features(Path(source), grades=run.grades)
+        features = read_ungraded_features(Path(source), columns=columns, grades=run.grades)
         return Reading(manifest=features, problems=(), kind="features", notes=())
     if Path(source).suffix == ".npz":
         raise SrjtError(
             f"This run reads images, but {source} is a file of arrays: pass an image, folder or table."
         )
-    return read_images([source], grades=run.grades)
+    return read_images([source], columns=columns, grades=run.grades)
 
 
 def predictions(
@@ -140,24 +205,17 @@ def predictions(
     grades: npt.NDArray[np.int64],
     *,
     network: WhichNetwork = "ensemble",
-    decoding: Decoding = "argmax",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
 ) -> pd.DataFrame:
     """(K, N, C) probabilities and (K, N) grades → grade, p_<grade> …, expected_grade, entropy, disagreement.
 
     The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1.
     """
-    if network == "ensemble":
-        chosen = probabilities.mean(axis=0)
-    elif int(network) <= len(probabilities):
-        chosen = probabilities[int(network) - 1]
-    else:
-        raise SrjtError(f"This run has {len(probabilities)} network(s): there is no network {network}.")
-    p = torch.from_numpy(np.ascontiguousarray(chosen))
-    if decoding == "argmax" and (network != "ensemble" or len(probabilities) == 1):
-        # the method's own rule, which differs for Garg
-        predicted = grades[0 if network == "ensemble" else int(network) - 1]
-    else:
-        predicted = decode(p, decoding).numpy()
+    chosen = probabilities_of(probabilities, network)
+    rule = grade_rule(run, optimise=optimise, decoding=decoding, network=network)
+    predicted = decoded_grades(rule, probabilities, grades, network=network)
+    p = torch.from_numpy(chosen)
     columns: dict[str, object] = {"grade": [run.grades[g] for g in predicted]}
     columns |= {f"p_{name}": chosen[:, c] for c, name in enumerate(run.grades)}
     columns["expected_grade"] = expected_grade(p).numpy()
@@ -165,4 +223,6 @@ def predictions(
     if len(probabilities) == 2:
         distance = 0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)
         columns["disagreement"] = distance.clip(max=1.0)  # rounding can exceed 1
-    return pd.DataFrame(columns)
+    table = pd.DataFrame(columns)
+    table.attrs["grade_rule"] = describe_rule(run, rule, network=network)
+    return table

@@ -62,8 +62,9 @@ class Method(ABC):
         ε, the share of wrong labels.
     transition : array-like, optional
         P[i, j] = Pr(label = j | true grade = i), shape (C, C); kept as a float64 tensor.
-    convention : {"paper", "published-code"}
-        Which to follow where the paper's text and its authors' code differ.
+    convention : {"paper", "published-code", "original"}
+        Which to follow where descriptions differ: the paper's text, its authors' code, or the publications of the
+        hosts themselves (JoCoR, CoDis, Co-teaching). For other methods ``"original"`` is the same as ``"paper"``.
     """
 
     networks: ClassVar[int] = 1
@@ -145,6 +146,13 @@ class Method(ABC):
     def grades_of(self, probabilities: Tensor) -> Tensor:
         """(K, B, C) probabilities, averaged over views of a sample, → (K, B) grades, by the rule of ``grades``."""
         return decoding.most_likely_grade(probabilities)
+
+    def learnt_soft_labels(self) -> Tensor | None:
+        """(C, C) the soft labels that the networks learn to predict instead of the labels; decoding undoes them.
+
+        None for networks that predict the labels, or the true grades: p(true grade | label) is not undone.
+        """
+        return None
 
     # -------------------------------------------------------------- housekeeping
 

@@ -16,15 +16,24 @@ from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import losses
 from srjt.ordinal.decoding import median_grade
 
+# The distance between neighbouring biases at the start. A middle grade is most likely halfway between its two
+# thresholds, where its probability is σ(d/2) − σ(−d/2) = tanh(d/4): 0.76 for d = 4, so that every grade can be three
+# times as likely as all others together. Biases are single numbers, which Adam moves by at most its learning rate in a
+# step: what they cannot express at the start, they hardly learn.
+SPACING = 4.0
+
 
 class OrdinalHead(nn.Module):
-    """One weight vector shared by all thresholds, and C − 1 biases: (B, F) → (B, C − 1)."""
+    """One weight vector shared by all thresholds, and C − 1 biases: (B, F) → (B, C − 1).
 
-    def __init__(self, features: int, classes: int) -> None:
+    The biases start equally spaced around 0, descending: Pr(above a higher grade) is smaller, so differences are
+    probabilities.
+    """
+
+    def __init__(self, features: int, classes: int, *, spacing: float) -> None:
         super().__init__()
         self.weight = nn.Linear(features, 1, bias=False)
-        # Descending from the start: Pr(above a higher grade) is smaller, so differences are probabilities.
-        self.bias = nn.Parameter(torch.linspace(1.0, -1.0, classes - 1) if classes > 2 else torch.zeros(1))
+        self.bias = nn.Parameter(spacing * ((classes - 2) / 2 - torch.arange(classes - 1)))
 
     def forward(self, features: Tensor) -> Tensor:
         projected: Tensor = self.weight(features)
@@ -56,7 +65,9 @@ class Garg(SingleNetwork):
         return self.num_classes - 1
 
     def head(self, features: int, classes: int) -> nn.Module:
-        return OrdinalHead(features, classes)
+        """The published code starts its biases at 1, …, −1: with five grades no middle one can exceed 0.165."""
+        spacing = 2.0 / max(classes - 2, 1) if self.convention == "published-code" else SPACING
+        return OrdinalHead(features, classes, spacing=spacing)
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         return losses.garg(logits, targets, inverse=self.inverse)

@@ -21,18 +21,20 @@ class JoCor(JointTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self._weighted_as_published and self.co_lambda >= 1.0:
+        if self._weighted and self.co_lambda >= 1.0:
+            source = "The published code" if self.convention == "published-code" else "The original JoCoR"
             raise SrjtError(
-                f"The published code weights the labels by 1 − co_lambda, so it is below 1; got {self.co_lambda:g}."
+                f"{source} weights the labels by 1 − co_lambda, so it is below 1; got {self.co_lambda:g}."
             )
 
     @property
-    def _weighted_as_published(self) -> bool:
-        return self.convention == "published-code" and self.agree == "selected"  # the code has no other
+    def _weighted(self) -> bool:
+        """Whether labels count 1 − λ. Only with the agreement of the selected: no publication has another."""
+        return self.convention != "paper" and self.agree == "selected"
 
     def score(self, losses: Tensor, logits: Tensor) -> Tensor:
         """ℓ(f₁) + ℓ(f₂) + λD (Eq. 6), the same for both networks. The published code computes D at τ = 1."""
-        tau = self.tau if self.convention == "paper" else 1.0
+        tau = 1.0 if self.convention == "published-code" else self.tau
         return (self._losses_of_both(losses) + self._disagreement(logits, tau)).expand_as(losses)
 
     def combine(self, losses: Tensor, logits: Tensor, selected: Tensor) -> Loss:
@@ -48,8 +50,8 @@ class JoCor(JointTraining):
         return Loss(total, masked_mean(losses, selected).detach(), selected)
 
     def _losses_of_both(self, losses: Tensor) -> Tensor:
-        """(2, B) → (B,) ℓ₁ + ℓ₂; the published code weights them by 1 − λ."""
-        return (1.0 - self.co_lambda if self._weighted_as_published else 1.0) * losses.sum(dim=0)
+        """(2, B) → (B,) ℓ₁ + ℓ₂, weighted by 1 − λ in the published code and in the original."""
+        return (1.0 - self.co_lambda if self._weighted else 1.0) * losses.sum(dim=0)
 
     def _disagreement(self, logits: Tensor, tau: float) -> Tensor:
         """(2, B, C) logits → (B,) λD."""

@@ -4,8 +4,9 @@
     select     the loss that ranks samples: hard (with temperature τ) or soft
     update     the loss to learn from: hard or soft
 
-A host (Co-teaching, JoCoR, CoDis) defines how a sample is scored. ``select="hard", update="hard"`` is the original
-method, ``"hard", "soft"`` is the paper's "+Ours" (Algorithms 1–3); the other combinations complete its ablation.
+A host (Co-teaching, JoCoR, CoDis) defines how a sample is scored. ``select="hard", update="hard"`` is the host as the
+paper describes it, ``"hard", "soft"`` is the paper's "+Ours" (Algorithms 1–3); the other combinations complete its
+ablation. With ``convention="original"`` a host follows its own publication, which differs from the paper's description.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from srjt.errors import SrjtError
 from srjt.methods.base import Loss, Method, as_rows
-from srjt.ordinal.labels import soft_labels
+from srjt.ordinal.labels import soft_label_matrix, soft_labels
 from srjt.ordinal.losses import hard_cross_entropy, soft_cross_entropy
 from srjt.ordinal.selection import keep_count, keep_rate, select_smallest
 
@@ -44,7 +45,7 @@ class JointTraining(Method):
     per_class : bool
         Keep the same share within each grade.
     ramp_epochs : int, optional
-        T' of the keep rate R(T): epochs until only 1 − ε is kept. Default: 5 (paper) or 10 (published code).
+        T' of the keep rate R(T): epochs until only 1 − ε is kept. Default: 5 (paper) or 10 (published code, original).
     label_matrix : array-like, optional
         Soft labels by given grade, shape (C, C), instead of those of Eq. 3.
     """
@@ -121,6 +122,10 @@ class JointTraining(Method):
         if kind == "hard":
             return hard_cross_entropy(logits, labels.expand(len(logits), -1), temperature=tau)
         return soft_cross_entropy(logits, soft_labels(labels, self.num_classes, matrix=self.label_matrix))
+
+    def learnt_soft_labels(self) -> Tensor | None:
+        from_eq_3 = self.update == "soft" and self.label_matrix is None
+        return soft_label_matrix(self.num_classes) if from_eq_3 else None
 
     @abstractmethod
     def score(self, losses: Tensor, logits: Tensor) -> Tensor:

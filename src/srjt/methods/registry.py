@@ -231,8 +231,9 @@ def create(
     transition : array-like, optional
         P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it. Ignored by
         the others.
-    convention : {"paper", "published-code"}
-        Which to follow where the paper's text and its authors' code differ.
+    convention : {"paper", "published-code", "original"}
+        Which to follow where descriptions differ: the paper's text, its authors' code, or the publications of the
+        hosts themselves (JoCoR, CoDis, Co-teaching). For other methods ``"original"`` is the same as ``"paper"``.
     **chosen
         Options of the method; ``options(name)`` lists them.
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from srjt.methods.base import SingleNetwork, as_rows
-from srjt.ordinal.labels import soft_labels
+from srjt.ordinal.labels import soft_label_matrix, soft_labels
 from srjt.ordinal.losses import soft_cross_entropy
 
 
@@ -23,3 +23,6 @@ class Sord(SingleNetwork):
 
     def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
         return soft_cross_entropy(logits, soft_labels(targets, self.num_classes, matrix=self.label_matrix))
+
+    def learnt_soft_labels(self) -> Tensor | None:
+        return soft_label_matrix(self.num_classes) if self.label_matrix is None else None

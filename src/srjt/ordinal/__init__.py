@@ -34,7 +34,11 @@ _MODULES = (
     "losses",
     "metrics",
     "intervals",
+    "differences",
     "calibration",
+    "decisions",
+    "decision_curves",
+    "pooling",
 )
 
 

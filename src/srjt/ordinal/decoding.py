@@ -9,7 +9,15 @@ from torch import Tensor
 
 from srjt.errors import suggest
 
-__all__ = ["Decoding", "decode", "expected_grade", "median_grade", "most_likely_grade"]
+__all__ = [
+    "Decoding",
+    "decode",
+    "expected_grade",
+    "grade_by_thresholds",
+    "median_grade",
+    "most_likely_grade",
+    "undo_soft_labels",
+]
 
 Decoding = Literal["argmax", "median", "expected"]
 
@@ -108,3 +116,62 @@ def decode(probabilities: Tensor, how: Decoding = "argmax") -> Tensor:
     if how == "expected":
         return torch.ceil(expected_grade(probabilities) - 0.5).clamp(min=0).long()
     raise suggest("decoding", how, get_args(Decoding))
+
+
+def grade_by_thresholds(probabilities: Tensor, thresholds: Tensor) -> Tensor:
+    """The number of thresholds that lie below the expected grade.
+
+    Parameters
+    ----------
+    probabilities : Tensor, shape (..., C)
+    thresholds : Tensor, shape (C − 1,)
+        In ascending order. ½, 1½, 2½, … round the expected grade to the nearest.
+
+    Returns
+    -------
+    Tensor of int64, shape (...,)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.decoding import grade_by_thresholds
+    >>> grade_by_thresholds(torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.6, 0.7]))
+    tensor(2)
+    """
+    return (expected_grade(probabilities)[..., None] > thresholds).sum(dim=-1)
+
+
+def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) -> Tensor:
+    """The probabilities of the labels, from those of a network that has learnt soft labels.
+
+    A network that learns the soft labels S learns p = q S, where q are the probabilities of the labels. Steps of
+    Richardson and Lucy, q ← q · ((p / (q S)) Sᵀ), find q: it stays positive, and each step makes p likelier.
+
+    Parameters
+    ----------
+    probabilities : Tensor, shape (..., C)
+        p, of a network that was trained with soft labels.
+    matrix : Tensor, shape (C, C)
+        S, the soft label of each grade in a row.
+    steps : int
+        Number of steps; q = p before the first.
+
+    Returns
+    -------
+    Tensor, shape (..., C)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal import soft_label_matrix
+    >>> from srjt.ordinal.decoding import undo_soft_labels
+    >>> soft = soft_label_matrix(3)
+    >>> undo_soft_labels(soft[0], soft).round(decimals=2)
+    tensor([0.9900, 0.0100, 0.0000])
+    """
+    soft = matrix.to(probabilities)
+    tiny = torch.finfo(probabilities.dtype).tiny
+    found = probabilities
+    for _ in range(steps):
+        found = found * ((probabilities / (found @ soft).clamp(min=tiny)) @ soft.T)
+    return found / found.sum(dim=-1, keepdim=True).clamp(min=tiny)

@@ -12,7 +12,7 @@ from srjt.errors import SrjtError, suggest
 
 __all__ = ["Convention", "check_convention", "keep_count", "keep_rate", "select_smallest"]
 
-Convention = Literal["paper", "published-code"]
+Convention = Literal["paper", "published-code", "original"]
 
 
 def check_convention(convention: str) -> None:
@@ -25,8 +25,8 @@ def keep_rate(
 ) -> float:
     """The keep rate R(T): the share of a batch that is kept as clean at epoch T.
 
-    paper: R(T) = 1 − min(T/T'·ε, ε) with T' = 5. published-code: the discarded share grows in equal steps from 0 at the
-    first epoch to ε at the tenth.
+    paper: R(T) = 1 − min(T/T'·ε, ε) with T' = 5. original: the same with T' = 10, as Co-teaching, JoCoR and CoDis were
+    published. published-code: the discarded share grows in equal steps from 0 at the first epoch to ε at the tenth.
 
     Parameters
     ----------
@@ -35,8 +35,8 @@ def keep_rate(
     noise_rate : float
         ε, the share of wrong labels.
     ramp_epochs : int, optional
-        T', instead of 5 (paper) or 10 (published code).
-    convention : {"paper", "published-code"}
+        T', instead of 5 (paper) or 10 (published code, original).
+    convention : {"paper", "published-code", "original"}
 
     Returns
     -------
@@ -55,8 +55,9 @@ def keep_rate(
         raise SrjtError(f"A noise rate lies in [0, 1); got {noise_rate:g}.")
     if ramp_epochs is not None and ramp_epochs < 1:
         raise SrjtError(f"The ramp of the keep rate takes at least one epoch; got {ramp_epochs}.")
-    if convention == "paper":
-        return 1.0 - noise_rate * min(epoch / (ramp_epochs or 5), 1.0)
+    if convention != "published-code":
+        full = ramp_epochs or (5 if convention == "paper" else 10)
+        return 1.0 - noise_rate * min(epoch / full, 1.0)
     steps = max(
         (ramp_epochs or 10) - 1, 1
     )  # a ramp of one epoch discards nothing in that epoch, as linspace would
@@ -64,7 +65,7 @@ def keep_rate(
 
 
 def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper") -> int:
-    """The number of samples of a batch to keep: rounded up in the paper (|B'| ≥ R|B|), down in the published code.
+    """The number of samples of a batch to keep: rounded up in the papers (|B'| ≥ R|B|), down in the published code.
 
     It is at least 1 and at most the batch size. A product that is whole but for floating-point rounding
     (0.6 · 5 = 3.0000000000000004 for R = 1 − 0.4) counts as whole.
@@ -74,7 +75,7 @@ def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper"
     batch_size : int
     rate : float
         The keep rate R(T).
-    convention : {"paper", "published-code"}
+    convention : {"paper", "published-code", "original"}
 
     Returns
     -------
@@ -93,7 +94,7 @@ def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper"
     if abs(exact - round(exact)) < 1e-9 * batch_size:
         count = round(exact)
     else:
-        count = math.ceil(exact) if convention == "paper" else math.floor(exact)
+        count = math.floor(exact) if convention == "published-code" else math.ceil(exact)
     return min(max(count, 1), batch_size)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from srjt.errors import SrjtError, suggest
@@ -29,6 +29,7 @@ def report(
     tables: str | Path | None = None,
     metrics: Sequence[str] = PAPER_METRICS,
     maps: bool = False,
+    grade_names: Mapping[str, str] | None = None,
 ) -> list[Path]:
     """Write a study, a run or an audit as one self-contained HTML page.
 
@@ -48,6 +49,8 @@ def report(
         Metrics of the tables, for example ``("accuracy", "mae", "qwk")``. Default: the paper's three.
     maps : bool
         Show where the networks of an audit look, for its most doubtful labels.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the page of a run. Default: the names that the run was trained with.
 
     Returns
     -------
@@ -63,7 +66,7 @@ def report(
     for name in metrics:
         if name not in METRICS:
             raise suggest("metric", name, METRICS)
-    page, results = _read_page(folder, tuple(metrics), maps=maps)
+    page, results = _read_page(folder, tuple(metrics), maps=maps, grade_names=grade_names)
     if tables is not None and results is None:
         raise SrjtError(f"Tables compare methods: {folder} is a single run or an audit, not a study.")
     path = Path(out) if out is not None else folder / "report.html"
@@ -77,8 +80,12 @@ def report(
     return files
 
 
-def _read_page(folder: Path, metrics: tuple[str, ...], *, maps: bool) -> tuple[Page, StudyResults | None]:
+def _read_page(
+    folder: Path, metrics: tuple[str, ...], *, maps: bool, grade_names: Mapping[str, str] | None
+) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
+    if grade_names is not None and not (folder / "run.json").exists():
+        raise SrjtError(f"Grade names are shown on the page of a run, which {folder} is not: leave them out.")
     if maps and not (folder / "audit.json").exists():
         raise SrjtError(
             f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run."
@@ -88,7 +95,7 @@ def _read_page(folder: Path, metrics: tuple[str, ...], *, maps: bool) -> tuple[P
             results = collect_results(folder)
             return study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
-            return run_page(folder), None
+            return run_page(folder, grade_names=grade_names), None
         if (folder / "audit.json").exists():
             return audit_page(folder, maps=maps), None
     except SrjtError:

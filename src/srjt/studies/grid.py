@@ -22,7 +22,7 @@ from srjt.errors import SrjtError
 from srjt.methods import lookup
 from srjt.studies.config import ESTIMATED, MethodSpec, StudyConfig
 from srjt.studies.noise_spec import NoiseSpec, parse_noise
-from srjt.training.config import COMPUTE_ONLY, TrainConfig
+from srjt.training.config import TrainConfig
 from srjt.training.resolve_noise import warm_up
 from srjt.training.single_run import fingerprint
 
@@ -173,9 +173,7 @@ class StudyData:
         )
         config = config.for_data(features=self.manifest.are_features)
         determining = {
-            name: value
-            for name, value in config.to_dict().items()
-            if name not in COMPUTE_ONLY and (name, value) not in ADDED_LATER
+            name: value for name, value in config.determining().items() if (name, value) not in ADDED_LATER
         }
         text = json.dumps(
             [determining, self._fingerprint(spec, fold, seed), self._image_hash], sort_keys=True
@@ -188,9 +186,7 @@ class StudyData:
     def estimate_name(self, planned: PlannedRun) -> str:
         """Folder name of the noise estimate that a run uses: the same for all methods with the same labels and the
         same settings of the warm-up."""
-        settings = {
-            name: v for name, v in warm_up(planned.config).to_dict().items() if name not in COMPUTE_ONLY
-        }
+        settings = warm_up(planned.config).determining()
         facts = [settings, self._fingerprint(planned.noise, planned.fold, planned.seed), self._image_hash]
         digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
         label = re.sub(r"[^A-Za-z0-9.+-]+", "-", planned.noise.label)

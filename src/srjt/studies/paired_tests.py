@@ -1,14 +1,19 @@
 """Compare "+ours" with its host and with the best baseline by a paired test over folds.
 
-Folds share training data, so their differences are not independent, and a plain paired t-test reports effects that
-do not exist. Nadeau and Bengio (Machine Learning 52, 2003) increase the variance of the mean difference from s²/n to
+A fold has its own test patients and its own trainings, so the variance between folds contains both. Folds share
+training data, so their differences are not independent, and a plain paired t-test reports effects that do not exist.
+Nadeau and Bengio (Machine Learning 52, 2003) increase the variance of the mean difference from s²/n to
 (1/n + n_test/n_train)·s².
+
+The best of several methods looks better on the results that it was chosen by than on others. So the opponent in a fold
+is the method that is best in the *other* folds, whose test patients are others.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -25,6 +30,7 @@ __all__ = [
     "compare_ours",
     "corrected_t_test",
     "fold_differences",
+    "ours_minus_host",
     "size_ratio",
 ]
 
@@ -100,12 +106,13 @@ def compare_ours(
     split: str = "test",
     confidence: float = 0.95,
 ) -> pd.DataFrame:
-    """Compare every "+ours" with its host and with the best baseline (by the mean of the same scores); compare a
-    recipe, which has no host, with the best baseline and the best "+ours".
+    """Compare every "+ours" with its host and with the best baseline; compare a recipe, which has no host, with the
+    best baseline and the best "+ours". The best is chosen for each fold by the other folds; a single fold chooses by
+    itself.
 
     scores: of a study (method, variant, noise, fold, seed, split, metric, value); variants are left out. Columns of
-    the result: noise, metric, method, role (host | best + Ours | best baseline), against, better (None: equal or
-    unknown) and the fields of PairedTest.
+    the result: noise, metric, method, role (host | best + Ours | best baseline), against (several, if folds choose
+    differently: "sord, cdr", the most frequent first), better (None: equal or unknown) and the fields of PairedTest.
     """
     known = set(scores.loc[scores["split"] == split, "metric"])
     rows = []
@@ -119,21 +126,22 @@ def compare_ours(
                 if not is_ours(method):
                     continue
                 baselines = [name for name in ordered if not is_ours(name)]
-                opponents: dict[str, str | None] = {}
+                opponents: dict[str, dict[int, str]] = {}  # role → fold → method
                 if is_recipe(method):
                     ours = [name for name in ordered if host_of(name)]
-                    opponents["best + Ours"] = _best(wide, ours, other=method, metric=metric)
-                else:
-                    opponents["host"] = next((name for name in baselines if name == host_of(method)), None)
-                opponents["best baseline"] = _best(wide, baselines, other=method, metric=metric)
-                for role, against in opponents.items():
-                    if against is None:
+                    opponents["best + Ours"] = _best_elsewhere(wide, ours, other=method, metric=metric)
+                elif (host := host_of(method)) in baselines:
+                    opponents["host"] = dict.fromkeys(wide.index.get_level_values("fold"), str(host))
+                opponents["best baseline"] = _best_elsewhere(wide, baselines, other=method, metric=metric)
+                for role, chosen in opponents.items():
+                    if not chosen:
                         continue
                     test = corrected_t_test(
-                        _differences(wide, method, against).to_numpy(),
+                        _differences_by_fold(wide, method, chosen),
                         test_train_ratio=test_train_ratio,
                         confidence=confidence,
                     )
+                    against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
                     rows.append(
                         {
                             "noise": noise,
@@ -169,6 +177,37 @@ def _differences(wide: pd.DataFrame, method: str, against: str) -> pd.Series[flo
     if method not in wide or against not in wide:
         return pd.Series(dtype=np.float64)
     return (wide[method] - wide[against]).dropna().groupby(level="fold").mean()
+
+
+def _differences_by_fold(wide: pd.DataFrame, method: str, chosen: Mapping[int, str]) -> list[float]:
+    found = {name: _differences(wide, method, name) for name in set(chosen.values())}
+    return [float(found[name][fold]) for fold, name in chosen.items() if fold in found[name].index]
+
+
+def _best_elsewhere(
+    wide: pd.DataFrame, candidates: Sequence[str], *, other: str, metric: str
+) -> dict[int, str]:
+    """For each fold of ``other`` the candidate that is best in the other folds; a single fold chooses by itself."""
+    chosen = {}
+    fold_of = wide.index.get_level_values("fold")
+    folds = dict.fromkeys(fold_of[wide[other].notna()])
+    for fold in folds:
+        here = (wide[other].notna() & (fold_of == fold)).to_numpy()
+        present = [name for name in candidates if wide.loc[here, name].notna().any()]
+        elsewhere = wide[fold_of != fold] if len(folds) > 1 else wide
+        best = _best(elsewhere, present, other=other, metric=metric)
+        if best is not None:
+            chosen[int(fold)] = best
+    return chosen
+
+
+def ours_minus_host(
+    scores: pd.DataFrame, *, noise: str, metric: str, split: str = "test"
+) -> dict[str, pd.Series[float]]:
+    """Name of each "+ours" that has its host in the study → their differences per fold."""
+    wide = _runs_by_method(scores, noise=noise, metric=metric, split=split)
+    pairs = [(name, host) for name in paper_order(wide.columns) if (host := host_of(name))]
+    return {name: _differences(wide, name, host) for name, host in pairs if host in wide.columns}
 
 
 def _best(wide: pd.DataFrame, baselines: Sequence[str], *, other: str, metric: str) -> str | None:

@@ -122,7 +122,8 @@ def display_name(method: str, variant: str = "") -> str:
     """The name in tables and figures; the paper's name if it has one."""
     host = host_of(method)
     name = DISPLAY_NAMES.get(method) or (f"{display_name(host)} + Ours" if host else method)
-    return f"{name} ({variant.replace(',', ', ')})" if variant else name
+    shown = variant.replace(",", ", ").replace("keep=best", "early stopping")
+    return f"{name} ({shown})" if shown else name
 
 
 def paper_order(methods: Iterable[str]) -> list[str]:

@@ -57,7 +57,7 @@ class StudyResults:
         One row per run, ``epoch``, ``split`` (train, validation, test), ``network`` and ``metric``, with its ``value``.
     scores : DataFrame
         One row per finished run, ``split`` and ``metric``. ``value`` is the mean over the last ten epochs and the
-        networks.
+        networks; of a run with early stopping (``keep=best``), the mean over the networks at its best epoch.
     confusions : dict of str to ndarray
         Key of a finished run → (C, C) counts on the test side, networks pooled, rows are true grades.
     noise : DataFrame

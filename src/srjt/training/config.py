@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from srjt import methods
 from srjt.errors import SrjtError
+from srjt.ordinal.purpose import Purpose
 from srjt.settings import check_types, from_names, parse_yaml, setting, show
 
 __all__ = ["TrainConfig", "load_config", "parse_overrides"]
@@ -33,11 +34,15 @@ COMPUTE_ONLY = frozenset(
     {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
 )
 
+# Settings added after the first runs. At these values they identify nothing, so that files of older runs still match.
+ADDED_LATER: tuple[tuple[str, Any], ...] = (("optimise", "mae"), ("keep", "last"), ("patience", None))
+
 # Beyond these a value is a slip of the keyboard, and would fail much later and less clearly.
 LARGEST = {
     "epochs": 10**6,
     "batch_size": 10**6,
     "eval_batch_size": 10**6,
+    "patience": 10**6,
     "image_size": 2**14,
     "gamma": 1.0,
     "weight_decay": 1e3,
@@ -45,8 +50,8 @@ LARGEST = {
 }
 
 # Panels of the command line's help.
-METHOD, NETWORK, IMAGES, OPTIMISATION, COMPUTING = (
-    "Method", "Network", "Images", "Optimisation", "How it is computed",
+METHOD, NETWORK, IMAGES, OPTIMISATION, EVALUATION, COMPUTING = (
+    "Method", "Network", "Images", "Optimisation", "Evaluation", "How it is computed",
 )  # fmt: skip
 
 
@@ -70,8 +75,9 @@ class TrainConfig:
         Soft labels of Eq. 3, or p(true grade | label) from the estimated noise.
     method_options : mapping
         Options of the method, such as ``{"temperature": 0.1, "per_class": True}``.
-    convention : {"paper", "published-code"}
-        Where the paper's text and its authors' code differ: which of the two to follow.
+    convention : {"paper", "published-code", "original"}
+        Which to follow where descriptions of a method differ: the paper's text, its authors' code, or the publications
+        of JoCoR, CoDis and Co-teaching themselves. For other methods ``"original"`` is the same as ``"paper"``.
     imports : tuple of str
         Modules that register methods of your own, as given to ``--import``; named in the error if the method of a run
         is not registered. Setting it imports nothing: in Python, import the module yourself.
@@ -108,6 +114,14 @@ class TrainConfig:
         Default: the method's recipe decides; 0 for the paper's methods.
     seed : int
         Seed of the weights, the order of the samples and the augmentation.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}
+        The metric that predicted grades are for: it decides how probabilities become grades. ``metrics.csv`` always
+        has the most likely grades, as in the paper.
+    keep : {"last", "best"}
+        The networks after the last epoch, as in the paper, or after the epoch with the best value of ``optimise`` on
+        the validation side (early stopping).
+    patience : int, optional
+        With ``keep="best"``: stop after so many epochs without a better one. Default: train for all epochs.
     precision : {"auto", "fp32", "tf32", "bf16"}
         Floating-point format. ``"auto"``: bf16 on a GPU that has it, fp32 on a CPU.
     step : {"auto", "eager", "graph", "compiled"}
@@ -157,9 +171,9 @@ class TrainConfig:
     method_options: Mapping[str, Any] = setting(
         {}, takes="settings by name, such as method_options.per_class=true"
     )
-    convention: Literal["paper", "published-code"] = setting(
+    convention: Literal["paper", "published-code", "original"] = setting(
         "paper",
-        "paper or published-code: which to follow where they differ.",
+        "Follow the paper, its published-code, or the original papers of JoCoR, CoDis and Co-teaching.",
         panel=METHOD,
         metavar="NAME",
     )
@@ -197,6 +211,19 @@ class TrainConfig:
     balance: float | None = setting(None)  # None: the method's recipe
     seed: int = setting(0, "Seed of weights, sample order and augmentation.", panel=OPTIMISATION)
 
+    # what is kept, and what for
+    optimise: Purpose = setting(
+        "mae", "Metric that predicted grades are for: it decides how they follow from the probabilities.",
+        panel=EVALUATION,
+    )  # fmt: skip
+    keep: Literal["last", "best"] = setting(
+        "last", "Networks after the last epoch, or after the best one on the validation side.",
+        panel=EVALUATION,
+    )  # fmt: skip
+    patience: int | None = setting(
+        None, "With --keep best: stop after N epochs without a better one.", panel=EVALUATION, metavar="N"
+    )
+
     # how it is computed
     precision: Precision = setting(
         "auto", "fp32, tf32 or bf16.", panel=COMPUTING, shown="bf16 on a GPU, else fp32"
@@ -219,6 +246,7 @@ class TrainConfig:
             "crop",
             "gamma",
             "eval_batch_size",
+            "patience",
         ):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
@@ -239,6 +267,8 @@ class TrainConfig:
             raise SrjtError(f"balance lies in [0, 1]; got {self.balance:g}.")
         if not 0.0 < self.memory_share <= 1.0:
             raise SrjtError(f"memory_share lies in (0, 1]; got {self.memory_share:g}.")
+        if self.patience is not None and self.keep == "last":
+            raise SrjtError("patience waits for a better epoch, which only keep 'best' looks for: set both.")
         self._check_method_options()
         if (
             self.soft_labels == "estimated"
@@ -323,6 +353,14 @@ class TrainConfig:
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with changes; unknown names are errors here too."""
         return from_names(TrainConfig, {**vars(self), **changes})
+
+    def determining(self) -> dict[str, Any]:
+        """Plain values of the settings that determine the result: what identifies a training."""
+        return {
+            name: value
+            for name, value in self.to_dict().items()
+            if name not in COMPUTE_ONLY and (name, value) not in ADDED_LATER
+        }
 
     def difference(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
         """The settings that determine the result and differ: name → (mine, the other's)."""

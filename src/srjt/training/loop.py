@@ -15,6 +15,7 @@ from torch import Tensor
 from srjt.data.images.feed import Feed
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods import Method
+from srjt.ordinal.metrics import METRICS
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Preprocess, TrainingSet
 from srjt.training.engine.cuda_graph import make_epoch_runner
@@ -24,13 +25,16 @@ from srjt.training.engine.recorder import EpochRecord, Recorder
 from srjt.training.engine.scoring import confusion_counts
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.starvation import StarvationMonitor
-from srjt.training.engine.state import initialise_optimizer, restore, state_tensors
+from srjt.training.engine.state import initialise_optimizer, restore, state_tensors, weights
 from srjt.training.engine.step import Step, make_optimizer, set_learning_rate
 from srjt.training.engine.stop_signal import StopRequest
 from srjt.training.record import checkpoint
 from srjt.training.record.metrics_log import (
+    BEST_EPOCH,
     MetricRow,
     MetricsLog,
+    best_epoch,
+    kept_epoch,
     metric_rows,
     missing_epochs,
     parse_rows,
@@ -56,7 +60,9 @@ class Fitted:
     networks: StackedNetworks
     metrics: pd.DataFrame
     history: pd.DataFrame
-    confusions: dict[str, np.ndarray]  # side → (K + 1, C, C) counts after the last epoch: networks, ensemble
+    confusions: dict[str, np.ndarray]  # side → (K + 1, C, C) counts of the kept networks and their ensemble
+    epochs: int  # that were trained: fewer than planned if there was no better one for long
+    kept_epoch: int
 
 
 def fit(
@@ -130,6 +136,9 @@ def fit(
 
     # ---- resume
     epoch, first_step = 1, 0
+    best_weights = None
+    if config.keep == "best":
+        best_weights = {name: tensor.detach().clone() for name, tensor in weights(networks).items()}
     method_generator = generator(config.seed, "method", epoch)
 
     def check_saved(tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
@@ -142,6 +151,9 @@ def fit(
         epoch, first_step = meta["epoch"], meta["step"]
         past_rows = _saved_rows(tensors.pop("metrics", None), log.path, before=epoch)
         rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
+        if best_weights is not None:
+            names = [name for name in tensors if name.startswith("best.")]
+            restore(best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names})
         restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
         method_generator.set_state(rng_states["random.method"])
         torch.set_rng_state(rng_states["random.cpu"])
@@ -166,6 +178,8 @@ def fit(
         state = state_tensors(networks, optimizer, recorder, step.memory)
         # the file itself may be lost or edited until the run resumes
         state["metrics"] = torch.frombuffer(bytearray(log.content()), dtype=torch.uint8)
+        if best_weights is not None:
+            state |= {f"best.{name}": tensor for name, tensor in best_weights.items()}
         state["random.method"] = method_generator.get_state()
         state["random.cpu"] = torch.get_rng_state()
         if device.type == "cuda":
@@ -210,10 +224,16 @@ def fit(
     if warm_up > 1.0:
         reporter.note(f"Warm-up (compiling, capturing) took {warm_up:.1f} s.")
 
+    def is_finished() -> bool:
+        """Whether all epochs are trained, or none was better for so long that no more are."""
+        if epoch > config.epochs or config.patience is None:
+            return epoch > config.epochs
+        return epoch - 1 - (best_epoch(log.rows, config.optimise) or 0) >= config.patience
+
     confusions: dict[str, np.ndarray] = {}
     last_saved = time.monotonic()
     with StopRequest() as stop:
-        while epoch <= config.epochs:
+        while not is_finished():
             start = time.perf_counter()
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(device)
@@ -260,26 +280,44 @@ def fit(
                 MetricRow(epoch, "train", "", "seconds", time.perf_counter() - start),
                 MetricRow(epoch, "train", "", "peak_memory_mb", _peak_memory_mb(device)),
             ]
+            if best_weights is not None:
+                # the last, if the metric is undefined in all of them
+                best = best_epoch([*log.rows, *rows], config.optimise) or epoch
+                if best == epoch:
+                    restore(best_weights, weights(networks))
+                rows.append(MetricRow(epoch, "train", "", BEST_EPOCH, float(best)))
             log.add(rows)
             reporter.finished_epoch(epoch, rows)
             if (warning := starvation.update(record.counts)) is not None:
                 reporter.note(warning)
             epoch += 1
             due = time.monotonic() - last_saved >= config.checkpoint_seconds
-            signal = process.agree_on_signal(stop.number or 0) if epoch <= config.epochs else 0
-            if epoch > config.epochs or signal or (due and not (writer and writer.busy)):
+            finished = is_finished()
+            signal = 0 if finished else process.agree_on_signal(stop.number or 0)
+            if finished or signal or (due and not (writer and writer.busy)):
                 save(epoch, 0)
                 last_saved = time.monotonic()
             if signal:
                 _wait_for(writer)
                 raise Interrupted(signal, f"Stopped after epoch {epoch - 1} of {config.epochs}.")
     _wait_for(writer)
+    kept = kept_epoch(log.table()) or epoch - 1
+    if best_weights is not None:
+        reporter.note(
+            f"Epoch {kept} of {epoch - 1} is kept: the {METRICS[config.optimise].long_name} on the validation side "
+            "was best there."
+        )
+        if kept < epoch - 1:
+            restore(weights(networks), best_weights)
+            confusions = {}
     return Fitted(
         networks=networks,
         metrics=log.table(),
         history=recorder.history(),
-        # empty if the checkpoint was taken after the last epoch
+        # empty if the checkpoint was taken after the last epoch, or other networks were kept
         confusions=confusions or {name: evaluate(name) for name in sides},
+        epochs=epoch - 1,
+        kept_epoch=kept,
     )
 
 

@@ -25,7 +25,7 @@ from srjt.data.images.store import OnBadImage, open_store
 from srjt.errors import SrjtError
 from srjt.files import wait_for_lock, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.training.config import COMPUTE_ONLY, TrainConfig
+from srjt.training.config import TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
@@ -92,9 +92,7 @@ def resolve_noise_rate(
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
-        "warm_up": {
-            name: value for name, value in warm_up_config.to_dict().items() if name not in COMPUTE_ONLY
-        },
+        "warm_up": warm_up_config.determining(),
         "folds": WARM_UP_FOLDS,
         "verified": _verified_fingerprint(readable.select(rows)),
         "images": image_digest(readable.select(rows)),
@@ -201,6 +199,9 @@ def warm_up(config: TrainConfig) -> TrainConfig:
             min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
         ),
         milestones=None,
+        optimise="mae",
+        keep="last",  # a fold of the warm-up has no validation side
+        patience=None,
         balance=0.0,  # the estimate compares predictions with the frequency of the given labels
     )
 

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 
 from srjt.data.features import as_features
+from srjt.data.grade_names import display_grade
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
@@ -47,7 +48,7 @@ from srjt.training.record.run_folder import (
 )
 from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
 
-__all__ = ["fingerprint", "resolve_split", "single_run"]
+__all__ = ["fingerprint", "no_validation_side", "resolve_split", "single_run"]
 
 
 def single_run(
@@ -64,6 +65,7 @@ def single_run(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
+    grade_names: dict[str, str] | None = None,
     cpu_setting: CpuSetting | None = None,
     command: str | None = None,
 ) -> Trained:
@@ -97,6 +99,8 @@ def single_run(
         reporter.note(f"{len(store.skipped)} unreadable images are skipped: {names}{listed}")
     parts = resolve_split(split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
+    if config.keep == "best" and not len(parts.validation):
+        raise no_validation_side()
 
     side = config.crop if transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
@@ -117,6 +121,7 @@ def single_run(
             "patients": None if manifest.patients is None else len(set(used.patients or ())),
         },
         own_network=network is not None,
+        grade_names=grade_names or {},
         noise=noise,
         provenance=describe_provenance(chosen, command=command, processes=process.world_size),
     )
@@ -190,7 +195,7 @@ def single_run(
                     config=config,
                     preprocess=preprocess,
                     sides=sides,
-                    grades=manifest.grades,
+                    grades=tuple(display_grade(g, facts.grade_names) for g in manifest.grades),
                     image_size=config.image_size,
                     amp=amp,
                     folder=folder,
@@ -217,6 +222,7 @@ def single_run(
             folder=folder,
             metrics=fitted.metrics,
             history=history,
+            grade_names=facts.grade_names,
             skipped=tuple(store.skipped),
         )
         if process.is_main:
@@ -259,14 +265,15 @@ def _write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
     config = run.config
     final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
     try:
-        checkpoint.write(folder / "weights.safetensors", final, {"epochs": config.epochs})
+        checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
         write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
         write_held_out(folder, run.held_out)
         averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
         write_json(
             folder / "summary.json",
             {
-                "epochs": config.epochs,
+                "epochs": fitted.epochs,
+                **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
                 "last_epochs": averages.to_dict("records"),
                 "confusion": {name: counts.tolist() for name, counts in fitted.confusions.items()},
             },
@@ -289,7 +296,8 @@ def _open_finished(folder: Path, **options: Any) -> Trained:
     try:
         history = _read_history(folder / "history.csv")
         metrics = read_metrics(folder / "metrics.csv")
-        if not is_complete(metrics, read_summary(folder), epochs=run.config.epochs):
+        summary = read_summary(folder)
+        if not is_complete(metrics, summary, epochs=int(summary.get("epochs", run.config.epochs))):
             raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
     except SrjtError as problem:
         raise SrjtError(
@@ -333,6 +341,14 @@ def _check_inputs(
     raise SrjtError(
         f"The network {config.network!r} reads rows of features, but these data are images: choose 'resnet18' or "
         "another network for images, or do not set the network."
+    )
+
+
+def no_validation_side() -> SrjtError:
+    """The error for a run that cannot tell which epoch is the best."""
+    return SrjtError(
+        "keep 'best' chooses the epoch by the validation side, and this run has none: add --fold, --splits or a split "
+        "column (in Python split=…), or leave keep at 'last'."
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from srjt.data.grade_names import check_grade_names
 from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
@@ -19,7 +20,7 @@ from srjt.training.engine.devices import choose_device
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import is_finished
 from srjt.training.resolve_noise import noise_record, resolve_noise_rate
-from srjt.training.single_run import single_run
+from srjt.training.single_run import no_validation_side, single_run
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["train"]
@@ -40,6 +41,7 @@ def train(
     on_bad_image: OnBadImage = "error",
     shared_estimate: Path | None = None,
     cpu_setting: CpuSetting | None = None,
+    grade_names: Mapping[str, str] | None = None,
     command: str | None = None,
     **settings: Any,
 ) -> Trained:
@@ -80,6 +82,9 @@ def train(
     cpu_setting : CpuSetting, optional
         How the networks run on a CPU. Default: the fastest way, found by a short trial. A study chooses one for all
         its runs, because it changes the last bits of a result.
+    grade_names : mapping of str to str, optional
+        Grade → its name for people, such as ``{"0": "none", "1": "doubtful"}``; kept with the run and shown beside the
+        grades. All grades are named, or none.
     command : str, optional
         The command that started the run, for its record.
     **settings
@@ -115,8 +120,11 @@ def train(
         "cpu_setting": cpu_setting,
     }
     reporter = reporter or SilentReporter()
+    names = check_grade_names(grade_names or {}, data.grades)  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     choose_device(device)  # an error before images are decoded
+    if requested.keep == "best" and split is None:
+        raise no_validation_side()
     if out is None or not is_finished(Path(out)):
         fetch_weights(requested, network=inputs["network"], features=data.are_features)
     config, estimate = resolve_noise_rate(
@@ -134,5 +142,14 @@ def train(
         )
     reporter.begin(config.method, epochs=config.epochs)
     noise = noise_record(requested, config, estimate)
-    run = single_run(data, config=config, out=out, reporter=reporter, noise=noise, command=command, **inputs)
+    run = single_run(
+        data,
+        config=config,
+        out=out,
+        reporter=reporter,
+        noise=noise,
+        command=command,
+        grade_names=names,
+        **inputs,
+    )
     return replace(run, noise_estimate=estimate)

@@ -38,7 +38,7 @@ NetworkMaker = Callable[[], nn.Module]
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A trained run: the networks after the last epoch, and the record of their training.
+    """A trained run: the networks after the last epoch, or the best one, and the record of their training.
 
     ``srjt.train`` and ``srjt.load_run`` return it; ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export`` take it.
 
@@ -51,7 +51,9 @@ class Trained:
     config : TrainConfig
         The settings, with every default and "auto" resolved.
     grades : tuple of str
-        The names of the C grades, from mild to severe.
+        The C grades, from mild to severe.
+    grade_names : mapping of str to str
+        Grade → its name for people; empty if they have none.
     preprocess : Preprocess
         Crop, normalisation, and your own transforms.
     in_shape : tuple of int
@@ -91,6 +93,7 @@ class Trained:
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
     held_out: Mapping[str, HeldOut] = field(default_factory=dict)
     noise_estimate: NoiseEstimate | None = None
+    grade_names: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
 
     def probabilities(
@@ -343,4 +346,5 @@ def load_run(
         folder=path,
         held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         noise_estimate=read_noise_estimate(path),
+        grade_names=facts.grade_names,
     )

@@ -80,13 +80,27 @@ def read_features(
 
 
 def read_ungraded_features(
-    path: Path, *, feature_columns: str | Sequence[str] | None = None, grades: tuple[str, ...] = ("0", "1")
+    path: Path,
+    *,
+    feature_columns: str | Sequence[str] | None = None,
+    patient_column: str | None = None,
+    columns: Sequence[str] = (),
+    grades: tuple[str, ...] = ("0", "1"),
 ) -> Manifest:
-    """Read features for prediction. Every sample gets the mildest grade as a placeholder."""
+    """Read features for prediction. Every sample gets the mildest grade as a placeholder.
+
+    columns: further columns to keep, where the file has them.
+    """
     found = open_features(path, feature_columns)
-    chosen, _ = choose_columns(list(found.frame.columns), {}, source=path.name, required=())
+    given = {"patient": patient_column}
+    chosen, _ = choose_columns(list(found.frame.columns), given, source=path.name, required=())
     rows = _rows(found, {role: column for role, column in chosen.items() if role == "image"})
     table = rows[["id", "image"]].assign(grade=0)
+    if "patient" in chosen:
+        table["patient"] = found.frame[chosen["patient"]].to_numpy()
+    for name in columns:
+        if name in found.frame:  # the file's own id, image and grade get another name
+            table[f"{name}_source" if name in table else name] = found.frame[name].to_numpy()
     return Manifest(
         table=table, grades=grades, root=path.parent.absolute(), arrays=found.features, made=found.made
     )

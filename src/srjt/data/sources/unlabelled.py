@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,15 +27,19 @@ def read_images(
     *,
     images: str | os.PathLike[str] | None = None,
     image_column: str | None = None,
+    patient_column: str | None = None,
+    columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
 ) -> Reading:
     """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
 
-    Every sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
+    It has the patients of the tables that have them, and their ``columns``; both are empty for other images. Every
+    sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
     image and repetitions are left out and listed in ``problems``.
     """
     lines: dict[str, list[str]] = {}  # for each image, in the given order: where it is named
     problems: list[Problem] = []
+    cells: dict[str, dict[str, str]] = {}  # for each image of a table: the columns that are kept
     for source in map(Path, sources):
         if not is_utf8(str(source)):
             raise SrjtError(f"The name {source} is not UTF-8 text: rename it.")
@@ -53,8 +57,15 @@ def read_images(
             if not named:
                 raise SrjtError(f"There are no images in {source}.")
         elif source.suffix.lower() in TABLE_SUFFIXES:
-            named, more = _from_table(source, None if images is None else Path(images), image_column)
+            named, kept, more = _from_table(
+                source,
+                None if images is None else Path(images),
+                given={"image": image_column, "patient": patient_column},
+                columns=columns,
+            )
             problems += more
+            for (path, _), row in zip(named, kept, strict=True):
+                cells.setdefault(str(path), row)
         else:
             check_regular_file(source)
             named = [(source, str(source))]
@@ -66,18 +77,18 @@ def read_images(
     if not lines:
         raise SrjtError(f"No row can be used; the first: {problems[0].where}: {problems[0].detail}.")
     table = pd.DataFrame({"id": list(lines), "image": list(lines), "grade": 0})
+    for column in dict.fromkeys(name for row in cells.values() for name in row):
+        table[column] = [cells.get(name, {}).get(column, "") for name in lines]
     manifest = Manifest(table=table, grades=grades, root=Path())
     return Reading(manifest=manifest, problems=tuple(problems), kind="images", notes=())
 
 
 def _from_table(
-    path: Path, images: Path | None, image_column: str | None
-) -> tuple[list[tuple[Path, str]], list[Problem]]:
-    """(image, line) of each row with an image, and the problems of the others."""
+    path: Path, images: Path | None, *, given: Mapping[str, str | None], columns: Sequence[str]
+) -> tuple[list[tuple[Path, str]], list[dict[str, str]], list[Problem]]:
+    """(image, line) of each row with an image, the columns to keep of it, and the problems of the others."""
     loaded = load(path)
-    chosen, _ = choose_columns(
-        list(loaded.frame.columns), {"image": image_column}, source=path.name, required=("image",)
-    )
+    chosen, _ = choose_columns(list(loaded.frame.columns), given, source=path.name, required=("image",))
     names = list(loaded.frame[chosen["image"]])
     root = find_image_folder(names, images or path.parent)
     located, problems = locate_images(names, root)
@@ -89,4 +100,15 @@ def _from_table(
         if not name
     ]
     named = [(root / name, line) for line, name in zip(loaded.lines, located, strict=True) if name]
-    return named, [*loaded.problems, *empty]
+    # every sample has an id, an image and a placeholder for its grade: the table's own get another name
+    ours = ("id", "image", "grade", "patient")
+    wanted = {f"{name}_source" if name in ours else name: name for name in columns if name in loaded.frame}
+    if "patient" in chosen:
+        wanted["patient"] = chosen["patient"]
+    rows = (
+        zip(*(loaded.frame[column] for column in wanted.values()), strict=True)
+        if wanted
+        else ((),) * len(names)
+    )
+    kept = [dict(zip(wanted, row, strict=True)) for row, name in zip(rows, located, strict=True) if name]
+    return named, kept, [*loaded.problems, *empty]

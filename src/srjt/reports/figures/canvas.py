@@ -25,6 +25,7 @@ __all__ = [
     "PALETTE",
     "SHADE",
     "CaptionedFigure",
+    "figure_bytes",
     "house_style",
     "inline_svg",
     "new_figure",
@@ -122,17 +123,24 @@ def inline_svg(captioned: CaptionedFigure) -> str:
 
 def save_figure(captioned: CaptionedFigure, folder: Path) -> list[Path]:
     """Write ``name.svg`` and ``name.png`` and return their paths."""
-    files = [folder / f"{captioned.name}.svg", folder / f"{captioned.name}.png"]
-    png = io.BytesIO()
-    with _style():
-        captioned.figure.savefig(png, format="png", dpi=200, facecolor="white", metadata={"Software": None})
+    files = [folder / f"{captioned.name}.{kind}" for kind in ("svg", "png")]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(files[0], _svg(captioned, transparent=False).encode(), follow_links=False)
-        write_atomically(files[1], png.getvalue(), follow_links=False)
+        for file in files:
+            write_atomically(file, figure_bytes(captioned, file.suffix[1:]), follow_links=False)
     except OSError as problem:
         raise SrjtError(f"The figures cannot be written to {folder}: {problem.strerror}.") from None
     return files
+
+
+def figure_bytes(captioned: CaptionedFigure, kind: str) -> bytes:
+    """The figure as an SVG or PNG file, on white."""
+    if kind == "svg":
+        return _svg(captioned, transparent=False).encode()
+    png = io.BytesIO()
+    with _style():
+        captioned.figure.savefig(png, format="png", dpi=200, facecolor="white", metadata={"Software": None})
+    return png.getvalue()
 
 
 def _svg(captioned: CaptionedFigure, *, transparent: bool) -> str:

@@ -13,6 +13,7 @@ from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.curves import Curve, chart, mean_over_networks
 from srjt.reports.figures.matrices import confusion_figure, correct_labels, transition_figure
 from srjt.reports.figures.method_curves import describe_ends
+from srjt.training.record.metrics_log import kept_epoch
 
 __all__ = ["combined_networks", "run_figures"]
 
@@ -82,11 +83,13 @@ def run_figures(
         )
     if confusion is not None:
         counts = np.asarray(confusion, dtype=np.float64)
+        kept = kept_epoch(metrics)
+        after = "the last epoch" if kept is None else f"epoch {kept}, whose networks were kept"
         figures.append(
             CaptionedFigure(
                 name="confusion",
                 figure=confusion_figure({"Test side": counts}, grades=grades),
-                caption=f"Confusion matrix on the test side after the last epoch{', networks pooled' if over else ''}. "
+                caption=f"Confusion matrix on the test side after {after}{', networks pooled' if over else ''}. "
                 "Colour and percentage: share of the row; below it the count.",
                 alt=f"Confusion matrix. Share predicted correctly: {np.trace(counts) / max(counts.sum(), 1):.2f}.",
             )

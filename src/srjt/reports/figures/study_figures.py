@@ -156,6 +156,11 @@ def selection_recall(results: StudyResults, noise: str) -> CaptionedFigure | Non
     )
 
 
+def _keeps_best(results: StudyResults) -> bool:
+    """Whether all runs of the study keep their best epoch, not only those of a variant."""
+    return bool(results.facts.get("config", {}).get("keep") == "best")
+
+
 def confusion_matrices(results: StudyResults, noise: str) -> CaptionedFigure | None:
     """The confusion matrix of each method on the test side."""
     runs = _runs_without_variant(results, noise)
@@ -173,7 +178,8 @@ def confusion_matrices(results: StudyResults, noise: str) -> CaptionedFigure | N
             grades=results.facts["grades"],
             emphasised=[display_name(method) for method in study_methods(results) if is_ours(method)],
         ),
-        caption=f"Confusion matrices on the test side {noise_phrase(noise)} after the last epoch. Colour and "
+        caption=f"Confusion matrices on the test side {noise_phrase(noise)} after the "
+        f"{'epoch that was best on the validation side' if _keeps_best(results) else 'last epoch'}. Colour and "
         "percentage: share of the row; below it the count, folds and networks pooled.",
         alt=f"Confusion matrices {noise_phrase(noise)}. Share of the test side predicted correctly: "
         + ", ".join(f"{name} {np.trace(m) / max(m.sum(), 1):.2f}" for name, m in panels.items())
@@ -187,6 +193,7 @@ def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
     scores = results.scores
     scores = scores[(scores["split"] == "test") & (scores["metric"] == "mae") & (scores["variant"] == "")]
     figures = []
+    epochs = "the best epoch of each run" if _keeps_best(results) else "the last ten epochs (all, if fewer)"
     for kind, name in NOISE_NAMES.items():
         rate_of = {n: rates[n] for n in study_noises(results) if parse_noise(n).kind == kind and n in rates}
         if kind == "none" or len(rate_of) < 2:
@@ -213,7 +220,7 @@ def mae_against_rate(results: StudyResults) -> list[CaptionedFigure]:
                     xticks=(ticks, [f"{rate:.2g}" for rate in ticks]),
                     error_bars=True,
                 ),
-                caption=f"MAE against the rate of {name}, mean over the last ten epochs (all, if fewer), networks and "
+                caption=f"MAE against the rate of {name}, mean over {epochs}, networks and "
                 f"folds{spread_note(curves, shown_as='bars')}. Lower is better.",
                 alt=f"Curve chart of the mean absolute error against the rate of {name}. {describe_ends(curves)}",
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from srjt.data.grade_names import display_grade
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.inference.explain import Explanation
 from srjt.inference.overlay import overlay, resized_square
@@ -65,12 +66,14 @@ def _image(found: Explanation, row: int) -> Section:
         )
         for number, heat in enumerate(maps, start=1)
     ]
-    probabilities = ", ".join(f"{grade}: {prediction[f'p_{grade}']:.2f}" for grade in grades)
+    probabilities = ", ".join(
+        f"{display_grade(grade, found.grade_names)}: {prediction[f'p_{grade}']:.2f}" for grade in grades
+    )
     return Section(
         slug=f"image-{row + 1}",
         heading=str(prediction["image"]),
         facts=[
-            ("predicted grade", str(prediction["grade"])),
+            ("predicted grade", display_grade(str(prediction["grade"]), found.grade_names)),
             ("expected grade", f"{prediction['expected_grade']:.2f}"),
             ("probabilities", probabilities),
         ],
@@ -86,7 +89,7 @@ def _similar(found: Explanation, row: int) -> list[Tile]:
     return [
         Tile(
             picture=_training_picture(found, place),
-            title=f"labelled {names[labels[place]]}",
+            title=f"labelled {display_grade(names[labels[place]], found.grade_names)}",
             number=f"similar {rank}",
             text=ids[place],
         )

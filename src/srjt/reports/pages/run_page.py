@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt import methods
+from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.baselines import NaiveBaseline
@@ -24,15 +26,17 @@ from srjt.studies.paired_tests import LOWER_IS_BETTER
 from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
 from srjt.training.record.baselines import compare_with_naive, run_baselines
-from srjt.training.record.metrics_log import LAST, last_epochs, read_metrics
+from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 
 __all__ = ["run_page"]
 
 
-def run_page(folder: Path) -> Page:
-    """The page of a run, finished or not."""
+def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> Page:
+    """The page of a run, finished or not. grade_names: instead of the run's own."""
     facts = read_facts(folder)
+    if grade_names is not None:
+        facts = replace(facts, grade_names=check_grade_names(grade_names, facts.grades))
     metrics = read_metrics(folder / "metrics.csv")
     done = (folder / "summary.json").exists()  # the weights may have been deleted to save space
     pooled = facts.config.convention == "published-code"
@@ -40,7 +44,7 @@ def run_page(folder: Path) -> Page:
     evaluated = _evaluated_against(metrics, rate)
     figures = run_figures(
         metrics,
-        grades=facts.grades,
+        grades=_shown_grades(facts),
         noise_rate=rate,
         confusion=_confusion(folder) if done else None,
         noise_matrix=matrix,
@@ -63,6 +67,10 @@ def run_page(folder: Path) -> Page:
         notes=[*_notes(facts, done=done), *_naive_notes(metrics, pooled=pooled, naive=naive)],
         sections=[section for section in sections if section is not None],
     )
+
+
+def _shown_grades(facts: RunFacts) -> list[str]:
+    return [display_grade(grade, facts.grade_names) for grade in facts.grades]
 
 
 def _lead(facts: RunFacts, metrics: pd.DataFrame, *, done: bool, estimate: NoiseEstimate | None) -> str:
@@ -161,7 +169,9 @@ def _data(facts: RunFacts, rate: float | None) -> Section:
         heading="Data",
         text=["Training samples by label:"] if counts else [],
         facts=known,
-        counts=[(grade, int(n)) for grade, n in zip(facts.grades, counts, strict=True)] if counts else [],
+        counts=[(grade, int(n)) for grade, n in zip(_shown_grades(facts), counts, strict=True)]
+        if counts
+        else [],
     )
 
 
@@ -188,7 +198,8 @@ def _scores(
     found = {(split, name): (float(value), float(std)) for split, name, value, std in numbers}
     sides = [side for side in ("test", "validation") if side in set(averages["split"])]
     epochs = metrics.loc[metrics["split"].isin(sides), "epoch"]
-    last = epochs[epochs > epochs.max() - LAST].nunique()
+    kept = kept_epoch(metrics)
+    last = epochs[epochs > epochs.max() - LAST].nunique() if kept is None else 1
     rows = []
     for name, (_, long_name) in METRIC_NAMES.items():
         cells = [TableCell(text=f"{long_name} {'↓' if name in LOWER_IS_BETTER else '↑'}")]
@@ -213,10 +224,13 @@ def _scores(
     over = {"mean": " and the networks", "pooled": ", networks pooled"}.get(
         combined_networks(metrics, pooled), ""
     )
+    averaged = f"Mean over the last {_epochs(last)}{over}"
+    if kept is not None:
+        averaged = f"Epoch {kept}, the best on the validation side{over.replace(' and', '; mean over', 1)}"
     spread = "± is the standard deviation over those epochs, not over other data. " if last > 1 else ""
     table = Table(
         slug="scores",
-        title=f"Mean over the last {_epochs(last)}{over}",
+        title=averaged,
         caption=f"{spread}{note}",
         columns=(
             Column(name="metric", label="metric"),

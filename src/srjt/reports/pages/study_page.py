@@ -177,7 +177,7 @@ def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
     )
     figures = [figure for noise in study_noises(results) for figure in ablation_figures(results, noise)]
     ablation = [table for table in tables if table.slug.startswith("ablation-")]
-    paired = [table for table in tables if table.slug.startswith("paired-")]
+    paired = [table for table in tables if table.slug.startswith("paired-") or table.slug == "pooled"]
     shown, parts = tables, []
     if ablation or figures:  # the figures follow their table, so the tables after them need a heading
         parts.append(

@@ -1,4 +1,4 @@
-"""The tables of a study, as in the paper: the comparison, the ablation, and the paired tests.
+"""The tables of a study: the comparison and the ablation as in the paper, and paired tests, single and pooled.
 
 scores: method, variant, noise, fold, seed, split, metric, value; one value per run. With ``runs`` (one row per planned
 run, with key and status) only finished runs count, and missing runs are marked.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from srjt.reports.tables.ablation import ablation, loss_usage
-from srjt.reports.tables.paired import paired_tables
+from srjt.reports.tables.paired import paired_tables, pooled_table
 from srjt.reports.tables.statistics import (
     METRIC_NAMES,
     PAPER_METRICS,
@@ -62,13 +62,22 @@ def study_tables(
         *paired_tables(
             scores, test_train_ratio=test_train_ratio, runs=runs, metrics=metrics, split=split, data=name
         ),
+        *pooled_table(
+            scores, test_train_ratio=test_train_ratio, runs=runs, metrics=metrics, split=split, data=name
+        ),
     ]
 
 
 def networks_phrase(facts: Mapping[str, Any]) -> str:
-    """How the scores of a method's networks are combined, for a caption."""
-    pooled = facts.get("config", {}).get("convention") == "published-code"
-    return ", predictions of the networks pooled" if pooled else NETWORKS
+    """How the scores of a method's networks are combined, and of which epoch others are, for a caption."""
+    config = facts.get("config", {})
+    combined = NETWORKS
+    if config.get("convention") == "published-code":
+        combined = ", predictions of the networks pooled"
+    variants = [str(cell.get("variant", "")).split(",") for cell in facts.get("cells", [])]
+    if config.get("keep") == "best" or any("keep=best" in variant for variant in variants):
+        combined += "; with early stopping of the epoch that was best on the validation side"
+    return combined
 
 
 def comparison_tables(
@@ -210,6 +219,13 @@ def _table(
     )
 
 
+def _spread(folds: int) -> str:
+    """What a standard deviation contains."""
+    if folds == 1:
+        return "Seeds differ in their training and share their test patients: ± does not contain patients."
+    return "Each fold has its own test patients and its own training: ± contains both."
+
+
 def _caption(
     study: CollectedValues,
     noises: Sequence[str],
@@ -227,7 +243,7 @@ def _caption(
     over = f"{folds} fold{'s' * (folds != 1)}" + (f" and {seeds} seeds" if seeds > 1 else "")
     text = f"{split.capitalize()} {listed}, averaged over the last ten epochs (all, if fewer){networks}"
     text += (
-        f"; mean ± standard deviation (population, ddof = 0) over {over}."
+        f"; mean ± standard deviation (population, ddof = 0) over {over}. {_spread(folds)}"
         if len(runs) > 1
         else "; one fold and one seed."
     )

@@ -56,6 +56,7 @@ class Table:
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    bold_means: str = "a better mean than its host"
 
     @property
     def groups(self) -> list[tuple[str, int]]:
@@ -71,7 +72,7 @@ class Table:
         meanings = {
             "best": ("best", any(cell.mark == "best" for _, cell in cells)),
             "second": ("second best", any(cell.mark == "second" for _, cell in cells)),
-            "bold": ("better than its host", any(cell.bold for _, cell in cells)),
+            "bold": (self.bold_means, any(cell.bold for _, cell in cells)),
             "partial": (
                 "mean over n runs, fewer than planned",
                 any(cell.partial for _, cell in cells),

@@ -35,7 +35,7 @@ class HeldOut:
     ids : list of str
         (N,) the name of each sample.
     probabilities : ndarray of float32, shape (K, N, C)
-        Each network's probabilities after the last epoch.
+        Each network's probabilities, of the networks that the run has kept.
     labels : ndarray of int64, shape (N,)
         Given grades, which may be wrong.
     true_labels, verified_labels : ndarray of int64, shape (N,), or None

@@ -15,12 +15,14 @@ import pandas as pd
 
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
-from srjt.ordinal.metrics import summary
+from srjt.ordinal.metrics import METRICS, summary
 
 __all__ = [
     "MetricRow",
     "MetricsLog",
+    "best_epoch",
     "is_complete",
+    "kept_epoch",
     "last_epochs",
     "metric_rows",
     "missing_epochs",
@@ -31,6 +33,7 @@ __all__ = [
 
 HEADER = ("epoch", "split", "network", "metric", "value")
 LAST = 10  # the paper averages over the last ten epochs
+BEST_EPOCH = "best_epoch"  # recorded every epoch by runs that keep the best one
 
 
 class MetricRow(NamedTuple):
@@ -126,8 +129,29 @@ def missing_epochs(rows: Iterable[MetricRow], *, before: int) -> list[int]:
     return sorted(set(range(1, before)) - {row.epoch for row in rows})
 
 
+def best_epoch(rows: Iterable[MetricRow], metric: str) -> int | None:
+    """The epoch with the best value of a metric on the validation side, the first of equal ones; None without one.
+
+    Two networks are judged by their ensemble. An undefined value (nan) is never the best.
+    """
+    sign = -1.0 if METRICS[metric].lower_is_better else 1.0
+    found = [row for row in rows if row.split == "validation" and row.metric == metric]
+    judged = "ensemble" if any(row.network == "ensemble" for row in found) else "1"
+    values = {row.epoch: sign * row.value for row in found if row.network == judged}
+    defined = [epoch for epoch, value in values.items() if not np.isnan(value)]
+    return max(defined, key=lambda epoch: (values[epoch], -epoch), default=None)
+
+
+def kept_epoch(metrics: pd.DataFrame) -> int | None:
+    """The epoch whose networks a run has kept, if that is not the last."""
+    recorded = metrics[metrics["metric"] == BEST_EPOCH] if len(metrics) else metrics
+    return int(recorded["value"].iloc[-1]) if len(recorded) else None
+
+
 def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     """The numbers that the paper reports: per split and metric the mean over the last ten epochs and the networks.
+
+    Of a run that keeps the best epoch, the numbers of that epoch.
 
     pooled: as in the published code, the metric of the two networks' pooled predictions instead of the mean of their
     metrics. Columns: split, metric, value (mean), std (over those epochs).
@@ -135,7 +159,10 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     scores = metrics[metrics["split"].isin(["validation", "test"])]
     if scores.empty:
         return pd.DataFrame(columns=["split", "metric", "value", "std"])
-    recent = scores[scores["epoch"] > scores["epoch"].max() - LAST]
+    kept = kept_epoch(metrics)
+    recent = scores[
+        scores["epoch"] > scores["epoch"].max() - LAST if kept is None else scores["epoch"] == kept
+    ]
     single = sorted(set(recent["network"]) - {"ensemble", "pooled"})
     reported = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
     per_epoch = recent[recent["network"].isin(reported)].groupby(["split", "metric", "epoch"])["value"].mean()

@@ -1,13 +1,14 @@
 """The folder of a run: its files, and how to open it.
 
-    run.json             the configuration, the names of the grades, how images are prepared, facts about the data
+    run.json             the configuration, the grades and their names, how images are prepared, facts about the data
     metrics.csv          every number of every epoch
     checkpoints/         the latest two states, from which a run resumes
-    weights.safetensors  the networks after the last epoch
+    weights.safetensors  the networks after the last epoch, or after the best one (``keep``)
     history.csv          per training sample: how often seen, how often selected by each network, running loss
     held_out.csv         probabilities for the samples of the validation and test sides
     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/resolve_noise.py)
-    summary.json         averages over the last ten epochs; written last, so that its presence means finished
+    summary.json         averages over the last ten epochs, or the scores of the best one; written last, so that its
+                         presence means finished
 
 Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
 """
@@ -17,13 +18,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from srjt._version import __version__
+from srjt.data.grade_names import check_grade_names
 from srjt.errors import SrjtError
 from srjt.files import check_regular_files, is_foreign, lock_folder, write_json
 from srjt.noise.estimate import NoiseEstimate
@@ -56,6 +58,7 @@ class RunFacts:
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
     cpu: CpuSetting | None = None  # the fastest setting found; None: not yet found, or on a GPU
     own_network: bool = False  # from a Python function, which a folder cannot contain
+    grade_names: dict[str, str] = field(default_factory=dict)  # grade → its name for people; empty: none
     noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
     provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
     version: str = __version__
@@ -66,6 +69,7 @@ class RunFacts:
             "srjt": self.version,
             "config": self.config.to_dict(),
             "grades": list(self.grades),
+            "grade_names": self.grade_names,
             "data": self.data,
             "cpu": None if self.cpu is None else vars(self.cpu),
             "own_network": self.own_network,
@@ -97,7 +101,8 @@ def read_facts(folder: Path) -> RunFacts:
             data={**raw["data"], "in_shape": [int(side) for side in raw["data"]["in_shape"]]},
             cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
             own_network=bool(raw["own_network"]),
-            noise=raw.get("noise"),  # older runs lack it
+            grade_names=check_grade_names(raw.get("grade_names", {}), [str(g) for g in raw["grades"]]),
+            noise=raw.get("noise"),  # older runs lack it, and names
             provenance=dict(raw.get("provenance") or {}),
             version=str(raw["srjt"]),
         )
@@ -203,6 +208,10 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
             f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another --out, "
             "or delete that folder."
         )
+    if requested.grade_names and requested.grade_names != found.grade_names:
+        # names are for people: they change nothing of the run
+        found = replace(found, grade_names=requested.grade_names)
+        write_facts(folder, found)
     return found  # with its CPU setting, which determines the last bits of the result
 
 

@@ -1,0 +1,351 @@
+"""The consensus of several readers, beside majority, median, crowd-kit and cleanlab.
+
+    python benchmarks/readers.py simulated --seeds 6       # simulated readers
+    python benchmarks/readers.py acne FILE                 # item, reader, grade, published_grade
+    python benchmarks/readers.py brixia FILE               # item, image, reader (senior, junior), grade
+    python benchmarks/readers.py votes FILE LABELS         # image, vote, grade; image, true_grade
+    python benchmarks/readers.py time                      # 1 million readings by 100 readers
+
+Simulated readers have matrices from the model's own family (``ordinal``: errors depend on the grade alone,
+``severity``: on the severity within the grade, ``difficult``: also on the image) and from outside it (``irregular``:
+random rows around an ordinal matrix, ``nominal``: errors to any grade). Every method's probabilities are mixed with 1 %
+of the uniform distribution for the log-loss; the grade for the MAE is their median, for the accuracy their mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.special import ndtr
+
+from srjt.readers import Readings, consensus
+
+Floats = npt.NDArray[np.float64]
+Method = Callable[[Readings], Floats]
+
+WORLDS = ("ordinal", "severity", "difficult", "irregular", "nominal")
+COUNTS = (1, 2, 3, 5, 10)
+FIRST_SEED = 30_000  # the model was developed on other seeds
+
+
+def simulate(world: str, *, count: int, seed: int) -> tuple[Readings, npt.NDArray[np.int64], Floats]:
+    """Readings, the true grades, and the share of wrong readings of each reader."""
+    rng = np.random.default_rng([seed, WORLDS.index(world), count])
+    classes, items = int(rng.integers(3, 8)), int(rng.choice([200, 600]))
+    readers = max(count, int(rng.choice([2, 3, 6, 12, 50])))
+    true = rng.choice(classes, size=items, p=rng.dirichlet(np.full(classes, 2.0)))
+    item = np.repeat(np.arange(items), count)
+    reader = np.argsort(rng.random((items, readers)), axis=1)[:, :count].ravel()
+    shares = _shares(world, rng, true=true, item=item, reader=reader, classes=classes, readers=readers)
+    grade = (shares.cumsum(axis=1) < rng.random((len(item), 1))).sum(axis=1).clip(0, classes - 1)
+    wrong = np.bincount(reader, grade != true[item], minlength=readers)
+    made = np.bincount(reader, minlength=readers)
+    return make_readings(item, reader, grade, classes=classes), true, wrong / np.maximum(made, 1)
+
+
+def _shares(
+    world: str,
+    rng: np.random.Generator,
+    *,
+    true: npt.NDArray[np.int64],
+    item: npt.NDArray[np.int64],
+    reader: npt.NDArray[np.int64],
+    classes: int,
+    readers: int,
+) -> Floats:
+    """(M, C) the distribution of each reading."""
+    if world == "nominal":
+        right = rng.uniform(0.4, 0.9, size=(readers, 1, 1))
+        matrices = (1.0 - right) * rng.dirichlet(np.full(classes, 0.5), size=(readers, classes))
+        return (matrices + right * np.eye(classes))[reader, true[item]]
+    if world == "irregular":
+        near = np.exp(-1.2 * np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))))
+        base = 0.5 * np.eye(classes) + 0.5 * near
+        strength = float(rng.choice([5.0, 20.0])) / base.sum(axis=1)
+        rows = [[rng.dirichlet(strength[c] * base[c] + 0.05) for c in range(classes)] for _ in range(readers)]
+        return np.array(rows)[reader, true[item]]
+    severity = true.astype(np.float64)
+    if world != "ordinal":
+        severity += rng.uniform(-0.5, 0.5, size=len(true))
+    effort = np.exp(rng.normal(0.0, 0.7, size=len(true))) if world == "difficult" else np.ones(len(true))
+    bias = rng.normal(0.0, 0.3, size=readers)[reader]
+    spread = (rng.uniform(0.3, 0.7) * np.exp(rng.normal(0.0, 0.4, size=readers)))[reader] * effort[item]
+    lapse = rng.beta(0.5, 8.0, size=readers)[reader, None]
+    limits = np.arange(classes - 1) + 0.5
+    below = ndtr((limits - (severity[item] + bias)[:, None]) / spread[:, None])
+    ends = np.zeros((len(item), 1)), np.ones((len(item), 1))
+    return (1.0 - lapse) * np.diff(np.hstack([ends[0], below, ends[1]]), axis=1) + lapse / classes
+
+
+def make_readings(
+    item: npt.NDArray[np.int64], reader: npt.NDArray[np.int64], grade: npt.NDArray[np.int64], *, classes: int
+) -> Readings:
+    return Readings(
+        items=[str(i) for i in range(int(item.max()) + 1)],
+        readers=[str(r) for r in range(int(reader.max()) + 1)],
+        grades=tuple(str(c) for c in range(classes)),
+        item=item,
+        reader=reader,
+        grade=grade,
+    )
+
+
+def votes(readings: Readings) -> Floats:
+    shares = np.zeros((len(readings.items), len(readings.grades)))
+    np.add.at(shares, (readings.item, readings.grade), 1.0)
+    return shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0)
+
+
+def ours(readings: Readings) -> Floats:
+    return consensus(readings).posterior
+
+
+def crowd_kit(name: str) -> Method:
+    def run(readings: Readings) -> Floats:
+        from crowdkit import aggregation
+
+        table = pd.DataFrame({"task": readings.item, "worker": readings.reader, "label": readings.grade})
+        made = {
+            "Dawid–Skene": lambda: aggregation.DawidSkene(n_iter=100),
+            "GLAD": lambda: aggregation.GLAD(n_iter=20, silent=True),
+            "MACE": lambda: aggregation.MACE(n_restarts=3, random_state=0),
+        }[name]()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = made.fit_predict_proba(table)
+        shape = {"index": range(len(readings.items)), "columns": range(len(readings.grades))}
+        p = found.reindex(**shape, fill_value=0.0).fillna(0.0).to_numpy(dtype=np.float64)
+        total = p.sum(axis=1, keepdims=True)
+        return np.where(total > 0, p / np.maximum(total, 1e-12), 1.0 / p.shape[1])
+
+    return run
+
+
+def cleanlab(readings: Readings) -> Floats:
+    """CROWDLAB without a network: its probabilities are the shares of the grades. The rest of its quality is spread."""
+    from cleanlab.multiannotator import get_label_quality_multiannotator
+
+    items, classes = len(readings.items), len(readings.grades)
+    wide = np.full((items, len(readings.readers)), np.nan)
+    wide[readings.item, readings.reader] = readings.grade
+    shares = np.bincount(readings.grade, minlength=classes) / len(readings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        table = get_label_quality_multiannotator(
+            pd.DataFrame(wide), np.tile(shares, (items, 1)), verbose=False
+        )["label_quality"]
+    label = table["consensus_label"].to_numpy().astype(int)
+    quality = np.clip(table["consensus_quality_score"].to_numpy(dtype=np.float64), 1.0 / classes, 1.0)
+    p = np.repeat(((1.0 - quality) / (classes - 1))[:, None], classes, axis=1)
+    p[np.arange(items), label] = quality
+    return p
+
+
+def methods(names: list[str] | None = None) -> dict[str, Method]:
+    """Ours and the peers that are installed."""
+    found: dict[str, Method] = {"ours": ours, "votes": votes}
+    try:
+        import crowdkit  # noqa: F401
+
+        found |= {name: crowd_kit(name) for name in ("Dawid–Skene", "GLAD", "MACE")}
+    except ImportError:
+        print("crowd-kit is not installed: its columns are left out (pip install crowd-kit)")
+    try:
+        import cleanlab as installed  # noqa: F401
+
+        found["cleanlab"] = cleanlab
+    except ImportError:
+        print('cleanlab is not installed: its column is left out (pip install "srjt[benchmarks]")')
+    return {name: method for name, method in found.items() if not names or name in names}
+
+
+def scores(posterior: Floats, true: npt.NDArray[np.int64]) -> dict[str, float]:
+    classes = posterior.shape[1]
+    mixed = 0.99 * posterior + 0.01 / classes
+    median = (posterior.cumsum(axis=1)[:, :-1] < 0.5 - 1e-9).sum(axis=1)
+    mode, sure = posterior.argmax(axis=1), posterior.max(axis=1)
+    right = mode == true
+    place = np.minimum((10 * sure).astype(int), 9)
+    gaps = [abs(float((right[place == b] - sure[place == b]).sum())) for b in range(10)]
+    return {
+        "accuracy": float(right.mean()),
+        "MAE": float(np.abs(median - true).mean()),
+        "log-loss": float(-np.log(mixed[np.arange(len(true)), true]).mean()),
+        "calibration error": sum(gaps) / len(true),
+    }
+
+
+def show(rows: list[dict[str, object]], by: list[str]) -> None:
+    table = pd.DataFrame(rows)
+    for measure in ("MAE", "log-loss", "accuracy", "calibration error", "seconds"):
+        wide = table.pivot_table(index=by, columns="method", values=measure, sort=False)
+        print(f"\n{measure}\n{wide.round(3).to_string()}", flush=True)
+
+
+def simulated(args: argparse.Namespace) -> None:
+    rows: list[dict[str, object]] = []
+    covered: list[npt.NDArray[np.bool_]] = []
+    chosen = methods(args.methods)
+    for world in args.worlds:
+        for count in args.counts:
+            for seed in range(args.first_seed, args.first_seed + args.seeds):
+                readings, true, rates = simulate(world, count=count, seed=seed)
+                for name, method in chosen.items():
+                    if name == "cleanlab" and count == 1:
+                        continue  # it asks for several readings of an item
+                    start = time.perf_counter()
+                    if name == "ours":
+                        found = consensus(readings)
+                        low, high = found.noise_rate_interval
+                        covered.append(
+                            ((low <= rates) & (rates <= high))[found.determined & (found.readings > 0)]
+                        )
+                        p = found.posterior
+                    else:
+                        p = method(readings)
+                    passed = time.perf_counter() - start
+                    rows.append(
+                        {
+                            "readers": world,
+                            "readings": count,
+                            "method": name,
+                            "seconds": passed,
+                            **scores(p, true),
+                        }
+                    )
+        show([row for row in rows if row["readers"] == world], ["readers", "readings"])
+    show(rows, ["readings"])
+    if covered:
+        print(
+            f"\n95 % intervals of the readers' noise rates that hold it: {np.concatenate(covered).mean():.2f}"
+        )
+
+
+def acne(args: argparse.Namespace) -> None:
+    table = pd.read_csv(args.file)
+    item, items = pd.factorize(table["item"])
+    reader, _ = pd.factorize(table["reader"])
+    classes = int(max(table["grade"].max(), table["published_grade"].max())) + 1
+    readings = make_readings(item, reader, table["grade"].to_numpy(), classes=classes)
+    true = table.groupby("item")["published_grade"].first().reindex(items).to_numpy()
+    rows: list[dict[str, object]] = []
+    for name, method in methods(args.methods).items():
+        start = time.perf_counter()
+        p = method(readings)
+        rows.append(
+            {"set": "acne", "method": name, "seconds": time.perf_counter() - start, **scores(p, true)}
+        )
+    show(rows, ["set"])
+    print(consensus(readings))
+
+
+def brixia(args: argparse.Namespace) -> None:
+    """The senior radiologist is the reference for half of the images; the junior's readings of the other half."""
+    table = pd.read_csv(args.file)
+    wide = table.pivot(index="item", columns="reader", values="grade").dropna().astype(int)
+    image = table.drop_duplicates("item").set_index("item")["image"].reindex(wide.index)
+    names = np.random.default_rng(args.first_seed).permutation(image.unique())
+    known = image.isin(names[: len(names) // 2]).to_numpy()
+    senior, junior = wide["senior"].to_numpy(), wide["junior"].to_numpy()
+    one = np.zeros(len(wide), dtype=np.int64)
+    alone = make_readings(np.arange(len(wide)), one, junior, classes=4)
+    checked = Readings(**{**vars(alone), "reference": np.where(known, senior, -1)})
+    rows: list[dict[str, object]] = []
+    for name, p in (("ours", consensus(checked).posterior), ("votes", votes(alone))):
+        rows.append({"set": "brixia", "method": name, "seconds": 0.0, **scores(p[~known], senior[~known])})
+    show(rows, ["set"])
+
+
+def crowd(args: argparse.Namespace) -> None:
+    """Consensus of k random votes; the crowd is one reader whose readings are independent."""
+    table, labels = pd.read_csv(args.file), pd.read_csv(args.labels)
+    truth = labels.set_index("image")["true_grade"]
+    classes = int(max(table["grade"].max(), truth.max())) + 1
+    rows: list[dict[str, object]] = []
+    chosen = methods(args.methods)
+    for count in COUNTS:
+        mixed = table.sample(frac=1.0, random_state=args.first_seed + count)
+        drawn = mixed.groupby("image", sort=False).head(count)
+        item, images = pd.factorize(drawn["image"])
+        true = truth.reindex(images).to_numpy()
+        grade, one = drawn["grade"].to_numpy(), np.zeros(len(drawn), dtype=np.int64)
+        readings = make_readings(item, one, grade, classes=classes)
+        # Peers that need a worker for each vote of an item get the vote's number: exchangeable workers.
+        number = drawn.groupby("image").cumcount().to_numpy()
+        numbered = make_readings(item, number, grade, classes=classes)
+        known = np.full(len(true), -1)
+        known[:200] = true[:200]
+        checked = Readings(**{**vars(readings), "reference": known})
+        runs: dict[str, Callable[[], Floats]] = {
+            "ours": lambda r=readings: consensus(r, repeats="independent").posterior,
+            "ours, 200 known": lambda r=checked: consensus(r, repeats="independent").posterior,
+        }
+        runs |= {name: lambda m=method, r=numbered: m(r) for name, method in chosen.items() if name != "ours"}
+        for name, run in runs.items():
+            if name == "cleanlab" and count == 1:
+                continue
+            start = time.perf_counter()
+            p = run()
+            passed = time.perf_counter() - start
+            rows.append({"votes": count, "method": name, "seconds": passed, **scores(p[200:], true[200:])})
+    show(rows, ["votes"])
+
+
+def million(args: argparse.Namespace) -> None:
+    rng = np.random.default_rng(args.first_seed)
+    items, readers, classes = 333_334, 100, 5
+    true = rng.choice(classes, size=items, p=[0.4, 0.25, 0.15, 0.1, 0.1])
+    item = np.repeat(np.arange(items), 3)[:1_000_000]
+    reader = rng.integers(0, readers, size=len(item))
+    shares = _shares("severity", rng, true=true, item=item, reader=reader, classes=classes, readers=readers)
+    grade = (shares.cumsum(axis=1) < rng.random((len(item), 1))).sum(axis=1).clip(0, classes - 1)
+    readings = make_readings(item, reader, grade, classes=classes)
+    start = time.perf_counter()
+    found = consensus(readings)
+    passed = time.perf_counter() - start
+    print(
+        f"{len(readings):,} readings by {readers} readers: {passed:.0f} s, {found.model.iterations} iterations"
+    )
+    print({name: round(value, 3) for name, value in scores(found.posterior, true).items()})
+    print(f"MAE of the median vote {scores(votes(readings), true)['MAE']:.3f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("simulated")
+    one.add_argument("--seeds", type=int, default=6)
+    one.add_argument("--worlds", nargs="+", default=WORLDS, choices=WORLDS)
+    one.add_argument("--counts", nargs="+", type=int, default=COUNTS, choices=COUNTS)
+    one.set_defaults(run=simulated)
+    two = commands.add_parser("acne")
+    two.add_argument("file", type=Path)
+    two.set_defaults(run=acne)
+    three = commands.add_parser("votes")
+    three.add_argument("file", type=Path)
+    three.add_argument("labels", type=Path)
+    three.set_defaults(run=crowd)
+    five = commands.add_parser("brixia")
+    five.add_argument("file", type=Path)
+    five.set_defaults(run=brixia)
+    four = commands.add_parser("time")
+    four.set_defaults(run=million)
+    for command in (one, two, three):
+        command.add_argument("--methods", nargs="+", help="only these, for example ours votes Dawid–Skene")
+    for command in (one, two, three, four, five):
+        command.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    args = parser.parse_args()
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,374 @@
+"""``srjt.compare``: runs on the same images, with intervals of their differences by patient."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from srjt.data.images.store import open_store
+from srjt.data.manifest import Manifest
+from srjt.data.problems import drop_unusable
+from srjt.data.sources import read
+from srjt.errors import SrjtError
+from srjt.inference.answers import Answers, answers_from
+from srjt.inference.predict import (
+    RunLike,
+    WhichNetwork,
+    check_choices,
+    open_run,
+    predict_held_out,
+    predictions,
+)
+from srjt.ordinal.decoding import Decoding
+from srjt.ordinal.intervals import Interval, resampled_metrics
+from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.purpose import Purpose
+from srjt.training.trained import Trained
+
+__all__ = ["Comparison", "Difference", "compare", "holm"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One metric of a run minus that of the first run.
+
+    Attributes
+    ----------
+    run, metric : str
+    value, first : float
+        The metric of this run, and of the first one.
+    difference : Interval
+        ``value − first``, with its interval over the patients.
+    p_value : float
+        Two-sided, of no difference, from the same bootstrap draws.
+    adjusted : float
+        The p-value after Holm's correction for the number of runs that are compared with the first.
+    """
+
+    run: str
+    metric: str
+    value: float
+    first: float
+    difference: Interval
+    p_value: float
+    adjusted: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The result of ``srjt.compare``.
+
+    Attributes
+    ----------
+    runs : tuple of str
+        Names of the runs; the others are compared with the first.
+    samples : int
+        Number of images.
+    patients : int or None
+        Number of patients, which are resampled; None: they are not known, so images are resampled and the intervals
+        are probably too narrow.
+    judged_by : str
+        The labels that the predictions are compared with.
+    level : float
+        Confidence level of the intervals.
+    differences : list of Difference
+        Run by run, metric by metric.
+    trained_on : dict of str to int
+        Run → how many of the images have the ids of images that it was trained on, if there are such.
+    """
+
+    runs: tuple[str, ...]
+    samples: int
+    patients: int | None
+    judged_by: str
+    level: float
+    differences: list[Difference]
+    trained_on: dict[str, int]
+
+    @property
+    def about_seeds(self) -> str:
+        """What the intervals contain, and what they do not."""
+        units = "images" if self.patients is None else "patients"
+        return (
+            f"The intervals contain the variation between {units}, not between trainings: the same method with another "
+            "seed gives another run. srjt study compares methods over folds and seeds."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = asdict(self)
+        for row, found in zip(plain["differences"], self.differences, strict=True):
+            row["difference"] = found.difference._asdict()
+        return {**plain, "about_seeds": self.about_seeds}
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tested:
+    """The answers of one run for its test images."""
+
+    name: str
+    ids: list[str]
+    answers: Answers
+    judged_by: str
+    patients: int | None
+
+
+def compare(
+    *runs: RunLike,
+    test: Manifest | str | os.PathLike[str] | None = None,
+    network: WhichNetwork = "ensemble",
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
+    resamples: int = 2000,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Comparison:
+    """Compare runs on the same images, each with the first one.
+
+    The patients are resampled, the same ones for all runs, so that the differences are paired.
+
+    Parameters
+    ----------
+    *runs : Trained or path
+        Two or more runs with the same grades.
+    test : Manifest or path, optional
+        Labelled images. Default: the test side of the runs, which must be the same.
+    network : {"ensemble", "1", "2"}
+        The mean of the networks' probabilities, or one network.
+    optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
+        The metric that the grades are for. Default: that of each run.
+    decoding : {"argmax", "median", "expected"}, optional
+        The most likely grade, the grade of least expected absolute error, or the rounded mean.
+    resamples : int
+        Number of bootstrap draws of the patients.
+    level : float
+        Confidence level.
+    seed : int
+
+    Returns
+    -------
+    Comparison
+        The differences with intervals. They do not contain the variation between seeds.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+    >>> split = srjt.data.folds(data)[0]
+    >>> a, b = (srjt.train(data, split=split, method=m, **settings) for m in ("standard", "co-teaching"))
+    >>> found = srjt.compare(a, b, resamples=50)
+    >>> found.runs, found.differences[0].metric
+    (('run 1', 'run 2'), 'accuracy')
+    """
+    check_choices(network, decoding, optimise)
+    if len(runs) < 2:
+        raise SrjtError("A comparison needs at least two runs.")
+    opened = [open_run(run) for run in runs]
+    names = _names(opened)
+    for name, run in zip(names, opened, strict=True):
+        if run.grades != opened[0].grades:
+            raise SrjtError(
+                f"{name} has the grades {', '.join(run.grades)} and {names[0]} has {', '.join(opened[0].grades)}: "
+                "only runs with the same grades can be compared."
+            )
+    if test is not None and not isinstance(test, Manifest):
+        reading = read(test, grades=list(opened[0].grades))
+        test = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
+    tested = [
+        _test_side(name, run, network=network, optimise=optimise, decoding=decoding)
+        if test is None
+        else _test_on(name, run, test, network=network, optimise=optimise, decoding=decoding)
+        for name, run in zip(names, opened, strict=True)
+    ]
+    first = tested[0]
+    tested = [first, *(_in_order(other, first) for other in tested[1:])]
+    # identical images may have been found for one run only: the larger groups are used
+    groups = min(
+        (t.answers.groups for t in tested if t.answers.groups), key=lambda g: len(set(g)), default=None
+    )
+    metrics = [
+        resampled_metrics(
+            first.answers.labels, t.answers.grades, num_classes=len(opened[0].grades), groups=groups,
+            resamples=resamples, seed=seed,
+        )
+        for t in tested
+    ]  # fmt: skip
+    return Comparison(
+        runs=tuple(names),
+        samples=len(first.ids),
+        patients=first.patients,
+        judged_by=first.judged_by,
+        level=level,
+        differences=_differences(names, metrics, level=level),
+        trained_on={
+            name: count
+            for name, run in zip(names, opened, strict=True)
+            if (count := len(set(run.training_ids) & set(first.ids)))
+        },
+    )
+
+
+def holm(p_values: npt.ArrayLike) -> Floats:
+    """Holm's correction of p-values, which bounds the probability of any false finding.
+
+    Parameters
+    ----------
+    p_values : array-like, shape (M,)
+
+    Returns
+    -------
+    array, shape (M,)
+
+    Examples
+    --------
+    >>> from srjt.inference.compare import holm
+    >>> holm([0.01, 0.04]).tolist()
+    [0.02, 0.04]
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
+def _differences(
+    names: Sequence[str], metrics: Sequence[dict[str, Floats]], *, level: float
+) -> list[Difference]:
+    found = []
+    for metric in METRICS:
+        first, *others = (draws[metric] for draws in metrics)
+        rows = [
+            (other[0], _interval(other - first, level=level), _p_value((other - first)[1:]))
+            for other in others
+        ]
+        adjusted = holm([p for _, _, p in rows])
+        for place, (value, difference, p) in enumerate(rows):
+            found.append(
+                Difference(
+                    run=names[place + 1],
+                    metric=metric,
+                    value=float(value),
+                    first=float(first[0]),
+                    difference=difference,
+                    p_value=p,
+                    adjusted=float(adjusted[place]),
+                )
+            )
+    return sorted(found, key=lambda row: names.index(row.run))
+
+
+def _interval(differences: Floats, *, level: float) -> Interval:
+    value, draws = float(differences[0]), differences[1:]
+    if not np.isfinite(draws).any():
+        return Interval(value, float("nan"), float("nan"))
+    low, high = np.nanquantile(draws, [(1 - level) / 2, 1 - (1 - level) / 2])
+    return Interval(value, float(low), float(high))
+
+
+def _p_value(draws: Floats) -> float:
+    """Twice the share of draws on the rarer side of 0, never 0: one more draw could lie there."""
+    known = draws[np.isfinite(draws)]
+    rarer = min(int((known <= 0).sum()), int((known >= 0).sum()))
+    return min(1.0, 2.0 * (rarer + 1) / (len(known) + 1))
+
+
+def _names(runs: Sequence[Trained]) -> list[str]:
+    """The last part of each path; the whole path if two are the same."""
+    short = [f"run {k}" if run.folder is None else run.folder.resolve().name for k, run in enumerate(runs, 1)]
+    if len(set(short)) == len(short):
+        return short
+    full = [name if run.folder is None else str(run.folder) for name, run in zip(short, runs, strict=True)]
+    return full if len(set(full)) == len(full) else [f"{name} ({k})" for k, name in enumerate(full, 1)]
+
+
+def _test_side(
+    name: str, run: Trained, *, network: WhichNetwork, optimise: Purpose | None, decoding: Decoding | None
+) -> _Tested:
+    side = run.held_out.get("test")
+    if side is None or not len(side):
+        raise SrjtError(
+            f"{name} keeps no predictions for a test side: give labelled images with --test (test=… in Python)."
+        )
+    table = predict_held_out(run, side, network=network, optimise=optimise, decoding=decoding)
+    labels = side.labels if side.true_labels is None else side.true_labels
+    return _Tested(
+        name=name,
+        ids=side.ids,
+        answers=answers_from(run, table, labels, groups=side.groups),
+        judged_by="given grades" if side.true_labels is None else "true grades",
+        patients=None if side.patients is None else len(set(side.patients)),
+    )
+
+
+def _test_on(
+    name: str,
+    run: Trained,
+    data: Manifest,
+    *,
+    network: WhichNetwork,
+    optimise: Purpose | None,
+    decoding: Decoding | None,
+) -> _Tested:
+    run.check_feature_settings(data.made)
+    store = open_store(data, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
+    manifest = store.manifest
+    probabilities, grades = run.probabilities(store.pixels)
+    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
+    truth = manifest.true_labels
+    return _Tested(
+        name=name,
+        ids=manifest.ids,
+        answers=answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups),
+        judged_by="given grades" if truth is None else "true grades",
+        patients=None if manifest.patients is None else len(set(manifest.patients)),
+    )
+
+
+def _in_order(other: _Tested, first: _Tested) -> _Tested:
+    """The answers of another run in the order of the first one's images; an error if the images differ."""
+    place = {sample: k for k, sample in enumerate(other.ids)}
+    known = set(first.ids)
+    label = dict(zip(first.ids, first.answers.labels.tolist(), strict=True))
+    parts = {
+        f"only in {first.name}": [sample for sample in first.ids if sample not in place],
+        f"only in {other.name}": [sample for sample in other.ids if sample not in known],
+        "with another grade": [
+            sample
+            for sample, grade in zip(other.ids, other.answers.labels.tolist(), strict=True)
+            if sample in known and label[sample] != grade
+        ],
+    }
+    differing = [
+        f"{len(samples):,} {where} ({', '.join(samples[:3])}{', …' if len(samples) > 3 else ''})"
+        for where, samples in parts.items()
+        if samples
+    ]
+    if differing:
+        raise SrjtError(
+            f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
+            "labelled images that none was trained on with --test (test=… in Python)."
+        )
+    order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
+    groups = other.answers.groups
+    return _Tested(
+        name=other.name,
+        ids=first.ids,
+        answers=Answers(
+            probabilities=other.answers.probabilities[order],
+            grades=other.answers.grades[order],
+            labels=other.answers.labels[order],
+            groups=None if groups is None else [groups[k] for k in order.tolist()],
+        ),
+        judged_by=other.judged_by,
+        patients=other.patients,
+    )

@@ -1,0 +1,320 @@
+"""Refer or not, and when to abstain: the decisions of a run on labelled samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from srjt.data.grade_names import find_grade
+from srjt.errors import SrjtError, suggest
+from srjt.inference.answers import Answers, describe_labels
+from srjt.ordinal.decision_curves import (
+    NetBenefit,
+    PrecisionRecall,
+    RiskCoverage,
+    Roc,
+    areas,
+    net_benefit,
+    precision_recall_curve,
+    risk_coverage_curve,
+    roc_curve,
+    thin,
+)
+from srjt.ordinal.decisions import (
+    abstention_cut,
+    decision_confidence,
+    operating_point,
+    proportion_interval,
+    referral_probability,
+    threshold_for_sensitivity,
+)
+from srjt.ordinal.intervals import Interval
+from srjt.ordinal.pooling import Pooling
+from srjt.training.trained import Trained
+
+__all__ = [
+    "Abstention",
+    "Decision",
+    "Rule",
+    "Threshold",
+    "abstain_from",
+    "check_options",
+    "confidence_of",
+    "decide",
+    "find_cut",
+    "referral_rule",
+    "referred",
+]
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Threshold = float | Literal["grade"]
+
+
+class Validation(Protocol):
+    """Makes the answers for the validation side; ``why`` says what needs them."""
+
+    def __call__(self, *, why: str) -> Answers: ...
+
+
+class Rule(NamedTuple):
+    """When to refer: p(grade ≥ ``position``) ≥ ``threshold``, or the predicted grade if ``threshold`` is None."""
+
+    position: int
+    threshold: float | None
+    found: str  # where the threshold comes from, as a sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The decision to refer samples from a grade on.
+
+    Attributes
+    ----------
+    refer_from : str
+        The mildest grade that is referred.
+    threshold : float or None
+        A sample is referred if p(grade ≥ refer_from) is at least this; None: if its predicted grade is.
+    found : str
+        Where the threshold comes from.
+    samples, positives, referred : int
+        Numbers of samples; of those that should be referred; of those that are.
+    operating_point : dict of str to Interval
+        Sensitivity, specificity, positive and negative predictive value; nan where there is nothing to divide by.
+    areas : dict of str to Interval
+        ``roc_area`` and ``average_precision``; empty if all samples should be referred, or none.
+    roc, precision_recall : curve or None
+        None where ``areas`` is empty.
+    net_benefit : NetBenefit
+        The decision curve.
+    """
+
+    refer_from: str
+    threshold: float | None
+    found: str
+    samples: int
+    positives: int
+    referred: int
+    operating_point: dict[str, Interval]
+    areas: dict[str, Interval]
+    roc: Roc | None
+    precision_recall: PrecisionRecall | None
+    net_benefit: NetBenefit
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; long curves are thinned."""
+        return _plain(vars(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abstention:
+    """What is gained if the least confident answers are left to a person.
+
+    Attributes
+    ----------
+    about : {"referral", "grade"}
+        The answer: refer or not, or the predicted grade.
+    wanted : float or None
+        Share of samples to abstain from; None: only the curve was asked for.
+    cut : float or None
+        An answer with a confidence below this is left to a person.
+    found : str
+        Where the cut comes from.
+    share : float
+        Share of the evaluated samples that is left to a person.
+    errors_left : float
+        Share of all wrong answers among those; nan if no answer is wrong.
+    kept : dict of str to Interval
+        Scores of the other samples; empty if there are none.
+    curve : RiskCoverage
+        Share of wrong answers among the most confident samples.
+    """
+
+    about: str
+    wanted: float | None
+    cut: float | None
+    found: str
+    share: float
+    errors_left: float
+    kept: dict[str, Interval]
+    curve: RiskCoverage
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; a long curve is thinned."""
+        return _plain(vars(self))
+
+
+def check_options(
+    refer_from: str | int | None,
+    *,
+    threshold: Threshold | None,
+    sensitivity: float | None,
+    abstain: float | None,
+    pool: str,
+) -> None:
+    """Raise an error for options that cannot be meant, before anything is computed."""
+    if pool not in get_args(Pooling):
+        raise suggest("pooling", pool, get_args(Pooling))
+    for name, value in (("threshold", threshold), ("sensitivity", sensitivity)):
+        if refer_from is None and value is not None:
+            raise SrjtError(
+                f"A {name} needs the grade from which to refer: --refer-from (refer_from in Python)."
+            )
+    if abstain is not None and not 0.0 < abstain < 1.0:
+        raise SrjtError(f"The share to abstain from lies between 0 and 1, without them; got {abstain:g}.")
+
+
+def referral_rule(
+    run: Trained,
+    *,
+    refer_from: str | int,
+    threshold: Threshold | None,
+    sensitivity: float | None,
+    validation: Validation,
+    per: tuple[str, ...] = (),
+    views: int = 1,
+) -> Rule:
+    """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
+    position = find_grade(refer_from, run.grades, run.grade_names)
+    if position == 0:
+        raise SrjtError(
+            f"Every sample has at least the grade {run.grades[0]!r}: refer from a higher grade "
+            f"({', '.join(run.grades[1:])})."
+        )
+    if sensitivity is None:
+        if threshold is None:
+            return Rule(position, 0.5, "The threshold is the default.")
+        if threshold == "grade":
+            return Rule(position, None, "The predicted grade decides.")
+        if not isinstance(threshold, (int, float)) or not 0.0 <= threshold <= 1.0:  # nan is refused too
+            raise SrjtError(f"A threshold is a probability from 0 to 1, or 'grade'; got {threshold!r}.")
+        return Rule(position, float(threshold), "The threshold is given.")
+    if threshold is not None:
+        raise SrjtError("Give a threshold or a sensitivity to find it for, not both.")
+    known = validation(why=f"A threshold for a sensitivity of {sensitivity:g}")
+    positive = known.labels >= position
+    if not positive.any():
+        raise SrjtError(
+            f"No sample of the validation side has grade {run.grades[position]} or higher, so no threshold for a "
+            "sensitivity can be found there: give a threshold."
+        )
+    score = referral_probability(known.probabilities, refer_from=position)
+    chosen, positives, reached = threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
+    found = (
+        f"The threshold is found on the validation side ({len(known):,} samples, {positives:,} to refer) for a "
+        f"sensitivity of at least {sensitivity:g} on new samples."
+    )
+    if not reached:
+        found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
+    if views > 1:
+        found += f" It was found on one view of each image and is applied to {views}."
+    return Rule(position, chosen, f"{found} {describe_labels(run, per=per)}")
+
+
+def decide(run: Trained, answers: Answers, rule: Rule, *, resamples: int = 1000) -> Decision:
+    """How good the decision is on these answers."""
+    positive = answers.labels >= rule.position
+    score = referral_probability(answers.probabilities, refer_from=rule.position)
+    sent = referred(answers, rule)
+    both = bool(positive.any() and not positive.all())
+    return Decision(
+        refer_from=run.grades[rule.position],
+        threshold=rule.threshold,
+        found=rule.found,
+        samples=len(answers),
+        positives=int(positive.sum()),
+        referred=int(sent.sum()),
+        operating_point=operating_point(positive, sent, groups=answers.groups),
+        areas=areas(positive, score, groups=answers.groups, resamples=resamples) if both else {},
+        roc=roc_curve(positive, score) if both else None,
+        precision_recall=precision_recall_curve(positive, score) if both else None,
+        net_benefit=net_benefit(positive, score),
+    )
+
+
+def abstain_from(
+    answers: Answers, *, rule: Rule | None, share: float | None, validation: Validation
+) -> Abstention:
+    """What is gained by abstaining from a share of the samples.
+
+    The cut is found on the validation side, without its labels, so that it can be applied to one image at a time; if
+    there is none, on the evaluated samples themselves.
+    """
+    confidence, wrong = confidence_of(answers, rule), _wrong(answers, rule)
+    curve = risk_coverage_curve(confidence, wrong)
+    about = "grade" if rule is None else "referral"
+    if share is None:
+        return Abstention(about=about, wanted=None, cut=None, found="", share=0.0, errors_left=float("nan"),
+                          kept={}, curve=curve)  # fmt: skip
+    try:
+        cut, found = find_cut(rule, share, validation), "The confidence is found on the validation side."
+    except SrjtError:
+        cut = abstention_cut(confidence, share=share)
+        found = "The confidence is found on these samples: the run keeps no suitable validation side."
+    kept = confidence >= cut
+    scores: dict[str, Interval] = {}
+    if kept.any():
+        groups = None
+        if answers.groups is not None:
+            groups = [answers.groups[i] for i in np.flatnonzero(kept).tolist()]
+        scores = {"accuracy": proportion_interval(~wrong[kept], groups=groups)}
+        if rule is not None:
+            positive, sent = answers.labels >= rule.position, referred(answers, rule)
+            scores |= operating_point(positive[kept], sent[kept], groups=groups)
+    return Abstention(
+        about=about,
+        wanted=share,
+        cut=cut,
+        found=found,
+        share=float((~kept).mean()),
+        errors_left=float((wrong & ~kept).sum() / wrong.sum()) if wrong.any() else float("nan"),
+        kept=scores,
+        curve=curve,
+    )
+
+
+def find_cut(rule: Rule | None, share: float, validation: Validation) -> float:
+    """The confidence below which this share of the validation side lies."""
+    return abstention_cut(confidence_of(validation(why="abstention"), rule), share=share)
+
+
+def referred(answers: Answers, rule: Rule) -> Bools:
+    if rule.threshold is None:
+        return np.greater_equal(answers.grades, rule.position)
+    score = referral_probability(answers.probabilities, refer_from=rule.position)
+    return np.greater_equal(score, rule.threshold)
+
+
+def _wrong(answers: Answers, rule: Rule | None) -> Bools:
+    if rule is None:
+        return np.not_equal(answers.grades, answers.labels)
+    return np.not_equal(referred(answers, rule), answers.labels >= rule.position)
+
+
+def confidence_of(answers: Answers, rule: Rule | None) -> Floats:
+    """Of the referral: the distance from the threshold. Of the grade: its probability."""
+    if rule is None:
+        return answers.probabilities[np.arange(len(answers)), answers.grades]
+    score = referral_probability(answers.probabilities, refer_from=rule.position)
+    return decision_confidence(score, threshold=0.5 if rule.threshold is None else rule.threshold)
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            plain[name] = _plain(value)
+        elif isinstance(value, Interval):
+            plain[name] = {key: None if np.isnan(x) else x for key, x in value._asdict().items()}
+        elif isinstance(value, tuple):  # a curve
+            fields = value._asdict().items()  # type: ignore[attr-defined]
+            # the first threshold of a ROC curve is infinite, which JSON does not know
+            plain[name] = {
+                key: [x if np.isfinite(x) else None for x in thin(y).tolist()] for key, y in fields
+            }
+        else:
+            plain[name] = None if isinstance(value, float) and np.isnan(value) else value
+    return plain

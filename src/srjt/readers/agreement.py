@@ -1,0 +1,322 @@
+"""How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the others.
+
+Only pairs of readers that share items are kept, so thousands of readers with a few readings each are no burden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+
+from srjt.errors import SrjtError
+from srjt.ordinal.intervals import Interval
+from srjt.readers.pairs import Pairs, read_twice, shared_readings
+from srjt.readers.readings import Readings
+
+__all__ = ["Agreement", "agreement", "krippendorff_alpha", "weighted_kappa"]
+
+Floats = npt.NDArray[np.float64]
+
+_CELLS = 10_000_000  # numbers held at once while resampling
+_PAIRS = 1000  # pairs with intervals: those with most shared items
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """Agreement of readers. nan stands where something is undefined: no shared items, or one grade only.
+
+    ``pairs`` has a row for each pair of readers with shared items: ``first`` and ``second`` (positions in ``readers``),
+    ``items`` (how many both have read), ``quadratic`` (weighted κ) with its interval ``low`` and ``high`` (of the 1,000
+    pairs with most items), ``linear``, ``exact`` and ``within_one`` (shares).
+
+    ``by_reader`` has a row for each reader: ``reader``, ``readings``, ``bias`` (grades higher than the others on the
+    same items) with ``bias_low`` and ``bias_high``, ``spread`` (standard deviation of that difference), ``repeated``
+    (items read twice), ``repeated_exact`` (share of equal grades among them) and ``drift`` (grades per year by which
+    the bias grows) with ``drift_low`` and ``drift_high``.
+    """
+
+    readers: list[str]
+    pairs: pd.DataFrame
+    by_reader: pd.DataFrame
+    alpha: Interval  # Krippendorff's α for ordinal data
+    exact: Interval  # share of equal grades among all pairs of readings of an item
+    within_one: Interval
+    quadratic: Interval  # weighted κ over all pairs of readings of an item
+    shared_items: int  # items that two readers have read
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON keeps them; None where something is undefined."""
+        plain: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        for name, value in plain.items():
+            if isinstance(value, pd.DataFrame):
+                plain[name] = [{k: _plain(v) for k, v in row.items()} for row in value.to_dict("records")]
+            elif isinstance(value, Interval):
+                plain[name] = {k: _plain(v) for k, v in value._asdict().items()}
+        return plain
+
+
+def _plain(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def agreement(
+    readings: Readings, *, resamples: int = 1000, seed: int = 0, confidence: float = 0.95
+) -> Agreement:
+    """Agreement of each pair of readers and of all, with bootstrap intervals over the patients.
+
+    Parameters
+    ----------
+    readings : Readings
+        Its ``groups`` are resampled. Where a reader has read an item several times, the first reading counts.
+    resamples : int
+        Number of bootstrap draws; 0 makes the intervals as narrow as the values.
+    seed : int
+    confidence : float
+        Of the intervals.
+
+    Returns
+    -------
+    Agreement
+
+    Examples
+    --------
+    >>> readings = Readings(
+    ...     items=["a", "b", "c"],
+    ...     readers=["Kim", "Lee"],
+    ...     grades=("0", "1", "2"),
+    ...     item=[0, 0, 1, 1, 2, 2],
+    ...     reader=[0, 1, 0, 1, 0, 1],
+    ...     grade=[0, 0, 1, 1, 2, 1],
+    ... )
+    >>> found = agreement(readings, resamples=0)
+    >>> round(float(found.pairs["quadratic"][0]), 3), round(found.exact.value, 3)
+    (0.667, 0.667)
+    """
+    if resamples < 0 or not 0.0 < confidence < 1.0:
+        raise SrjtError(
+            f"resamples counts draws and confidence lies between 0 and 1; got {resamples} and {confidence:g}."
+        )
+    tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
+    shared = shared_readings(readings)
+    classes = len(readings.grades)
+    owner = readings.owner()
+    groups = int(owner.max()) + 1
+    first = np.zeros((len(shared.first), classes, classes))  # the table of each pair
+    np.add.at(first, (shared.pair, shared.grade_first, shared.grade_second), 1.0)
+    size = first.sum(axis=(1, 2))
+    largest = np.sort(np.argsort(-size, kind="stable")[:_PAIRS])
+    own, pooled, coincidences, differences = _by_group(readings, shared, owner, largest)
+    tables: list[Floats] = []
+    alphas: list[Floats] = []
+    kappas: list[Floats] = []
+    moves: list[Floats] = []
+    for weights in _draws(groups, resamples, seed=seed, width=max(own.shape[1], differences.shape[1])):
+        table = np.asarray((own.T @ weights.T).T).reshape(len(weights), -1, classes, classes)
+        kappas.append(weighted_kappa(table, power=2))
+        tables.append(np.asarray((pooled.T @ weights.T).T).reshape(-1, classes, classes))
+        alphas.append(krippendorff_alpha(np.asarray((coincidences.T @ weights.T).T)))
+        moves.append(np.asarray((differences.T @ weights.T).T))
+    total = np.concatenate(tables)
+    total = total + total.transpose(0, 2, 1)  # neither reader is the first
+    everything = np.maximum(total.sum(axis=(1, 2)), 1e-12)
+    empty = np.where(total.sum(axis=(1, 2)) > 0, 0.0, np.nan)
+    low, high = np.full((2, len(first)), np.nan)
+    low[largest], high[largest] = _ends(np.concatenate(kappas), tails)
+    distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
+    pairs = pd.DataFrame(
+        {
+            "first": shared.first,
+            "second": shared.second,
+            "items": size.astype(np.int64),
+            "quadratic": weighted_kappa(first, power=2),
+            "low": low,
+            "high": high,
+            "linear": weighted_kappa(first, power=1),
+            "exact": first[:, distance == 0].sum(axis=1) / np.maximum(size, 1),
+            "within_one": first[:, distance <= 1].sum(axis=1) / np.maximum(size, 1),
+        }
+    )
+    return Agreement(
+        readers=readings.readers,
+        pairs=pairs,
+        by_reader=_by_reader(readings, np.concatenate(moves), tails),
+        alpha=_interval(np.concatenate(alphas), tails),
+        exact=_interval(total[:, distance == 0].sum(axis=1) / everything + empty, tails),
+        within_one=_interval(total[:, distance <= 1].sum(axis=1) / everything + empty, tails),
+        quadratic=_interval(weighted_kappa(total, power=2), tails),
+        shared_items=len(np.unique(shared.item)),
+    )
+
+
+def weighted_kappa(tables: npt.ArrayLike, *, power: int) -> Floats:
+    """Weighted κ of tables of two readers' grades.
+
+    Parameters
+    ----------
+    tables : (…, C, C) array
+        Counts: the one reader's grade in rows, the other's in columns.
+    power : {1, 2}
+        1: linear, 2: quadratic weights.
+
+    Returns
+    -------
+    (…) array of float
+        nan where both readers gave one and the same grade, or nothing is counted.
+
+    Examples
+    --------
+    >>> float(weighted_kappa([[20, 5], [10, 15]], power=2).round(3))
+    0.4
+    """
+    counts = np.asarray(tables, dtype=np.float64)
+    classes = counts.shape[-1]
+    weight = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64) ** power
+    size = counts.sum(axis=(-2, -1))
+    chance = np.einsum("...i,ij,...j->...", counts.sum(axis=-1), weight, counts.sum(axis=-2))
+    seen = (counts * weight).sum(axis=(-2, -1)) * size
+    return np.asarray(np.where(chance > 0, 1.0 - seen / np.where(chance > 0, chance, 1.0), np.nan))
+
+
+def krippendorff_alpha(coincidences: npt.ArrayLike) -> Floats:
+    """Krippendorff's α for ordinal grades.
+
+    Parameters
+    ----------
+    coincidences : (…, C·C) array
+        Coincidence matrices: each ordered pair of readings of an item counts 1 / (readings of the item − 1).
+
+    Returns
+    -------
+    (…) array of float
+        nan where only one grade occurs.
+
+    Examples
+    --------
+    >>> float(krippendorff_alpha([3, 1, 1, 3]).round(3))
+    0.562
+    """
+    flat = np.asarray(coincidences, dtype=np.float64)
+    classes = round(flat.shape[-1] ** 0.5)
+    table = flat.reshape(*flat.shape[:-1], classes, classes)
+    share = table.sum(axis=-1)  # (…, C)
+    size = share.sum(axis=-1)
+    # the distance of two grades is the number of readings from the one to the other, half of both ends
+    rank = share.cumsum(axis=-1) - share / 2.0
+    distance = (rank[..., :, None] - rank[..., None, :]) ** 2
+    chance = (share[..., :, None] * share[..., None, :] * distance).sum(axis=(-2, -1))
+    seen = (table * distance).sum(axis=(-2, -1)) * np.maximum(size - 1.0, 0.0)
+    return np.asarray(np.where(chance > 0, 1.0 - seen / np.where(chance > 0, chance, 1.0), np.nan))
+
+
+def _by_group(
+    readings: Readings, shared: Pairs, owner: npt.NDArray[np.int64], largest: npt.NDArray[np.int64]
+) -> tuple[csr_matrix, csr_matrix, csr_matrix, csr_matrix]:
+    """Of each group: the tables of the largest pairs (G, L·C²) and of all together (G, C²), the coincidences (G, C²),
+    and the readers' differences (G, 8R).
+
+    The differences are of a reader's grade and the mean of the others on the same item: their number, sum and squares;
+    then, of those whose time is known, what the regression on the time needs.
+    """
+    classes, groups = len(readings.grades), int(owner.max()) + 1
+    cell = shared.grade_first * classes + shared.grade_second
+    place = np.full(len(shared.first), -1)
+    place[largest] = np.arange(len(largest))
+    kept = np.flatnonzero(place[shared.pair] >= 0)
+    own = csr_matrix(
+        (np.ones(len(kept)), (owner[shared.item[kept]], place[shared.pair[kept]] * classes**2 + cell[kept])),
+        shape=(groups, len(largest) * classes**2),
+    )
+    pooled = csr_matrix((np.ones(len(cell)), (owner[shared.item], cell)), shape=(groups, classes**2))
+    visits = shared.visits
+    number = np.bincount(visits.item, minlength=len(readings.items))
+    weight = 1.0 / np.maximum(number[shared.item] - 1, 1)
+    mirrored = shared.grade_second * classes + shared.grade_first
+    coincidences = csr_matrix(
+        (np.r_[weight, weight], (np.r_[owner[shared.item], owner[shared.item]], np.r_[cell, mirrored])),
+        shape=(groups, classes**2),
+    )
+    beside = number[visits.item] > 1
+    item, reader, grade = visits.item[beside], visits.reader[beside], visits.grade[beside].astype(np.float64)
+    total = np.bincount(visits.item, visits.grade, minlength=len(readings.items))
+    off = grade - (total[item] - grade) / (number[item] - 1)
+    timed, year = _years(readings, visits.row[beside])
+    sums = [timed**0, off, off**2, timed, timed * year, timed * year**2, timed * off, timed * off * year]
+    columns = np.concatenate([reader + k * len(readings.readers) for k in range(len(sums))])
+    differences = csr_matrix(
+        (np.concatenate(sums), (np.tile(owner[item], len(sums)), columns)),
+        shape=(groups, len(sums) * len(readings.readers)),
+    )
+    return own, pooled, coincidences, differences
+
+
+def _years(readings: Readings, rows: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Of each row whether its time is known, and the years since the mean time."""
+    if readings.times is None:
+        return np.zeros(len(rows)), np.zeros(len(rows))
+    known = ~np.isnat(readings.times[rows])
+    seconds = np.where(known, readings.times[rows].astype("datetime64[s]").astype(np.int64), 0).astype(float)
+    years = seconds / (365.25 * 86400.0)
+    middle = years[known].mean() if known.any() else 0.0
+    return known.astype(np.float64), np.where(known, years - middle, 0.0)
+
+
+def _draws(groups: int, resamples: int, *, seed: int, width: int) -> Iterator[Floats]:
+    """Weights of the groups (n, G): first all ones, then the draws in chunks that keep what is held at once bounded."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    at_once = max(1, _CELLS // max(width, groups))
+    yield np.ones((1, groups))
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start)
+        yield rng.multinomial(groups, np.full(groups, 1.0 / groups), size=size).astype(np.float64)
+
+
+def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) -> pd.DataFrame:
+    number, total, squares, timed, year, years, off, product = np.split(moves, 8, axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        bias = np.where(number > 0, total / number, np.nan)
+        spread = np.sqrt(np.maximum(squares[0] / number[0] - bias[0] ** 2, 0.0))
+        unequal = timed * years - year**2
+        slope = np.where(unequal > 1e-9, (timed * product - year * off) / unequal, np.nan)
+    low, high = _ends(bias, tails)
+    drift_low, drift_high = _ends(slope, tails)
+    repeated, same = read_twice(readings)
+    return pd.DataFrame(
+        {
+            "reader": readings.readers,
+            "readings": np.bincount(readings.reader, minlength=len(readings.readers)),
+            "bias": bias[0],
+            "bias_low": low,
+            "bias_high": high,
+            "spread": spread,
+            "repeated": repeated,
+            "repeated_exact": same,
+            "drift": slope[0],
+            "drift_low": drift_low,
+            "drift_high": drift_high,
+        }
+    )
+
+
+def _ends(values: Floats, tails: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Quantiles over the draws, the first row being the value itself; nan where there is no value."""
+    draws = values[1:] if len(values) > 1 else values
+    defined = np.isfinite(draws)
+    ends = np.full((2, values.shape[1]), np.nan)
+    whole = defined.all(axis=0) & np.isfinite(values[0])
+    some = defined.any(axis=0) & np.isfinite(values[0]) & ~whole
+    if whole.any():  # much faster than nanquantile
+        ends[:, whole] = np.quantile(draws[:, whole], tails, axis=0)
+    if some.any():
+        ends[:, some] = np.nanquantile(draws[:, some], tails, axis=0)
+    return np.minimum(ends[0], values[0]), np.maximum(ends[1], values[0])
+
+
+def _interval(values: Floats, tails: tuple[float, float]) -> Interval:
+    low, high = _ends(values[:, None], tails)
+    return Interval(float(values[0]), float(low[0]), float(high[0]))

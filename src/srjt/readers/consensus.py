@@ -1,0 +1,297 @@
+"""From several readings to one grade: an ordinal Dawid–Skene model with its doubt.
+
+An item has a true grade, a severity within it and a difficulty (``states``). A reader has a bias, a slope, a spread and
+lapses (``family``), shrunk towards the mean reader; with more readings the reader's matrix departs from this family as
+far as held-out readings ask for it, and becomes that of Dawid and Skene.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+
+from srjt.errors import SrjtError, suggest
+from srjt.readers.fit import (
+    ENOUGH,
+    Evidence,
+    Fit,
+    fit_model,
+    hold_out,
+    log_columns,
+    predictive,
+    state_posterior,
+)
+from srjt.readers.readings import Readings
+from srjt.readers.uncertainty import beta_interval, reader_intervals
+
+__all__ = ["Consensus", "Repeats", "consensus", "expected_error", "posterior_median"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+Repeats = Literal["one reading", "independent"]
+
+_POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+_CLAMP = -1e9  # the logarithm of almost nothing, finite so that no sum becomes nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consensus:
+    """The true grades as far as the readings tell them, and how each reader reads."""
+
+    items: list[str]
+    readers: list[str]
+    grades: tuple[str, ...]
+    posterior: Floats  # (I, C) p(true grade | all readings)
+    grade: Ints  # (I,) the posterior's median: the least expected absolute error
+    certainty: Floats  # (I,) probability of this grade
+    risk: Floats  # (I,) expected absolute error of this grade
+    difficulty: Floats  # (I,) probability that the mean reader misreads the item
+    prior: Floats  # (C,) shares of the true grades
+    matrices: Floats  # (R, C, C) Pr(reading | true grade)
+    matrices_interval: Floats  # (2, R, C, C)
+    mean_matrix: Floats  # (C, C) of all readings
+    bias: Floats  # (R,) grades by which a reader reads higher than the truth
+    bias_interval: Floats  # (2, R)
+    spread: Floats  # (R,) standard deviation of a reader's severity, in grades
+    readings: Ints  # (R,) how many readings each reader made
+    noise_rate: Floats  # (R,) share of a reader's grades that are wrong
+    noise_rate_interval: Floats  # (2, R)
+    overall_noise_rate: float  # of all readings
+    overall_noise_rate_interval: tuple[float, float]
+    determined: bool  # whether readings of the same items, or a reference, tell how good readers are
+    reason: str  # "" or one sentence why not
+    assumption: str  # what the result rests on, in one sentence
+    network_power: float | None  # of the network's probabilities; None without a network
+    model: Fit = field(repr=False)
+    evidence: Evidence = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as JSON keeps them."""
+        plain: dict[str, Any] = {}
+        for name in (f.name for f in fields(self) if f.name not in ("model", "evidence")):
+            value = getattr(self, name)
+            plain[name] = value.tolist() if isinstance(value, np.ndarray) else value
+        return plain | {
+            "grades": list(self.grades),
+            "overall_noise_rate_interval": list(self.overall_noise_rate_interval),
+        }
+
+    def __str__(self) -> str:
+        low, high = self.overall_noise_rate_interval
+        lines = [
+            f"{len(self.items)} items, {self.readings.sum()} readings by {len(self.readers)} readers: "
+            f"{self.overall_noise_rate:.0%} of the readings are wrong ({low:.0%} to {high:.0%})",
+            f"  mean certainty of the consensus {self.certainty.mean():.2f}",
+        ]
+        if not self.determined:
+            lines.append(f"  not determined: {self.reason}")
+        return "\n".join([*lines, f"  {self.assumption}"])
+
+
+def consensus(
+    readings: Readings,
+    *,
+    probabilities: npt.ArrayLike | None = None,
+    repeats: Repeats = "one reading",
+    confidence: float = 0.95,
+) -> Consensus:
+    """The true grade of each item given all its readings, and each reader's matrix.
+
+    Parameters
+    ----------
+    readings : Readings
+        Where it has a ``reference``, that grade is certain.
+    probabilities : (I, C) array, optional
+        Out-of-fold probabilities of a network, one row for each item. The network is one more witness, but it learnt
+        from the same readers and repeats their common errors. So its rows, divided by their mean, enter to a power
+        between 0 and 1: the one under which readings that were left out are likeliest, given the network and the item's
+        other readings. An error that all readers and the network share remains.
+    repeats : {"one reading", "independent"}
+        What several readings of an item by the same reader are. "one reading": together they weigh as much as one,
+        because a reader repeats errors. "independent": each weighs as one; for a crowd that enters as one reader.
+    confidence : float
+        Of the intervals.
+
+    Returns
+    -------
+    Consensus
+        If ``determined`` is false, the readings do not tell how often readers err, and the certainties rest on what is
+        usual; ``reason`` says why.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> true = rng.integers(0, 4, size=300)
+    >>> item, reader = np.repeat(np.arange(300), 3), np.tile([0, 1, 2], 300)
+    >>> error = np.where(rng.random(900) < 0.3, rng.choice([-1, 1], size=900), 0)
+    >>> readings = Readings(
+    ...     items=[f"{i}.png" for i in range(300)],
+    ...     readers=["Kim", "Lee", "May"],
+    ...     grades=("0", "1", "2", "3"),
+    ...     item=item,
+    ...     reader=reader,
+    ...     grade=(true[item] + error).clip(0, 3),
+    ... )
+    >>> found = consensus(readings)
+    >>> bool((found.grade == true).mean() > 0.8)
+    True
+    """
+    if repeats not in get_args(Repeats):
+        raise suggest("value of repeats", repeats, get_args(Repeats))
+    if not 0.0 < confidence < 1.0:
+        raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
+    evidence = _evidence(readings, repeats=repeats)
+    power: float | None = None
+    if probabilities is not None:
+        ratio = _log_ratio(probabilities, readings)
+        power = _network_power(evidence, ratio)
+        factor = power * ratio + (0.0 if evidence.log_factor is None else evidence.log_factor)
+        evidence = replace(evidence, log_factor=factor if power or evidence.anchored else None)
+    return _result(readings, evidence, fit_model(evidence), power=power, confidence=confidence)
+
+
+def posterior_median(posterior: Floats) -> Ints:
+    """(I,) the lower median of each row, which minimises the expected absolute error."""
+    return np.asarray((posterior.cumsum(axis=1)[:, :-1] < 0.5 - 1e-9).sum(axis=1), dtype=np.int64)
+
+
+def expected_error(posterior: Floats) -> Floats:
+    """(I,) the expected absolute error of the median."""
+    grades = np.arange(posterior.shape[1])
+    return np.asarray((posterior * np.abs(grades - posterior_median(posterior)[:, None])).sum(axis=1))
+
+
+def _evidence(readings: Readings, *, repeats: Repeats) -> Evidence:
+    items, readers, classes = len(readings.items), len(readings.readers), len(readings.grades)
+    weight = np.ones(len(readings))
+    if repeats == "one reading":
+        _, pair, times = np.unique(
+            readings.item * readers + readings.reader, return_inverse=True, return_counts=True
+        )
+        weight = 1.0 / times[pair]
+    column = readings.reader * classes + readings.grade
+    said = csr_matrix((weight, (readings.item, column)), shape=(items, readers * classes))
+    known = np.zeros(items, dtype=bool) if readings.reference is None else readings.reference >= 0
+    factor = None
+    if readings.reference is not None and known.any():
+        factor = np.zeros((items, classes))
+        factor[known] = _CLAMP
+        factor[known, readings.reference[known]] = 0.0
+    return Evidence(
+        said=said, readers=readers, classes=classes, log_factor=factor, anchored=bool(known.any())
+    )
+
+
+def _log_ratio(probabilities: npt.ArrayLike, readings: Readings) -> Floats:
+    """(I, C) the network's log probabilities relative to their mean, which the prior already contains."""
+    p = np.asarray(probabilities, dtype=np.float64)
+    shape = (len(readings.items), len(readings.grades))
+    if p.shape != shape:
+        raise SrjtError(
+            f"probabilities have a row for each item and a column for each grade, {shape}; got {p.shape}."
+        )
+    if not np.isfinite(p).all() or (p < 0).any() or np.abs(p.sum(axis=1) - 1.0).max() > 1e-3:
+        raise SrjtError("Each row of the probabilities must be positive and sum to 1: pass softmax outputs.")
+    p = np.maximum(p, 1e-6)
+    return np.asarray(np.log(p) - np.log(p.mean(axis=0)))
+
+
+def _network_power(evidence: Evidence, ratio: Floats) -> float:
+    """The power of the network's probabilities under which left-out readings are likeliest."""
+    network = replace(evidence, log_factor=ratio)  # the same items are drawn, so it tells each row's network
+    rest, held_out = hold_out(evidence, last=True)
+    rows = hold_out(network, last=True)[0].log_factor
+    if not held_out.nnz or rows is None:
+        return 1.0
+    fit = fit_model(rest)
+    own = 0.0 if rest.log_factor is None else rest.log_factor
+    scores = [predictive(replace(rest, log_factor=power * rows + own), held_out, fit) for power in _POWERS]
+    return _POWERS[int(np.argmax(scores))]
+
+
+def _result(
+    readings: Readings, evidence: Evidence, fit: Fit, *, power: float | None, confidence: float
+) -> Consensus:
+    known = reader_intervals(evidence, fit, confidence=confidence)
+    posterior = fit.posterior
+    grade = posterior_median(posterior)
+    made = np.bincount(readings.reader, minlength=len(readings.readers))
+    share = made / made.sum()
+    reason = _reason(readings, evidence)
+    # What all readers have in common is not averaged away where nothing fixes it.
+    deviation = np.sqrt(known.rate_variance)
+    spread = float(share @ deviation) if reason else float(np.sqrt(share**2 @ deviation**2))
+    overall = float(share @ known.rate)
+    low, high = beta_interval(np.array(overall), np.array(spread**2), confidence=confidence)
+    return Consensus(
+        items=readings.items,
+        readers=readings.readers,
+        grades=readings.grades,
+        posterior=posterior,
+        grade=grade,
+        certainty=posterior[np.arange(len(grade)), grade],
+        risk=expected_error(posterior),
+        difficulty=_difficulty(evidence, fit, share),
+        prior=fit.grades,
+        matrices=known.matrices,
+        matrices_interval=known.matrices_interval,
+        mean_matrix=np.einsum("r,rcj->cj", share, known.matrices),
+        bias=known.bias,
+        bias_interval=known.bias_interval,
+        spread=known.spread,
+        readings=made,
+        noise_rate=known.rate,
+        noise_rate_interval=beta_interval(known.rate, known.rate_variance, confidence=confidence),
+        overall_noise_rate=overall,
+        overall_noise_rate_interval=(float(low), float(high)),
+        determined=not reason,
+        reason=reason,
+        assumption=_assumption(readings, evidence),
+        network_power=power,
+        model=fit,
+        evidence=evidence,
+    )
+
+
+def _difficulty(evidence: Evidence, fit: Fit, share: Floats) -> Floats:
+    """(I,) probability that the mean reader misreads each item."""
+    mean = np.einsum("r,rsj->sj", share, fit.matrices)
+    missed = 1.0 - mean[np.arange(len(mean)), fit.states.grade]
+    prior, columns = fit.states.prior(fit.grades, fit.kinds), log_columns(fit.matrices)
+    found = np.empty(evidence.said.shape[0])
+    for start in range(0, len(found), 50_000):
+        rows = slice(start, start + 50_000)
+        found[rows] = (
+            state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=rows) @ missed
+        )
+    return found
+
+
+def _reason(readings: Readings, evidence: Evidence) -> str:
+    """Why the readers' errors are not determined, or nothing."""
+    known = 0 if readings.reference is None else int((readings.reference >= 0).sum())
+    several = int((np.asarray(evidence.said.sum(axis=1)).ravel() > 1.5).sum())
+    if known >= ENOUGH or several >= ENOUGH:
+        return ""
+    if len(readings.readers) == 1 and not known:
+        return "One reader alone cannot be told from the truth; readings of the same items by a second reader can."
+    if not several and not known:
+        return "No item has two readings, so nothing tells how often readers err; a second reading of some items does."
+    return (
+        f"Only {several} items have several readings and {known} a reference; "
+        f"about {ENOUGH} are the least that tells how often readers err."
+    )
+
+
+def _assumption(readings: Readings, evidence: Evidence) -> str:
+    if evidence.anchored:
+        return "The reference is taken as the truth; where there is none, readers err as they do where there is one."
+    most = float(np.asarray(evidence.said.sum(axis=1)).max())
+    if most <= 2.0:
+        return "With at most two readings of an item, the result rests on the assumption that errors are ordinal."
+    return "The readers as a whole are taken as unbiased: an error that all of them share is not seen."

@@ -1,0 +1,143 @@
+"""Grades that several readers gave to the same items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from srjt.errors import SrjtError, printable
+
+__all__ = ["Readings"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """M readings of I items by R readers on C grades.
+
+    Parameters
+    ----------
+    items : list of str, length I
+    readers : list of str, length R
+    grades : tuple of str, length C
+        Names of the grades, mildest first.
+    item, reader, grade : (M,) array of int
+        Of each reading: the positions in ``items``, ``readers`` and ``grades``. The same reader may read an item twice.
+    groups : list of str, length I, optional
+        Patients: intervals resample them. Default: each item is its own group.
+    reference : (I,) array of int, optional
+        The trusted grade of each item, −1 where it is unknown.
+    times : (M,) array of datetime64, optional
+        When each reading was made, NaT where unknown.
+
+    Examples
+    --------
+    >>> readings = Readings(
+    ...     items=["a.png", "b.png"],
+    ...     readers=["Kim", "Lee"],
+    ...     grades=("mild", "moderate", "severe"),
+    ...     item=[0, 0, 1],
+    ...     reader=[0, 1, 0],
+    ...     grade=[1, 2, 0],
+    ... )
+    >>> len(readings)
+    3
+    """
+
+    items: list[str]
+    readers: list[str]
+    grades: tuple[str, ...]
+    item: Ints
+    reader: Ints
+    grade: Ints
+    groups: list[str] | None = None
+    reference: Ints | None = None
+    times: npt.NDArray[np.datetime64] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.grades) < 2:
+            raise SrjtError(f"Readings need a scale of at least two grades; it has {len(self.grades)}.")
+        count = len(self.item)
+        if not count:
+            raise SrjtError("There are no readings: at least one grade by one reader is needed.")
+        for name, names in (("item", self.items), ("reader", self.readers), ("grade", self.grades)):
+            _set(self, name, _positions(name, getattr(self, name), count=count, names=names))
+        if self.groups is not None and len(self.groups) != len(self.items):
+            raise SrjtError(f"{len(self.groups)} groups for {len(self.items)} items: they must be as many.")
+        if self.reference is not None:
+            _set(self, "reference", _reference(self.reference, items=self.items, grades=self.grades))
+        if self.times is not None:
+            if len(self.times) != count:
+                raise SrjtError(f"{len(self.times)} times for {count} readings: they must be as many.")
+            _set(self, "times", np.asarray(self.times, dtype="datetime64[s]"))
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    def rows(self, rows: npt.NDArray[Any]) -> Readings:
+        """Some of the readings, of the same items and readers.
+
+        Parameters
+        ----------
+        rows : (M,) array of bool, or array of int
+            Which readings.
+
+        Returns
+        -------
+        Readings
+        """
+        return replace(
+            self,
+            item=self.item[rows],
+            reader=self.reader[rows],
+            grade=self.grade[rows],
+            times=None if self.times is None else self.times[rows],
+        )
+
+    def owner(self) -> Ints:
+        """(I,) the number of each item's group."""
+        if self.groups is None:
+            return np.arange(len(self.items))
+        return np.unique(np.asarray(self.groups, dtype=str), return_inverse=True)[1].astype(np.int64)
+
+
+def _set(readings: Readings, name: str, value: object) -> None:
+    object.__setattr__(readings, name, value)  # the dataclass is frozen for its users
+
+
+def _positions(name: str, values: npt.ArrayLike, *, count: int, names: Sequence[str]) -> Ints:
+    given = np.asarray(values)
+    if given.shape != (count,) or given.dtype.kind not in "iu":
+        raise SrjtError(
+            f"item, reader and grade hold one whole number for each of the {count} readings; "
+            f"{name} has the shape {given.shape} and the type {given.dtype}."
+        )
+    outside = np.flatnonzero((given < 0) | (given >= len(names)))
+    if len(outside):
+        raise SrjtError(
+            f"Reading {outside[0]} has the {name} {given[outside[0]]}; there are {len(names)}, "
+            f"numbered 0 … {len(names) - 1}."
+        )
+    return given.astype(np.int64)
+
+
+def _reference(values: npt.ArrayLike, *, items: Sequence[str], grades: Sequence[str]) -> Ints:
+    given = np.asarray(values)
+    if given.shape != (len(items),) or given.dtype.kind not in "iu":
+        raise SrjtError(
+            f"reference holds one whole grade, or −1, for each of the {len(items)} items; its shape is {given.shape} "
+            f"and its type {given.dtype}."
+        )
+    outside = np.flatnonzero((given < -1) | (given >= len(grades)))
+    if len(outside):
+        raise SrjtError(
+            f"The reference of item {printable(items[outside[0]])} is {given[outside[0]]}; grades are 0 … "
+            f"{len(grades) - 1}, and −1 where it is unknown."
+        )
+    return given.astype(np.int64)

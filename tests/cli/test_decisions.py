@@ -1,0 +1,203 @@
+"""Decisions, answers per patient and grade names, as a person asks for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+TRAIN = [
+    "--official-split", "--device", "cpu", "--noise-rate", "0.4", "--network", "tiny", "--image-size", "32",
+    "--crop", "28", "--batch-size", "16", "--set", "tune_cpu=false", "--epochs", "1",
+]  # fmt: skip
+NAMES = "0=none,1=doubtful,2=minimal,3=severe"
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def held_out(command: Srjt, labelled: Path) -> Path:
+    """The test side as a table, with eyes; its images are beside ``labelled``."""
+    table = pd.read_csv(labelled)
+    table["eye"] = ["LR"[k % 2] for k in range(len(table))]
+    path = labelled.parent / "held_out.csv"
+    table[table["split"] == "test"].drop(columns="split").to_csv(path, index=False)
+    return path
+
+
+def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_out: Path) -> None:
+    code, out, err = command(
+        "evaluate", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1",
+        "--out", "found.json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "Its true grades are known and were used." in words(out)
+    for word in (
+        "Refer if p(grade ≥ 2) ≥ 0.",
+        "negative predictive value",
+        "area under the ROC curve",
+        "Without the",
+    ):
+        assert word in out
+    decision = json.loads(Path("found.json").read_text())["decision"]
+    code, out, err = command(
+        "predict", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1"
+    )
+    assert (code, err) == (0, "")
+    table = pd.read_csv("predictions.csv", dtype={"patient": str})
+    assert f"{decision['referred']} to refer." in out
+    assert (table["refer"] == "yes").sum() == decision["referred"]
+    assert ((table["p_2"] + table["p_3"] >= decision["threshold"] - 1e-5) == (table["refer"] == "yes")).all()
+    assert set(table["unsure"]) <= {"yes", "no"}
+    assert table["patient"].tolist() == pd.read_csv(held_out)["patient"].tolist()
+
+
+@pytest.mark.parametrize("pool", ["highest", "mean", "learned"])
+def test_one_answer_per_patient(command: Srjt, finished: Path, held_out: Path, pool: str) -> None:
+    options = ("--per", "patient", "--pool", pool, "--refer-from", "2")
+    code, out, err = command("evaluate", finished, held_out, *options, "--out", "found.json")
+    assert (code, err) == (0, "")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    given = pd.read_csv(held_out)
+    patients = given["patient"].nunique()
+    assert f"pooled per patient to {patients} answers" in words(out)
+    assert "judged by the highest of their true grades" in words(out)
+    found = json.loads(Path("found.json").read_text())
+    assert (found["samples"], found["images"], found["pool"]) == (patients, len(given), pool)
+    assert (found["learned_pooling"] is not None) == (pool == "learned")
+    assert command("predict", finished, held_out, *options)[0] == 0
+    table = pd.read_csv("predictions.csv").set_index("patient")
+    assert table["images"].to_dict() == given["patient"].value_counts().to_dict()
+    highest = given.groupby("patient")["true_grade"].max()
+    assert found["intervals"]["accuracy"]["value"] == pytest.approx((table["grade"] == highest).mean())
+    assert table[["p_0", "p_1", "p_2", "p_3"]].sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)
+    if pool == "highest":
+        assert command("predict", finished, held_out, "--out", "images.csv")[0] == 0
+        images = pd.read_csv("images.csv")
+        assert (images.groupby("patient")["grade"].max() == table["grade"]).all()
+
+
+def test_a_key_of_two_columns_and_columns_to_keep(command: Srjt, finished: Path, held_out: Path) -> None:
+    assert command("predict", finished, held_out, "--per", "patient", "--per", "eye")[0] == 0
+    table = pd.read_csv("predictions.csv")
+    assert list(table.columns[:4]) == ["patient", "eye", "images", "grade"]
+    assert len(table) == len(pd.read_csv(held_out)[["patient", "eye"]].drop_duplicates())
+    assert command("predict", finished, held_out, "--keep", "eye", "--keep", "grade", "--force")[0] == 0
+    table, given = pd.read_csv("predictions.csv"), pd.read_csv(held_out)
+    assert list(table.columns[:5]) == ["image", "patient", "eye", "grade_source", "grade"]
+    assert table["grade_source"].tolist() == given["grade"].tolist()
+    assert table["eye"].tolist() == given["eye"].tolist()
+
+
+def test_a_patient_with_a_thousand_rows_and_missing_ones(
+    command: Srjt, finished: Path, held_out: Path
+) -> None:
+    table = pd.read_csv(held_out)
+    table["patient"] = [np.nan, np.nan, *["one"] * (len(table) - 2)]
+    path = held_out.parent / "missing.csv"
+    table.to_csv(path, index=False)
+    code, _, err = command("predict", finished, path, "--per", "patient")
+    assert (code, err) == (0, "")
+    predicted = pd.read_csv("predictions.csv")
+    assert predicted["images"].tolist() == [1, 1, len(table) - 2]
+    assert predicted["patient"].str.startswith("unknown: ").tolist() == [True, True, False]
+    code, out, _ = command("evaluate", finished, path, "--per", "patient")
+    assert code == 0
+    assert f"{len(table)} images, pooled per patient to 3 answers" in words(out)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--refer-from", "7"], "Unknown grade '7'"),
+        (["--refer-from", "0"], "refer from a higher grade"),
+        (["--sensitivity", "0.9"], "A sensitivity needs the grade from which to refer: --refer-from"),
+        (
+            ["--refer-from", "2", "--threshold", "high"],
+            "A threshold is a probability from 0 to 1, or 'grade'",
+        ),
+        (["--refer-from", "2", "--sensitivity", "2"], "A sensitivity lies between 0 and 1"),
+        (["--abstain", "1"], "The share to abstain from lies between 0 and 1"),
+        (["--per", "nobody"], "Unknown column"),
+        (["--per", "eye"], "eye 'L' occurs in"),
+        (["--per", "patient,eye", "--pool", "learned"], "of which a run keeps the patients only"),
+        (["--per", "patient", "--pool", "max"], "Unknown pooling 'max'"),
+        (["--per", ""], "per needs the names of columns"),
+        (["--grade-names", "0=none"], "must name every grade; there is none for 1, 2, 3"),
+        (["--grade-names", f"{NAMES},4=worse"], "Unknown grade (in the grade names) '4'"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_bad_input_is_one_sentence(
+    command: Srjt, finished: Path, held_out: Path, verb: str, options: list[str], sentence: str
+) -> None:
+    code, out, err = command(verb, finished, held_out, *options)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not Path("predictions.csv").exists()
+
+
+def test_keep_and_per_exclude_each_other(command: Srjt, finished: Path, held_out: Path) -> None:
+    code, _, err = command("predict", finished, held_out, "--per", "patient", "--keep", "eye")
+    assert code == 2
+    assert "--keep is for rows of images" in err
+
+
+def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
+    command: Srjt, finished: Path, held_out: Path
+) -> None:
+    code, out, err = command("predict", finished, held_out, "--grade-names", NAMES, "--refer-from", "minimal")
+    assert (code, err) == (0, "")
+    assert "× 2 (minimal)" in out
+    table = pd.read_csv("predictions.csv", dtype={"grade": str})
+    expected = dict(pair.split("=") for pair in NAMES.split(","))
+    assert table["grade_name"].tolist() == [expected[grade] for grade in table["grade"]]
+    _, out, _ = command("evaluate", finished, held_out, "--grade-names", NAMES, "--refer-from", "2")
+    assert "p(grade ≥ 2 (minimal))" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    hostile = "0=<script>alert(1)</script>,1=b,2=c,3=$x$"
+    assert command("report", finished, "--grade-names", hostile, "--out", "page.html")[0] == 0
+    page = Path("page.html").read_text()
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "=HYPERLINK" in (names := "0==HYPERLINK(1),1=b,2=c,3=d")
+    assert command("predict", finished, held_out, "--grade-names", names, "--force")[0] == 0
+    assert not pd.read_csv("predictions.csv")["grade_name"].str.startswith("=").any()
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_names(command: Srjt, labelled: Path) -> None:
+    train = ("train", labelled, "--out", "run", *TRAIN)
+    code, _, err = command(*train, "--grade-names", "0=none,1=doubtful")
+    assert code == 2
+    assert "must name every grade" in err
+    assert command(*train, "--grade-names", NAMES, "-q")[0] == 0
+    facts = json.loads(Path("run/run.json").read_text())
+    assert facts["grade_names"]["2"] == "minimal"
+    assert facts["grades"] == ["0", "1", "2", "3"]
+    assert command("predict", "run", labelled)[0] == 0
+    assert "grade_name" in pd.read_csv("predictions.csv")
+    assert command("report", "run")[0] == 0
+    assert "2 (minimal)" in Path("run/report.html").read_text()
+    # other names for a finished run: it is not trained again, and has the new names
+    assert command(*train, "--grade-names", NAMES.replace("minimal", "slight"), "-q")[0] == 0
+    assert json.loads(Path("run/run.json").read_text())["grade_names"]["2"] == "slight"
+    del facts["grade_names"]  # as in an older run
+    Path("run/run.json").write_text(json.dumps(facts))
+    assert command("predict", "run", labelled, "--force")[0] == 0
+    assert "grade_name" not in pd.read_csv("predictions.csv")
+    facts["grade_names"] = {"0": "none"}
+    Path("run/run.json").write_text(json.dumps(facts))
+    code, _, err = command("predict", "run", labelled, "--force")
+    assert code == 2
+    assert "must name every grade" in err

@@ -1,0 +1,132 @@
+"""Runs on the same images."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.held_out_runs import drawn_side, made_run
+from srjt.errors import SrjtError
+from srjt.inference.compare import compare, holm
+from srjt.ordinal.metrics import METRICS
+from srjt.training.record.held_out import HeldOut
+from srjt.training.trained import Trained
+
+
+def with_skill(skill: float, *, seed: int = 0, labels: int = 0, **facts: Any) -> Trained:
+    """Runs with the same images and labels, and other predictions."""
+    same = drawn_side(seed=labels, **facts)
+    rng = np.random.default_rng(seed)
+    logits = skill * (np.arange(4) == same.labels[:, None]) + rng.normal(0, 1, same.probabilities.shape)
+    p = np.exp(logits)
+    p /= p.sum(axis=-1, keepdims=True)
+    return made_run(held_out={"test": replace(same, probabilities=p.astype(np.float32))})
+
+
+def test_a_better_run_is_found_and_the_intervals_contain_the_differences() -> None:
+    found = compare(with_skill(1.0, seed=1), with_skill(3.0, seed=2), resamples=400)
+    assert (found.runs, found.samples, found.patients) == (("run 1", "run 2"), 200, 40)
+    assert {row.metric for row in found.differences} == set(METRICS)
+    for row in found.differences:
+        value, low, high = row.difference
+        assert value == pytest.approx(row.value - row.first)
+        assert low <= value <= high
+        better = high < 0 if METRICS[row.metric].lower_is_better else low > 0
+        assert better
+        assert row.p_value < 0.05
+        assert row.adjusted == row.p_value  # two runs: nothing to correct
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_run_does_not_differ_from_itself() -> None:
+    run = with_skill(1.0)
+    for row in compare(run, run, resamples=50).differences:
+        assert row.difference == (0.0, 0.0, 0.0)
+        assert row.p_value == 1.0
+
+
+def test_the_order_of_the_images_does_not_matter() -> None:
+    first, other = with_skill(1.0, seed=1), with_skill(2.0, seed=2)
+    turned = other.held_out["test"]
+    assert turned.patients is not None
+    turned = HeldOut(
+        ids=turned.ids[::-1], probabilities=turned.probabilities[:, ::-1], labels=turned.labels[::-1],
+        patients=turned.patients[::-1], groups=turned.patients[::-1],
+    )  # fmt: skip
+    straight = compare(first, other, resamples=50)
+    assert compare(first, made_run(held_out={"test": turned}), resamples=50) == straight
+
+
+def test_intervals_are_by_patient() -> None:
+    """Forty copies of five images each: as if there were five patients, not two hundred images."""
+
+    def copied(run: Trained, groups: bool) -> Trained:
+        side = run.held_out["test"]
+        owners = [f"p{k % 5}" for k in range(200)]
+        rows = np.arange(200) % 5
+        return made_run(
+            held_out={
+                "test": replace(
+                    side, probabilities=side.probabilities[:, rows], labels=side.labels[rows],
+                    groups=owners if groups else None, patients=owners if groups else None,
+                )
+            }
+        )  # fmt: skip
+
+    def width(groups: bool) -> float:
+        runs = [copied(with_skill(1.0, seed=seed, labels=7), groups) for seed in (1, 3)]
+        _, low, high = compare(*runs, resamples=300).differences[0].difference
+        return high - low
+
+    assert width(groups=True) > 2 * width(groups=False) > 0
+
+
+def test_several_runs_are_corrected_by_holm() -> None:
+    runs = [with_skill(skill, seed=seed) for seed, skill in enumerate((1.0, 1.2, 1.5, 3.0))]
+    found = compare(*runs, resamples=200)
+    assert [row.run for row in found.differences] == [f"run {k}" for k in (2, 3, 4) for _ in METRICS]
+    for metric in METRICS:
+        rows = [row for row in found.differences if row.metric == metric]
+        assert [row.adjusted for row in rows] == pytest.approx(holm([row.p_value for row in rows]).tolist())
+
+
+@given(p=st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_bounds(p: list[float]) -> None:
+    adjusted = holm(p)
+    assert (adjusted >= np.array(p) - 1e-12).all()
+    assert (adjusted <= np.minimum(1.0, len(p) * np.array(p)) + 1e-12).all()
+    order = np.argsort(p, kind="stable")
+    assert (np.diff(adjusted[order]) >= 0).all()
+    assert adjusted[order[0]] == pytest.approx(min(1.0, len(p) * min(p)))
+
+
+def test_other_images_or_grades_are_refused_and_named() -> None:
+    first = with_skill(1.0)
+    side = first.held_out["test"]
+    renamed = replace(side, ids=["new.png", *side.ids[1:]])
+    with pytest.raises(SrjtError) as raised:
+        compare(first, made_run(held_out={"test": renamed}))
+    assert "1 only in run 1 (0.png); 1 only in run 2 (new.png). Give labelled images" in str(raised.value)
+    labels = side.labels.copy()
+    labels[:5] = (labels[:5] + 1) % 4
+    with pytest.raises(SrjtError, match=r"5 with another grade \(0.png, 1.png, 2.png, …\)"):
+        compare(first, made_run(held_out={"test": replace(side, labels=labels)}))
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    run = with_skill(1.0)
+    with pytest.raises(SrjtError, match="at least two runs"):
+        compare(run)
+    with pytest.raises(SrjtError, match="run 2 keeps no predictions for a test side"):
+        compare(run, made_run())
+    with pytest.raises(SrjtError, match="run 2 has the grades a, b and run 1 has 0, 1, 2, 3"):
+        compare(run, made_run(grades=("a", "b")))
+    with pytest.raises(SrjtError, match="is not the folder of a run"):
+        compare(run, tmp_path)

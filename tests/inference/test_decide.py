@@ -1,0 +1,271 @@
+"""Decisions of a run: what is found on the validation side, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import recall_score, roc_auc_score
+
+from fixtures.held_out_runs import drawn_side, made_run
+from srjt.errors import SrjtError
+from srjt.inference.answers import (
+    Answers,
+    answers_from,
+    describe_labels,
+    pool_answers,
+    units_of,
+    validation_answers,
+)
+from srjt.inference.decide import Rule, abstain_from, check_options, decide, referral_rule
+from srjt.inference.predict import predict_held_out
+from srjt.noise.highest_grade import highest_grade_posterior
+from srjt.noise.matrices import transition_matrix
+from srjt.ordinal.decisions import referral_probability
+from srjt.training.trained import Trained
+
+NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
+
+
+def answers_of(run: Trained, side: str = "test") -> Answers:
+    held = run.held_out[side]
+    return answers_from(run, predict_held_out(run, held), held.labels, groups=held.groups)
+
+
+def validation(run: Trained, **how: Any) -> Any:
+    return partial(validation_answers, run, predict=partial(predict_held_out, run), **how)
+
+
+def rule_for(run: Trained, **options: Any) -> Rule:
+    how = {"refer_from": 2, "threshold": None, "sensitivity": None, "validation": validation(run), **options}
+    return referral_rule(run, **how)
+
+
+@pytest.fixture
+def run() -> Trained:
+    return made_run(held_out={"validation": drawn_side(seed=1), "test": drawn_side(seed=2)})
+
+
+def test_a_decision_agrees_with_scikit_learn(run: Trained) -> None:
+    answers = answers_of(run)
+    found = decide(run, answers, rule_for(run), resamples=50)
+    p = run.held_out["test"].probabilities.mean(axis=0)[:, 2:].sum(axis=1)
+    positive = run.held_out["test"].labels >= 2
+    assert found.operating_point["sensitivity"].value == pytest.approx(recall_score(positive, p >= 0.5))
+    assert found.areas["roc_area"].value == pytest.approx(roc_auc_score(positive, p))
+    assert (found.positives, found.referred, found.samples) == (positive.sum(), (p >= 0.5).sum(), 200)
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert plain["operating_point"]["sensitivity"]["value"] == found.operating_point["sensitivity"].value
+    assert plain["roc"]["threshold"][0] is None  # nobody is referred
+
+
+def test_the_predicted_grade_may_decide(run: Trained) -> None:
+    answers = answers_of(run)
+    found = decide(run, answers, rule_for(run, threshold="grade"), resamples=5)
+    assert found.threshold is None
+    assert found.referred == (answers.grades >= 2).sum()
+
+
+def test_the_threshold_for_a_sensitivity_comes_from_the_validation_side(run: Trained) -> None:
+    rule = rule_for(run, sensitivity=0.9)
+    known = answers_of(run, "validation")
+    score = referral_probability(known.probabilities, refer_from=2)
+    assert ((score >= rule.threshold) & (known.labels >= 2)).sum() / (known.labels >= 2).sum() >= 0.9
+    assert rule.threshold in score
+    other = made_run(
+        held_out={"validation": run.held_out["validation"], "test": drawn_side(seed=9, skill=0.1)}
+    )
+    assert rule_for(other, sensitivity=0.9) == rule  # whatever the test side is
+
+
+@pytest.mark.parametrize(
+    ("facts", "sentence"),
+    [
+        ({"truth": True}, "Its true grades are known and were used."),
+        ({}, "Its labels are as given: wrong ones shift what is found on them."),
+        ({"verified": 30}, "30 of its 200 labels are verified; the others are as given."),
+        ({"verified": 200}, "All its labels are verified."),
+    ],
+)
+def test_what_is_said_about_the_validation_labels(facts: dict[str, Any], sentence: str) -> None:
+    run = made_run(held_out={"validation": drawn_side(wrong=0.3, **facts)})
+    assert describe_labels(run) == sentence
+    assert sentence in rule_for(run, sensitivity=0.9).found
+
+
+def test_the_estimated_noise_is_said() -> None:
+    estimate = SimpleNamespace(rate=0.2, transition=NOISE, identifiable=True)
+    run = made_run(held_out={"validation": drawn_side(wrong=0.3)}, noise_estimate=estimate)
+    assert "an estimated 20% of such labels are wrong" in describe_labels(run)
+
+
+def test_true_and_verified_labels_are_used_where_they_exist() -> None:
+    noisy = drawn_side(wrong=0.5, seed=4)
+    true = drawn_side(wrong=0.5, seed=4, truth=True)
+    some = drawn_side(wrong=0.5, seed=4, verified=50)
+    found = [
+        validation(made_run(held_out={"validation": side}))(why="").labels for side in (noisy, true, some)
+    ]
+    assert true.true_labels is not None
+    assert found[0].tolist() == noisy.labels.tolist()
+    assert found[1].tolist() == true.true_labels.tolist()
+    assert found[2].tolist() == [*true.true_labels[:50].tolist(), *noisy.labels[50:].tolist()]
+
+
+def test_too_few_positives_are_said() -> None:
+    run = made_run(held_out={"validation": drawn_side(12)})
+    assert "at most: the lowest of their scores is used" in rule_for(run, sensitivity=0.99).found
+
+
+def test_views_are_said(run: Trained) -> None:
+    assert (
+        "found on one view of each image and is applied to 10"
+        in rule_for(run, sensitivity=0.9, views=10).found
+    )
+
+
+def only_mild() -> Any:
+    side = drawn_side(30)
+    object.__setattr__(side, "labels", np.minimum(side.labels, 1))
+    return side
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"refer_from": 4}, "Unknown grade 4"),
+        ({"refer_from": 0}, "Every sample has at least the grade '0': refer from a higher grade (1, 2, 3)"),
+        ({"threshold": 1.5}, "A threshold is a probability from 0 to 1, or 'grade'; got 1.5"),
+        ({"threshold": float("nan")}, "A threshold is a probability"),
+        ({"threshold": "median"}, "A threshold is a probability"),
+        ({"threshold": 0.5, "sensitivity": 0.9}, "not both"),
+        ({"sensitivity": 1.2}, "A sensitivity lies between 0 and 1"),
+    ],
+)
+def test_bad_rules(run: Trained, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SrjtError) as raised:
+        rule_for(run, **options)
+    assert sentence in str(raised.value)
+
+
+def test_no_validation_side_or_one_class_in_it() -> None:
+    with pytest.raises(SrjtError, match="this run keeps no predictions for one"):
+        rule_for(made_run(), sensitivity=0.9)
+    with pytest.raises(SrjtError, match="No sample of the validation side has grade 2 or higher"):
+        rule_for(made_run(held_out={"validation": only_mild()}), sensitivity=0.9)
+
+
+def test_one_class_in_the_evaluated_samples() -> None:
+    run = made_run(held_out={"test": only_mild()})
+    found = decide(run, answers_of(run), rule_for(run))
+    assert np.isnan(found.operating_point["sensitivity"].value)
+    referred = run.held_out["test"].probabilities.mean(axis=0)[:, 2:].sum(axis=1) >= 0.5
+    assert found.operating_point["specificity"].value == pytest.approx(1 - referred.mean())
+    assert (found.areas, found.roc, found.precision_recall) == ({}, None, None)
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("refer", [True, False])
+def test_abstention(run: Trained, refer: bool) -> None:
+    answers = answers_of(run)
+    rule = rule_for(run) if refer else None
+    found = abstain_from(answers, rule=rule, share=0.2, validation=validation(run))
+    assert found.about == ("referral" if refer else "grade")
+    assert "validation side" in found.found
+    assert found.share == pytest.approx(0.2, abs=0.08)  # of other samples than the cut was found on
+    assert 1 - found.kept["accuracy"].value < found.curve.risk[-1]  # the confident answers are better
+    assert found.errors_left > found.share
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_abstention_without_a_validation_side_uses_the_samples_themselves() -> None:
+    run = made_run(held_out={"test": drawn_side(seed=2)})
+    found = abstain_from(answers_of(run), rule=None, share=0.2, validation=validation(run))
+    assert "found on these samples" in found.found
+    assert found.share == pytest.approx(0.2)
+
+
+def test_options_that_cannot_be_meant() -> None:
+    nothing: dict[str, Any] = {"threshold": None, "sensitivity": None, "abstain": None, "pool": "highest"}
+    check_options(None, **nothing)
+    for wrong, sentence in (
+        ({"sensitivity": 0.9}, "A sensitivity needs the grade from which to refer: --refer-from"),
+        ({"threshold": 0.9}, "A threshold needs the grade"),
+        ({"abstain": 1.0}, "between 0 and 1"),
+        ({"pool": "max"}, "Unknown pooling 'max'"),
+    ):
+        with pytest.raises(SrjtError, match=sentence):
+            check_options(None, **{**nothing, **wrong})
+
+
+# ---------------------------------------------------------------------- per patient
+
+
+def test_units_of_one_and_of_two_columns() -> None:
+    table = pd.DataFrame({"id": list("abcde"), "patient": ["x", "y", "x", "x", "y"], "eye": list("LLRLR")})
+    units = units_of(table, ["patient"])
+    assert units.codes.tolist() == [0, 1, 0, 0, 1]
+    assert units.keys["patient"].tolist() == ["x", "y"]
+    both = units_of(table, ["patient", "eye"])
+    assert both.codes.tolist() == [0, 1, 2, 0, 3]
+    assert both.keys.to_numpy().tolist() == [["x", "L"], ["y", "L"], ["x", "R"], ["y", "R"]]
+    with pytest.raises(
+        SrjtError, match="eye 'L' occurs in 2 patients: pool within a patient, --per patient --per eye"
+    ):
+        units_of(table, ["eye"])
+    with pytest.raises(SrjtError, match=r"Unknown column .* 'eyes'.*did you mean 'eye'"):
+        units_of(table, ["eyes"])
+
+
+def test_images_without_a_patient_are_judged_alone() -> None:
+    table = pd.DataFrame({"id": list("abcd"), "patient": [float("nan"), "", "x", "x"]})
+    units = units_of(table, ["patient"])
+    assert units.codes.tolist() == [0, 1, 2, 2]
+    assert units.unknown == 2
+    assert units.keys["patient"].tolist() == ["unknown: a", "unknown: b", "x"]
+
+
+def test_answers_of_patients_are_judged_by_their_highest_label(run: Trained) -> None:
+    images = answers_of(run)
+    side = run.held_out["test"]
+    codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes
+    pooled = pool_answers(images, codes, how="highest")
+    frame = pd.DataFrame({"code": codes, "label": images.labels, "grade": images.grades})
+    assert pooled.labels.tolist() == frame.groupby("code")["label"].max().tolist()
+    assert pooled.grades.tolist() == frame.groupby("code")["grade"].max().tolist()
+    assert side.patients is not None
+    assert pooled.groups == list(dict.fromkeys(side.patients))
+
+
+def test_the_validation_side_knows_patients_only(run: Trained) -> None:
+    known = validation(run, per=("patient",))(why="It")
+    assert len(known) == 40
+    with pytest.raises(SrjtError, match="of which a run keeps the patients only"):
+        validation(run, per=("patient", "eye"))(why="It")
+    nobody = made_run(held_out={"validation": drawn_side(patients=None)})
+    with pytest.raises(SrjtError, match="has no patients in this run"):
+        validation(nobody, per=("patient",))(why="It")
+
+
+@pytest.mark.parametrize("identifiable", [True, None, False])
+def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(identifiable: bool | None) -> None:
+    side = drawn_side(300, wrong=0.2, verified=20)
+    estimate = SimpleNamespace(rate=0.2, transition=NOISE, identifiable=identifiable)
+    run = made_run(held_out={"validation": side}, noise_estimate=estimate)
+    found = validation(run, per=("patient",))(why="It").labels
+    codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes
+    assert side.verified_labels is not None
+    labels = np.where(side.verified_labels >= 0, side.verified_labels, side.labels)
+    if identifiable is False:
+        assert found.tolist() == [labels[codes == code].max() for code in range(40)]
+        assert "20 of its 300 labels are verified" in describe_labels(run, per=("patient",))
+    else:
+        inferred = highest_grade_posterior(labels, codes, NOISE, certain=side.verified_labels >= 0)
+        assert found.tolist() == inferred.argmax(axis=1).tolist()
+        sentence = "inferred from their labels and the estimated noise (20% wrong)"
+        assert sentence in describe_labels(run, per=("patient",))

@@ -1,0 +1,63 @@
+"""The highest true grade of a patient, from noisy labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srjt.errors import SrjtError
+from srjt.noise.highest_grade import highest_grade_posterior
+from srjt.noise.matrices import corrupt, transition_matrix
+
+NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
+
+
+@given(images=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=30))
+def test_without_noise_it_is_the_highest_label(images: list[tuple[int, int]]) -> None:
+    labels, units = (np.array(column) for column in zip(*images, strict=True))
+    units = np.unique(units, return_inverse=True)[1]
+    highest = [labels[units == unit].max() for unit in range(units.max() + 1)]
+    assert highest_grade_posterior(labels, units, np.eye(4)) == pytest.approx(np.eye(4)[highest])
+    certain = np.ones(len(labels), bool)
+    assert highest_grade_posterior(labels, units, NOISE, certain=certain) == pytest.approx(np.eye(4)[highest])
+
+
+@given(images=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), min_size=1, max_size=30))
+def test_it_is_a_distribution_and_does_not_depend_on_the_order(images: list[tuple[int, int]]) -> None:
+    labels, units = (np.array(column) for column in zip(*images, strict=True))
+    units = np.unique(units, return_inverse=True)[1]
+    found = highest_grade_posterior(labels, units, NOISE)
+    assert (found >= 0).all()
+    assert found.sum(axis=1) == pytest.approx(1.0)
+    assert highest_grade_posterior(labels[::-1], units[::-1], NOISE) == pytest.approx(found)
+
+
+@pytest.mark.parametrize("shown", [0.2, 1.0])
+def test_it_is_right_more_often_than_the_highest_label(shown: float) -> None:
+    rng = np.random.default_rng(11)
+    units = np.repeat(np.arange(300), rng.integers(1, 16, 300))
+    grade = rng.integers(0, 4, 300)
+    shows = rng.random(len(units)) < shown
+    shows[np.unique(units, return_index=True)[1]] = True
+    true = np.where(shows, grade[units], rng.integers(0, 4, len(units)) % (grade[units] + 1))
+    labels = corrupt(true, NOISE, seed=5)
+    naive = np.array([labels[units == unit].max() for unit in range(300)])
+    found = highest_grade_posterior(labels, units, NOISE)
+    assert (naive == grade).mean() < 0.7
+    assert (found.argmax(axis=1) == grade).mean() > 0.85
+    # what it calls likely happens so often
+    assert found.max(axis=1).mean() == pytest.approx((found.argmax(axis=1) == grade).mean(), abs=0.05)
+
+
+def test_many_labels_of_one_patient() -> None:
+    labels = np.array([2] * 1000 + [3] * 3)
+    assert highest_grade_posterior(labels, np.zeros(1003, int), NOISE)[0].argmax() == 2
+
+
+def test_bad_input() -> None:
+    with pytest.raises(SrjtError, match="lists of one length"):
+        highest_grade_posterior([0, 1], [0], NOISE)
+    with pytest.raises(SrjtError, match="impossible under this transition matrix"):
+        highest_grade_posterior([1], [0], [[1.0, 0.0], [1.0, 0.0]])

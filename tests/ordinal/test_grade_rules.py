@@ -1,0 +1,154 @@
+"""Rules by purpose: the best one for the expected metric, whatever the labels say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from srjt.errors import SrjtError
+from srjt.ordinal import decode, soft_label_matrix
+from srjt.ordinal.decoding import expected_grade, grade_by_thresholds, undo_soft_labels
+from srjt.ordinal.grade_rules import FEWEST, GradeRule, fit_thresholds, grade_rule_for
+from srjt.ordinal.metrics import METRICS
+
+PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
+
+
+def drawn(samples: int, classes: int, seed: int, *, sharp: float = 2.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    logits = sharp * torch.randn(samples, classes, generator=generator, dtype=torch.float64)
+    return logits.softmax(dim=1)
+
+
+def expected_value(purpose: str, grades: np.ndarray, probabilities: np.ndarray) -> float:
+    """The metric of the expected counts, larger is better."""
+    counts = probabilities.T @ np.eye(probabilities.shape[1])[grades]
+    value = METRICS[purpose](counts)
+    return -value if METRICS[purpose].lower_is_better else value
+
+
+# ---------------------------------------------------------------------- thresholds
+
+
+def test_thresholds_at_the_halves_round() -> None:
+    p = drawn(200, 5, 0)
+    halves = torch.arange(4) + 0.5
+    assert torch.equal(grade_by_thresholds(p, halves), decode(p, "expected"))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 30))
+def test_for_two_grades_the_threshold_is_the_best_of_all(seed: int, samples: int) -> None:
+    p = drawn(samples, 2, seed)
+    severity = expected_grade(p).numpy()
+    cuts = np.concatenate([[-1.0], np.sort(severity), [2.0]])
+    for purpose in PURPOSES:
+        (found,) = fit_thresholds(severity, p.numpy(), purpose=purpose)  # type: ignore[arg-type]
+        values = [expected_value(purpose, (severity > cut).astype(int), p.numpy()) for cut in cuts]
+        mine = expected_value(purpose, (severity > found).astype(int), p.numpy())
+        assert mine == pytest.approx(np.nanmax(values))
+
+
+@given(st.integers(0, 10**6), st.integers(3, 6), st.integers(2, 60))
+def test_fitted_thresholds_are_never_worse_than_rounding(seed: int, classes: int, samples: int) -> None:
+    p = drawn(samples, classes, seed)
+    for purpose in PURPOSES:
+        cuts = fit_thresholds(expected_grade(p).numpy(), p.numpy(), purpose=purpose)  # type: ignore[arg-type]
+        assert cuts.shape == (classes - 1,)
+        assert (np.diff(cuts) >= 0).all()
+        fitted = grade_by_thresholds(p, torch.from_numpy(cuts)).numpy()
+        before = expected_value(purpose, decode(p, "expected").numpy(), p.numpy())
+        assert not expected_value(purpose, fitted, p.numpy()) < before - 1e-9
+
+
+def test_the_order_of_the_samples_does_not_matter() -> None:
+    p = drawn(80, 4, 3).numpy()
+    severity = p @ np.arange(4)
+    order = np.random.default_rng(0).permutation(80)
+    one = fit_thresholds(severity, p, purpose="macro_f1")
+    assert fit_thresholds(severity[order], p[order], purpose="macro_f1") == pytest.approx(one)
+
+
+def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
+    """QWK is best where g = m + (mean − m)/κ is rounded: m is the mean grade, κ the value that is reached."""
+    p = drawn(4000, 5, 1, sharp=1.0)
+    severity = expected_grade(p).numpy()
+    cuts = fit_thresholds(severity, p.numpy(), purpose="qwk")
+    kappa = expected_value("qwk", grade_by_thresholds(p, torch.from_numpy(cuts)).numpy(), p.numpy())
+    mean = float(severity.mean())
+    assert cuts == pytest.approx(mean + kappa * (np.arange(4) + 0.5 - mean), abs=0.05)
+
+
+# ---------------------------------------------------------------------- soft labels
+
+
+@given(st.integers(0, 10**6), st.integers(2, 7))
+def test_undoing_finds_the_labels_probabilities(seed: int, classes: int) -> None:
+    q, soft = drawn(20, classes, seed), soft_label_matrix(classes, dtype=torch.float64)
+    found = undo_soft_labels(q @ soft, soft)
+    assert (found >= 0).all()
+    assert found.sum(dim=1).numpy() == pytest.approx(1.0)
+    closer = (found - q).abs().sum(dim=1) <= (q @ soft - q).abs().sum(dim=1) + 1e-9
+    assert closer.all()
+    many = undo_soft_labels(q @ soft, soft, steps=1000)
+    assert (many - q).abs().sum() <= (found - q).abs().sum() + 1e-9
+
+
+def test_one_hot_labels_need_no_undoing() -> None:
+    p = drawn(10, 4, 5)
+    assert undo_soft_labels(p, torch.eye(4)).numpy() == pytest.approx(p.numpy())
+    certain = torch.tensor([[1.0, 0.0, 0.0]])
+    assert undo_soft_labels(certain, torch.eye(3)).tolist() == certain.tolist()
+
+
+def test_a_majority_is_found_again_after_soft_labels() -> None:
+    """Grade 0 has most labels; the median of the soft prediction is grade 1."""
+    soft = soft_label_matrix(3, dtype=torch.float64)
+    p = torch.tensor([[0.55, 0.25, 0.20]], dtype=torch.float64) @ soft
+    assert decode(p, "median").tolist() == [1]
+    assert grade_rule_for("mae", soft_labels=soft).grades(p).tolist() == [0]
+
+
+# ---------------------------------------------------------------------- the choice
+
+
+def test_closed_forms_by_purpose() -> None:
+    p = drawn(FEWEST - 1, 4, 7)
+    expected = {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
+    for few in (None, p):
+        for purpose, how in expected.items():
+            rule = grade_rule_for(purpose, validation=few)  # type: ignore[arg-type]
+            assert (rule.how, rule.purpose) == (how, purpose)
+            assert rule.without_fit == (purpose in ("qwk", "macro_f1"))
+            assert torch.equal(rule.grades(p), decode(p, how))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("purpose", ["qwk", "macro_f1"])
+def test_enough_samples_fit_thresholds(purpose: str) -> None:
+    p = drawn(FEWEST, 4, 8, sharp=1.0)
+    rule = grade_rule_for(purpose, validation=p)  # type: ignore[arg-type]
+    assert rule.how == "thresholds"
+    value = expected_value(purpose, rule.grades(p).numpy(), p.numpy())
+    assert value > expected_value(purpose, decode(p, "expected").numpy(), p.numpy())
+    assert torch.equal(rule.grades(p.float()), rule.grades(p))
+
+
+def test_what_a_grade_is_in_words() -> None:
+    soft = soft_label_matrix(3)
+    assert str(GradeRule(how="median")) == "the median"
+    assert str(grade_rule_for("accuracy")) == "the most likely grade, for accuracy"
+    assert str(grade_rule_for("mae", soft_labels=soft)) == (
+        "the median after undoing the soft labels, for the least absolute error"
+    )
+    assert str(grade_rule_for("macro_f1")) == (
+        "the most likely grade, for macro-F1 (thresholds need kept predictions for at least 50 validation samples)"
+    )
+    cut = GradeRule(how="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
+    assert str(cut) == "the expected grade, cut at 0.250, 1.500, for quadratic weighted kappa"
+
+
+def test_a_misspelt_purpose_is_suggested() -> None:
+    with pytest.raises(SrjtError, match="Unknown metric to optimise 'macro-f1': did you mean 'macro_f1'"):
+        grade_rule_for("macro-f1")  # type: ignore[arg-type]

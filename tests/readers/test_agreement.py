@@ -1,0 +1,171 @@
+"""Agreement of readers, against scikit-learn, published values and closed forms."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from srjt.errors import SrjtError
+from srjt.readers import Readings, agreement
+from srjt.readers.agreement import krippendorff_alpha
+
+# Krippendorff's example of four observers and twelve units ("Computing Krippendorff's Alpha-Reliability", 2011).
+PUBLISHED = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
+    [None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None],
+]
+
+
+def from_table(table: list[list[int | None]], *, classes: int, **more: object) -> Readings:
+    """Readers in rows, items in columns."""
+    cells = [(i, r, g) for r, row in enumerate(table) for i, g in enumerate(row) if g is not None]
+    item, reader, grade = np.array(cells).T
+    return Readings(
+        items=[f"item {i}" for i in range(len(table[0]))],
+        readers=[f"reader {r}" for r in range(len(table))],
+        grades=tuple(str(c) for c in range(classes)),
+        item=item,
+        reader=reader,
+        grade=grade,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def random_table(seed: int, *, readers: int = 4, items: int = 60, classes: int = 5) -> list[list[int | None]]:
+    rng = np.random.default_rng(seed)
+    true = rng.integers(0, classes, size=items)
+    table = (true + rng.integers(-1, 2, size=(readers, items))).clip(0, classes - 1)
+    return [[int(g) if rng.random() < 0.7 else None for g in row] for row in table]
+
+
+def test_alpha_of_the_published_example() -> None:
+    found = agreement(from_table(PUBLISHED, classes=6), resamples=0)
+    assert found.alpha.value == pytest.approx(0.815, abs=5e-4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_alpha_equals_the_krippendorff_package(seed: int) -> None:
+    krippendorff = pytest.importorskip("krippendorff")
+    table = random_table(seed)
+    data = np.array([[np.nan if g is None else g for g in row] for row in table])
+    expected = krippendorff.alpha(reliability_data=data, level_of_measurement="ordinal")
+    assert agreement(from_table(table, classes=5), resamples=0).alpha.value == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kappa_of_each_pair_equals_scikit_learn(seed: int) -> None:
+    table = random_table(seed)
+    pairs = agreement(from_table(table, classes=5), resamples=0).pairs
+    assert len(pairs) == 6
+    for row in pairs.to_dict("records"):
+        both = [
+            (a, b)
+            for a, b in zip(table[row["first"]], table[row["second"]], strict=True)
+            if a is not None and b is not None
+        ]
+        one, other = zip(*both, strict=True)
+        assert row["items"] == len(both)
+        for weights in ("quadratic", "linear"):
+            expected = cohen_kappa_score(one, other, weights=weights, labels=range(5))
+            assert row[weights] == pytest.approx(expected)
+        assert row["exact"] == pytest.approx(np.mean([a == b for a, b in both]))
+        assert row["within_one"] == pytest.approx(np.mean([abs(a - b) <= 1 for a, b in both]))
+
+
+def test_intervals_hold_the_value_and_resample_patients() -> None:
+    table = random_table(0, items=100)
+    alone = agreement(from_table(table, classes=5), resamples=200)
+    grouped = agreement(
+        from_table(table, classes=5, groups=[str(i // 20) for i in range(100)]), resamples=200
+    )
+    for found in (alone, grouped):
+        assert (found.pairs["low"] <= found.pairs["quadratic"]).all()
+        assert (found.pairs["quadratic"] <= found.pairs["high"]).all()
+        assert found.alpha.low < found.alpha.value < found.alpha.high
+    assert alone.alpha != grouped.alpha
+    # one patient: every draw is the same
+    one = agreement(from_table(table, classes=5, groups=["p"] * 100), resamples=50)
+    assert one.alpha.low == one.alpha.high == one.alpha.value
+
+
+def test_a_biased_and_drifting_reader() -> None:
+    items, years = 400, 2
+    rng = np.random.default_rng(0)
+    true = rng.integers(1, 3, size=items)
+    when = np.datetime64("2020-01-01T00:00:00") + rng.integers(0, years * 365 * 86400, size=items).astype(
+        "timedelta64[s]"
+    )
+    late = when > np.datetime64("2021-01-01")
+    readings = Readings(
+        items=[str(i) for i in range(items)],
+        readers=["steady", "same", "drifts"],
+        grades=tuple("01234"),
+        item=np.tile(np.arange(items), 3),
+        reader=np.repeat([0, 1, 2], items),
+        grade=np.concatenate([true, true, true + late]),
+        times=np.tile(when, 3),
+    )
+    by_reader = agreement(readings, resamples=100).by_reader.set_index("reader")
+    assert by_reader.loc["drifts", "bias"] == pytest.approx(late.mean())
+    assert by_reader.loc["steady", "bias"] == pytest.approx(-late.mean() / 2)
+    # the slope of a step in the middle of two years is 3/4 per year
+    assert by_reader.loc["drifts", "drift"] == pytest.approx(0.75, abs=0.05)
+    assert by_reader.loc["drifts", "drift_low"] > 0
+    assert by_reader.loc["steady", "drift_high"] < 0
+
+
+def test_the_same_reader_twice() -> None:
+    readings = Readings(
+        items=["a", "b", "c"],
+        readers=["Kim", "Lee"],
+        grades=("0", "1", "2"),
+        item=[0, 0, 1, 1, 1, 2],
+        reader=[0, 0, 0, 0, 0, 1],
+        grade=[1, 1, 0, 0, 2, 1],
+    )
+    by_reader = agreement(readings, resamples=0).by_reader
+    assert by_reader["repeated"].tolist() == [2, 0]
+    assert by_reader["repeated_exact"][0] == pytest.approx(2 / 4)  # (1,1); (0,0), (0,2), (0,2)
+    assert np.isnan(by_reader["repeated_exact"][1])
+
+
+def test_one_reader_and_constant_readers_are_undefined_not_wrong() -> None:
+    alone = agreement(from_table([[0, 1, 2]], classes=3), resamples=20)
+    assert len(alone.pairs) == 0
+    assert np.isnan(alone.alpha.value)
+    assert alone.shared_items == 0
+    constant = agreement(from_table([[1, 1, 1], [1, 1, 1]], classes=3), resamples=20)
+    assert np.isnan(constant.pairs["quadratic"][0])
+    assert constant.exact.value == 1.0
+    assert "NaN" not in json.dumps(constant.to_dict(), default=str, allow_nan=False)
+
+
+def test_five_thousand_readers_share_few_items() -> None:
+    rng = np.random.default_rng(0)
+    item = rng.integers(0, 4000, size=15_000)
+    readings = Readings(
+        items=[str(i) for i in range(4000)],
+        readers=[str(r) for r in range(5000)],
+        grades=tuple("01234"),
+        item=item,
+        reader=np.repeat(np.arange(5000), 3),
+        grade=(item % 5 + rng.integers(-1, 2, size=15_000)).clip(0, 4),
+    )
+    found = agreement(readings, resamples=5)
+    assert 10_000 < len(found.pairs) < 60_000
+    assert 0.5 < found.alpha.low <= found.alpha.value <= found.alpha.high < 1.0
+
+
+def test_alpha_of_two_by_two_in_closed_form() -> None:
+    # binary: 1 − (n − 1) · o_01 / (n_0 n_1)
+    assert krippendorff_alpha([6, 2, 2, 10]) == pytest.approx(1 - 19 * 2 / (8 * 12))
+
+
+def test_wrong_options_are_sentences() -> None:
+    with pytest.raises(SrjtError, match="resamples counts draws"):
+        agreement(from_table([[0, 1]], classes=2), resamples=-1)

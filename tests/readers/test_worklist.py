@@ -1,0 +1,91 @@
+"""What to read next: the expected gain against brute force, and the limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from srjt.errors import SrjtError
+from srjt.readers import Readings, consensus, next_readings
+from srjt.readers.consensus import expected_error
+from srjt.readers.fit import log_columns, state_posterior
+from srjt.readers.worklist import expected_gain
+
+
+@pytest.fixture(scope="module")
+def readings() -> Readings:
+    """Four readers; the last one is a coin."""
+    rng = np.random.default_rng(0)
+    items, classes = 120, 4
+    true = rng.integers(0, classes, size=items)
+    table = (true + (rng.random((4, items)) < 0.25) * rng.choice([-1, 1], size=(4, items))).clip(0, 3)
+    table[3] = rng.integers(0, classes, size=items)
+    seen = rng.random((4, items)) < 0.6
+    reader, item = np.nonzero(seen)
+    return Readings(
+        items=[f"i{i}" for i in range(items)],
+        readers=["a", "b", "c", "coin"],
+        grades=tuple("0123"),
+        item=item,
+        reader=reader,
+        grade=table[reader, item],
+    )
+
+
+def test_the_gain_is_the_mean_over_all_possible_readings(readings: Readings) -> None:
+    found = consensus(readings)
+    fit, items = found.model, np.arange(5)
+    by_state = state_posterior(
+        found.evidence,
+        states=fit.states,
+        prior=fit.states.prior(fit.grades, fit.kinds),
+        columns=log_columns(fit.matrices),
+        rows=items,
+    )
+    for reader in range(4):
+        for item in items:
+            after = 0.0
+            for said in range(4):
+                joint = by_state[item] * fit.matrices[reader, :, said]
+                after += joint.sum() * expected_error((joint / joint.sum() @ fit.states.of_grade)[None])[0]
+            before = expected_error((by_state[item] @ fit.states.of_grade)[None])[0]
+            assert expected_gain(found, items)[item, reader] == pytest.approx(
+                max(before - after, 0.0), abs=1e-9
+            )
+
+
+def test_the_list_is_by_gain_and_asks_nobody_twice(readings: Readings) -> None:
+    found = consensus(readings)
+    wanted = next_readings(found, readings, count=30)
+    assert len(wanted) == 30
+    assert wanted["item"].is_unique
+    assert wanted["gain"].is_monotonic_decreasing
+    done = {
+        (readings.items[i], readings.readers[r]) for i, r in zip(readings.item, readings.reader, strict=True)
+    }
+    assert not done & set(zip(wanted["item"], wanted["reader"], strict=True))
+    assert "coin" not in set(wanted["reader"][:10])  # a coin tells nothing
+
+
+def test_a_limit_per_reader(readings: Readings) -> None:
+    wanted = next_readings(consensus(readings), readings, count=30, per_reader=8)
+    assert wanted["reader"].value_counts().max() <= 8
+    assert len(wanted) == 30
+
+
+def test_items_with_a_reference_are_done(readings: Readings) -> None:
+    reference = np.full(120, -1)
+    reference[:100] = 1
+    known = replace(readings, reference=reference)
+    wanted = next_readings(consensus(known), known, count=120)
+    assert set(wanted["item"]) <= set(readings.items[100:])
+
+
+def test_wrong_arguments_are_sentences(readings: Readings) -> None:
+    found = consensus(readings)
+    with pytest.raises(SrjtError, match="at least 1"):
+        next_readings(found, readings, count=0)
+    with pytest.raises(SrjtError, match="other items or readers"):
+        next_readings(found, replace(readings, readers=["x", "y", "z", "w"]), count=1)

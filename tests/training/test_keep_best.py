@@ -1,0 +1,225 @@
+"""Early stopping: the networks of the epoch that was best on the validation side."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import srjt
+from srjt.data.splits import Split
+from srjt.errors import Interrupted, SrjtError
+from srjt.ordinal.metrics import METRICS, confusion_matrix
+from srjt.reports.tables.study_tables import comparison_tables, networks_phrase
+from srjt.training.config import TrainConfig
+from srjt.training.record.metrics_log import MetricRow, best_epoch, kept_epoch, last_epochs
+from srjt.training.record.reporters import SilentReporter
+from srjt.training.trained import Trained
+
+SETTINGS: dict[str, Any] = {
+    "noise_rate": 0.4, "network": "tiny", "image_size": 32, "crop": 28, "epochs": 6, "batch_size": 16,
+    "learning_rate": 3e-3, "tune_cpu": False, "device": "cpu", "checkpoint_seconds": 0.0, "keep": "best",
+}  # fmt: skip
+
+
+class StopAt(SilentReporter):
+    """Stops the training at a given step, as a signal from outside does."""
+
+    def __init__(self, epoch: int, step: int) -> None:
+        super().__init__()
+        self.when = (epoch, step)
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        if (epoch, step) == self.when:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def contrary(data: Any) -> Any:
+    """The more the networks learn, the worse they are on the validation side: its grades are reversed."""
+    table = data.manifest.table.copy()
+    table.loc[data.split.validation, "grade"] = 3 - table.loc[data.split.validation, "grade"]
+    return replace(data, manifest=replace(data.manifest, table=table))
+
+
+@pytest.fixture(scope="module")
+def whole(contrary: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that was not interrupted."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    run = trained(contrary, out=folder)
+    assert kept_epoch(run.metrics) in (1, 2, 3)
+    return folder
+
+
+def trained(data: Any, **changes: Any) -> Trained:
+    return srjt.train(data.manifest, split=data.split, **{**SETTINGS, **changes})
+
+
+def validation(run: Trained, metric: str) -> pd.Series:
+    rows = run.metrics.query("split == 'validation' and metric == @metric")
+    network = "ensemble" if run.method.networks == 2 else "1"
+    return rows[rows["network"] == network].set_index("epoch")["value"]
+
+
+@pytest.mark.parametrize(("method", "metric"), [("co-teaching+ours", "mae"), ("standard", "macro_f1")])
+def test_the_networks_are_those_of_the_best_epoch(
+    contrary: Any, tmp_path: Path, method: str, metric: str
+) -> None:
+    run = trained(contrary, method=method, optimise=metric, out=tmp_path / "run")
+    values = validation(run, metric)
+    sign = -1.0 if METRICS[metric].lower_is_better else 1.0
+    best = int((sign * values).idxmax())  # the first of equal ones
+    assert best < len(values) == 6  # else this shows nothing
+    assert kept_epoch(run.metrics) == best
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["epochs"], summary["kept_epoch"]) == (6, best)
+    # what the networks predict now has the value of that epoch
+    side = run.held_out["validation"]
+    predicted = torch.from_numpy(side.probabilities).mean(dim=0).argmax(dim=1)
+    counts = confusion_matrix(torch.from_numpy(side.labels), predicted, num_classes=4)
+    assert METRICS[metric](counts.numpy()) == pytest.approx(values[best])
+    assert summary["confusion"]["validation"][-1] == counts.tolist()
+    opened = srjt.load_run(tmp_path / "run", device="cpu")
+    assert np.array_equal(
+        opened.probabilities(contrary.manifest.arrays)[0], run.probabilities(contrary.manifest.arrays)[0]
+    )
+    # the reported numbers are those of that epoch
+    averages = last_epochs(run.metrics).set_index(["split", "metric"])["value"]
+    single = run.metrics.query("split == 'test' and epoch == @best and metric == 'accuracy'")
+    single = single[single["network"].isin(["1", "2"])]
+    assert averages["test", "accuracy"] == pytest.approx(single["value"].mean())
+    assert trained(contrary, method=method, optimise=metric, out=tmp_path / "run").metrics.equals(run.metrics)
+
+
+def test_the_training_itself_is_that_of_keep_last(contrary: Any) -> None:
+    best, last = trained(contrary), trained(contrary, keep="last")
+    timed = ["seconds", "images_per_second", "peak_memory_mb", "best_epoch"]
+    tables = [run.metrics[~run.metrics["metric"].isin(timed)].reset_index(drop=True) for run in (best, last)]
+    pd.testing.assert_frame_equal(*tables, check_exact=True)
+    assert kept_epoch(last.metrics) is None
+
+
+@pytest.mark.parametrize("at", [(1, 2), (2, 1), (6, 2)])
+def test_a_resumed_run_keeps_the_same_networks(
+    contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]
+) -> None:
+    with pytest.raises(Interrupted):
+        trained(contrary, out=tmp_path / "run", reporter=StopAt(*at))
+    trained(contrary, out=tmp_path / "run")
+    for name in ("weights.safetensors", "summary.json", "held_out.csv", "history.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
+    kept = [
+        [line for line in (folder / "metrics.csv").read_text().splitlines() if "best_epoch" in line]
+        for folder in (tmp_path / "run", whole)
+    ]
+    assert kept[0] == kept[1]
+
+
+def test_results_that_were_not_written_are_written_later(contrary: Any, tmp_path: Path) -> None:
+    """Killed between the last checkpoint and the results: the best networks are in the checkpoint."""
+    trained(contrary, out=tmp_path)
+    before = (tmp_path / "weights.safetensors").read_bytes()
+    for name in ("weights.safetensors", "summary.json"):
+        (tmp_path / name).unlink()
+    trained(contrary, out=tmp_path)
+    assert (tmp_path / "weights.safetensors").read_bytes() == before
+
+
+def test_patience_stops_early_and_finished_is_finished(contrary: Any, tmp_path: Path) -> None:
+    reporter = SilentReporter()
+    run = trained(contrary, patience=2, epochs=40, out=tmp_path, reporter=reporter)
+    values = validation(run, "mae")
+    best, reached = int(values.idxmin()), int(values.index.max())
+    assert reached - best == 2
+    assert reached < 40
+    assert any(f"Epoch {best} of {reached} is kept" in note for note in reporter.notes)
+    assert json.loads((tmp_path / "summary.json").read_text())["epochs"] == reached
+    reporter = SilentReporter()
+    again = trained(contrary, patience=2, epochs=40, out=tmp_path, reporter=reporter)
+    assert "nothing to do" in reporter.notes[-1]
+    assert again.metrics.equals(run.metrics)
+    (tmp_path / "summary.json").unlink()  # killed before the results: no more epochs are trained
+    assert validation(trained(contrary, patience=2, epochs=40, out=tmp_path), "mae").index.max() == reached
+
+
+def test_one_sentence_without_a_validation_side(contrary: Any) -> None:
+    sentence = r"keep 'best' chooses the epoch by the validation side, and this run has none: add --fold"
+    with pytest.raises(SrjtError, match=sentence):
+        srjt.train(contrary.manifest, **SETTINGS)
+    none = np.empty(0, dtype=np.int64)
+    sides = Split(train=contrary.split.train, validation=none, test=contrary.split.test)
+    with pytest.raises(SrjtError, match=sentence):
+        srjt.train(contrary.manifest, split=sides, **SETTINGS)
+    with pytest.raises(
+        SrjtError, match="patience waits for a better epoch, which only keep 'best' looks for"
+    ):
+        trained(contrary, keep="last", patience=3)
+    with pytest.raises(SrjtError, match="patience must be positive; got 0"):
+        trained(contrary, patience=0)
+
+
+def rows(values: list[float], *, network: str = "1", metric: str = "mae") -> list[MetricRow]:
+    return [MetricRow(k + 1, "validation", network, metric, value) for k, value in enumerate(values)]
+
+
+def test_the_best_epoch() -> None:
+    assert best_epoch([], "mae") is None
+    assert best_epoch(rows([0.5, 0.3, 0.3, 0.4]), "mae") == 2  # the first of equal ones
+    assert best_epoch(rows([0.5, 0.3, 0.6], metric="qwk"), "qwk") == 3
+    assert best_epoch(rows([float("nan"), 0.3, float("nan")]), "mae") == 2
+    assert best_epoch(rows([float("nan")]), "mae") is None
+    both = rows([0.1, 0.5]) + rows([0.9, 0.9], network="2") + rows([0.6, 0.4], network="ensemble")
+    assert best_epoch(both, "mae") == 2  # two networks are judged by their ensemble
+    test_side = [MetricRow(1, "test", "1", "mae", 0.0)]
+    assert best_epoch(rows([0.5, 0.4]) + test_side, "mae") == 2
+
+
+def test_files_of_older_runs_still_match() -> None:
+    """The new settings identify nothing at their defaults."""
+    names = {"optimise", "keep", "patience"}
+    assert not names & set(TrainConfig().determining())
+    assert set(TrainConfig(optimise="qwk", keep="best", patience=3).determining()) >= names
+
+
+@pytest.mark.slow
+def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
+    results = srjt.study(
+        "synthetic",
+        reading={"images": 90, "patients": 18, "size": 32},
+        methods=["standard", "standard:keep=best"],
+        noise="quasi:0.4",
+        folds=3,
+        only_folds=0,
+        out=tmp_path,
+        device="cpu",
+        network="tiny",
+        image_size=32,
+        crop=28,
+        epochs=4,
+        learning_rate=1e-2,
+        batch_size=16,
+        tune_cpu=False,
+    )
+    (table,) = comparison_tables(results.scores, runs=results.runs, networks=networks_phrase(results.facts))
+    assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)"]
+    assert "; with early stopping of the epoch that was best on the validation side;" in table.caption
+    metrics = results.metrics[results.metrics["variant"] == "keep=best"]
+    kept = kept_epoch(metrics)
+    scores = results.scores.query("variant == 'keep=best' and split == 'test' and metric == 'mae'")["value"]
+    at_kept = metrics.query("split == 'test' and metric == 'mae' and epoch == @kept")["value"]
+    assert scores.tolist() == pytest.approx(at_kept.tolist())
+    srjt.report(tmp_path)
+    assert "Standard (early stopping)" in (tmp_path / "report.html").read_text()
+    folder = tmp_path / "runs" / metrics["key"].iloc[0]
+    srjt.report(folder)
+    run_page = (folder / "report.html").read_text()
+    assert f"Epoch {kept}, the best on the validation side" in run_page
+    assert "last 4 epochs" not in run_page
