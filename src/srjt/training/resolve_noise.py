@@ -134,7 +134,7 @@ def resolve_noise_rate(
     resolved = _apply(config, estimate)
     reporter.note(describe(estimate, epochs=warm_up_config.epochs))
     if not estimate.identifiable:
-        warnings.warn(not_determined(estimate), stacklevel=2)
+        warnings.warn(not_determined(estimate, used=resolved.known_noise_rate), stacklevel=2)
     return resolved, estimate
 
 
@@ -240,12 +240,12 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
     }
 
 
-def not_determined(estimate: NoiseEstimate) -> str:
+def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str:
     """A warning: what the rate may be, what the one that is used rests on, and what would determine it."""
     low, high = estimate.rate_interval
-    reason = estimate.reason.rstrip(".")
+    reason, rate = estimate.reason.rstrip("."), estimate.rate if used is None else used
     sentences = [
-        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {estimate.rate:.2f} is used.",
+        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
         estimate.assumption,
         "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) would help.",
     ]
