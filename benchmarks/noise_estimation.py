@@ -5,12 +5,14 @@
     python benchmarks/noise_estimation.py --figure docs/images    also draws what-can-be-known.svg
     python benchmarks/noise_estimation.py --large             n = 100,000, with seconds and memory
     python benchmarks/noise_estimation.py --verified          the interval with 0, 50, 100 and 200 verified labels
-    python benchmarks/noise_estimation.py --probabilities FILE ...   settings of noisy_settings.py
+    python benchmarks/noise_estimation.py --probabilities FILE ...   settings of noisy_settings.py or human_votes.py,
+                                                                     also with --verified
 
 Readers of four families (``simulated_readers.py``), three kinds of probabilities, 3 to 7 grades, 300 to 10,000 labels,
-balanced and unbalanced. The model was developed on seeds below 1000; the default seeds, from 1200, were used once, for
-docs/what-can-be-known.md. cleanlab's rate is one minus the trace of its calibrated confident joint; it needs
-``pip install ".[benchmarks]"``.
+balanced and unbalanced. The model was developed on seeds below 1000; the default seeds, from 2000, were used once, for
+docs/what-can-be-known.md. cleanlab's rate is one minus the trace of its calibrated confident joint. ``matrix``: the
+mean over true grades of the total variation distance between the estimated and the true distribution of labels.
+cleanlab comes with ``pip install ".[benchmarks]"``.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from noisy_settings import Setting, read
 from simulated_readers import FAMILIES, KINDS, Simulation, simulate, simulations
 
 from srjt.noise.estimate import estimate_noise
+from srjt.noise.verified import exact_interval
 
 SIZES = (300, 1000, 3000, 10_000)
 
@@ -35,7 +38,11 @@ def main() -> None:
     given = parser(__doc__).parse_args()
     seeds = range(given.first, given.first + given.seeds)
     if given.verified:
-        verified(seeds)
+        verified(
+            map(read, given.probabilities)
+            if given.probabilities
+            else simulations(seeds, kinds=("labels",), sizes=(3000,))
+        )
     elif given.large:
         large(given.first)
     elif given.probabilities:
@@ -58,7 +65,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     arguments = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("--first", type=int, default=1200, help="the first seed")
+    arguments.add_argument("--first", type=int, default=2000, help="the first seed")
     arguments.add_argument(
         "--seeds", type=int, default=25, help="each gives six noises with three kinds each"
     )
@@ -78,6 +85,7 @@ def row(setting: Simulation | Setting) -> dict[str, object]:
     groups = setting.groups if isinstance(setting, Setting) else None
     ours = estimate_noise(setting.labels, setting.probabilities, groups=groups)
     low, high = ours.rate_interval
+    joint = cleanlab_joint(setting)
     return {
         "family": setting.family if isinstance(setting, Simulation) else setting.kind,
         "kind": setting.kind if isinstance(setting, Simulation) else "network",
@@ -90,7 +98,9 @@ def row(setting: Simulation | Setting) -> dict[str, object]:
         "high": high,
         "lower bound": ours.lower_bound,
         "determined": ours.identifiable,
-        "cleanlab": cleanlab_rate(setting),
+        "cleanlab": 1.0 - float(np.trace(joint)),
+        "matrix ours": matrix_error(ours.transition, setting.matrix),
+        "matrix cleanlab": matrix_error(joint.T, setting.matrix),
         "seconds": time.perf_counter() - start,
     }
 
@@ -106,16 +116,25 @@ def summary(found: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         "width": found["high"] - found["low"],
         "lower bound holds": found["lower bound"] <= truth,
         "determined": found["determined"],
+        "matrix ours": found["matrix ours"],
+        "matrix cleanlab": found["matrix cleanlab"],
         "seconds": found["seconds"],
     }
     table = found[by].assign(**columns).groupby(by, sort=False)
     return table.mean().round(3).assign(settings=table.size())
 
 
-def cleanlab_rate(setting: Simulation | Setting) -> float:
+def cleanlab_joint(setting: Simulation | Setting) -> np.ndarray:
+    """p(label, true grade)."""
     from cleanlab.count import estimate_joint
 
-    return 1.0 - float(np.trace(estimate_joint(setting.labels, setting.probabilities)))
+    return np.asarray(estimate_joint(setting.labels, setting.probabilities))
+
+
+def matrix_error(found: np.ndarray, true: np.ndarray) -> float:
+    """Mean over the true grades of the total variation distance between two distributions of labels."""
+    rows = found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12)
+    return float(np.abs(rows - true).sum(axis=1).mean() / 2)
 
 
 def large(seed: int) -> None:
@@ -130,34 +149,30 @@ def large(seed: int) -> None:
         print(f", {seconds:.1f} s, {memory:.1f} GiB")
 
 
-def verified(seeds: range) -> None:
+def verified(source: Iterable[Simulation | Setting]) -> None:
     rows = []
-    for one in simulations(seeds, kinds=("labels",), sizes=(3000,)):
+    for one in source:
+        rate = float(one.wrong.mean())
         rng = np.random.default_rng(len(rows))
         order = rng.permutation(len(one.labels))
         for count in (0, 50, 100, 200):
             known = np.full(len(one.labels), -1)
             known[order[:count]] = one.true[order[:count]]
             found = estimate_noise(one.labels, one.probabilities, verified=known, bootstrap=100)
-            alone = estimate_noise_alone(one, order[:count]) if count else (np.nan, np.nan)
+            wrong = one.wrong[order[:count]]
+            alone = exact_interval(float(wrong.mean()), count) if count else (np.nan, np.nan)
             low, high = found.rate_interval
             rows.append(
                 {
-                    "family": one.family,
+                    "family": one.family if isinstance(one, Simulation) else one.kind,
                     "verified": count,
-                    "error": abs(found.rate - one.rate),
-                    "covered": low <= one.rate <= high,
+                    "error": abs(found.rate - rate),
+                    "covered": low <= rate <= high,
                     "width": high - low,
                     "width of the sample alone": alone[1] - alone[0],
                 }
             )
     print(pd.DataFrame(rows).groupby(["family", "verified"], sort=False).mean().round(3).to_string())
-
-
-def estimate_noise_alone(one: Simulation, rows: np.ndarray) -> tuple[float, float]:
-    from srjt.noise.verified import exact_interval
-
-    return exact_interval(float(one.wrong[rows].mean()), len(rows))
 
 
 def draw(found: pd.DataFrame, folder: Path) -> None:

@@ -16,12 +16,14 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
 
+TRANSITION = np.array([[0.8, 0.15, 0.05], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]])
 
-def plain_bayes(labels, probabilities, *, transition, prior, verified=None, same_image=None):
-    """Without the calibration, which six samples do not determine."""
-    joint = probabilities * transition.T[labels]
+
+def plain_bayes(labels, probabilities, *, groups=None, verified=None, rate=None, same_image=None):
+    """With a known matrix and without the calibration, which six samples do not determine."""
+    joint = probabilities * TRANSITION.T[labels]
     if verified is not None:
-        joint = np.where(verified[:, None] >= 0, np.eye(len(transition))[verified], joint)
+        joint = np.where(verified[:, None] >= 0, np.eye(3)[verified], joint)
     return joint / joint.sum(axis=1, keepdims=True)
 
 
@@ -65,7 +67,7 @@ def scores(fitted: CrossFit) -> pd.DataFrame:
 
 
 def _estimate(manifest: Manifest) -> NoiseEstimate:
-    transition, prior = np.array([[0.8, 0.15, 0.05], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]]), np.full(3, 1 / 3)
+    transition, prior = TRANSITION, np.full(3, 1 / 3)
     return NoiseEstimate(
         rate=0.2, rate_interval=(0.1, 0.3), transition=transition, transition_interval=np.stack([transition] * 2),
         prior=prior, prior_interval=np.stack([prior] * 2), form="quasi", held_out={}, temperature=1.0,
@@ -81,12 +83,9 @@ def test_the_most_doubtful_comes_first_and_ties_are_ordered_by_id(
     order = scores["id"].tolist()
     assert order.index("a") == order.index("c") - 1
     assert scores["quality"].is_monotonic_increasing
-    estimate = _estimate(fitted.manifest)
     posterior = plain_bayes(
         fitted.manifest.labels,
         fitted.probabilities,
-        transition=estimate.transition,
-        prior=estimate.prior,
         verified=None,
     )
     for row, line in scores.iterrows():

@@ -121,3 +121,23 @@ def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> N
     code, _, err = command("evaluate", finished, labelled, "--side", "tset")
     assert code == 2
     assert "test" in err
+
+
+def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None:
+    code, out, _ = command(
+        "evaluate", finished, labelled, "--coverage", "0.7", "--label-noise", "none", "--out", "found.json"
+    )
+    assert code == 0
+    assert "promised coverage │ 0.7" in out
+    validation = int((pd.read_csv(labelled)["split"] == "validation").sum())
+    said = " ".join(out.split())
+    assert f"{validation} of the samples have the ids of samples that the ranges are calibrated on" in said
+    assert command("predict", finished, labelled, "--coverage", "0.7", "--label-noise", "none")[0] == 0
+    predicted, true = pd.read_csv("predictions.csv"), pd.read_csv(labelled)["true_grade"]
+    inside = (predicted["grade_low"] <= true) & (true <= predicted["grade_high"])
+    shares = inside.groupby(pd.read_csv(labelled)["patient"]).mean()  # patients count equally
+    ranges = json.loads(Path("found.json").read_text())["ranges"]
+    assert ranges["coverage"]["value"] == pytest.approx(shares.mean())
+    assert [one["samples"] for one in ranges["grades"]] == true.value_counts().sort_index().tolist()
+    _, out, _ = command("evaluate", finished, labelled, "--side", "test", "--coverage", "0.7")
+    assert "the ranges are calibrated on: choose" not in " ".join(out.split())

@@ -221,3 +221,29 @@ def test_file_names_of_any_bytes_get_a_sentence(command: Srjt, finished: Path, l
     assert b"caf\xe9.png" in Path("skipped.csv").read_bytes()
     code, _, err = command("predict", finished, os.fsdecode(b"bytes/caf\xe9.png"), "--force")
     assert (code, "is not UTF-8 text: rename it" in err) == (2, True)
+
+
+def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None:
+    code, out, err = command("predict", finished, labelled, "--coverage", "0.7", "--out", "ranges.csv")
+    assert (code, err) == (0, "")
+    table = pd.read_csv("ranges.csv")
+    assert ((table["grade_low"] <= table["grade"]) & (table["grade"] <= table["grade_high"])).all()
+    patients = pd.read_csv(labelled).query("split == 'validation'")["patient"].nunique()
+    assert "Ranges contain the true grade of a random image of a new patient" in out
+    assert f"at least 0.7; calibrated on {patients} patients" in out
+    code, out, _ = command(
+        "predict", finished, labelled, "--coverage", "0.7", "--calibrate-on", labelled, "--label-noise", "none",
+        "--views", "2", "--out", "own.csv",
+    )  # fmt: skip
+    assert code == 0
+    assert "calibrated on 20 patients (120 samples), by their labels, which are taken as right." in out
+    for wrong, said in (
+        (["--coverage", "2"], "A coverage lies between 0 and 1"),
+        (["--coverage-by", "grade"], "give a coverage, too"),
+        (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
+        (["--coverage", "0.7", "--coverage-by", "eye"], "need this column in the calibration samples"),
+    ):
+        code, out, err = command("predict", finished, labelled, *wrong, "--out", "never.csv")
+        assert (code, out) == (2, "")
+        assert said in err
+        assert not Path("never.csv").exists()

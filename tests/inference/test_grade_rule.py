@@ -14,7 +14,8 @@ import torch
 
 import srjt
 from srjt.errors import SrjtError
-from srjt.inference.grade_rule import describe_rule, grade_rule, held_out_scores
+from srjt.inference.grade_rule import describe_rule, grade_rule
+from srjt.inference.held_out_scores import held_out_scores
 from srjt.inference.predict import predict
 from srjt.ordinal.decoding import median_grade, undo_soft_labels
 from srjt.ordinal.labels import soft_label_matrix

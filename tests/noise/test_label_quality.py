@@ -6,13 +6,50 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr
+from sklearn.metrics import average_precision_score
 
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.label_quality import label_quality, true_grade_posterior
+from srjt.noise.posterior import bayes, by_grade, by_severity
 
 GRADES = 4
+
+
+@pytest.fixture(scope="module")
+def blurred() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """True grades, labels of a reader who sees the severity through a blur, and p(label | x)."""
+    rng = np.random.default_rng(0)
+    grid = (np.arange(400) + 0.5) / 100
+    severity = rng.choice(grid, size=4000)
+    clear = rng.choice([0.1, 0.6], size=4000)  # half of the images are unclear
+    seen, reader = severity + clear * rng.normal(size=4000), 0.3
+    given = np.diff(ndtr((np.arange(1, 4) - grid[:, None]) / reader), axis=1, prepend=0.0, append=1.0)
+    labels = (rng.random(4000)[:, None] > given[np.searchsorted(grid, severity)].cumsum(axis=1)[:, :-1]).sum(
+        axis=1
+    )
+    weight = np.exp(-0.5 * ((seen[:, None] - grid) / clear[:, None]) ** 2)
+    return severity.astype(int), labels, weight / weight.sum(axis=1, keepdims=True) @ given
+
+
+def test_of_readers_who_are_unsure_at_boundaries_it_finds_more_errors_than_the_label_alone(blurred) -> None:
+    """The reader's blur is the same for every image: a doubtful label of a clear image is wrong more often."""
+    true, labels, p = blurred
+    wrong = labels != true
+    quality = by_severity(labels, p, np.eye(GRADES), [0.5], [1.0])[np.arange(4000), labels]
+    plain = p[np.arange(4000), labels]
+    ours, theirs = (average_precision_score(wrong, -score) for score in (quality, plain))
+    assert ours > theirs + 0.02
+    assert quality.mean() == pytest.approx(1 - wrong.mean(), abs=0.05)
+
+
+def test_a_network_that_has_learnt_the_noise_gives_the_same_answer_as_one_that_knows_the_truth() -> None:
+    _, labels, p, matrix = observed(3000)
+    told_truth, told_labels = (by_grade(labels, said, matrix) for said in (p, p @ matrix))
+    assert np.abs(told_truth - told_labels).mean() < 0.02
+    assert np.abs(bayes(labels, p @ matrix, matrix) - told_truth).mean() > 0.02  # without the deconvolution
 
 
 def observed(samples: int = 1500, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -124,10 +161,33 @@ def test_the_quality_of_a_verified_label_is_known() -> None:
     probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
     verified = np.full(120, -1)
     verified[[0, 5, 6]] = [0, 0, 1]  # right although it is doubtful, and wrong although it is not
+    matrix, others = np.array([[0.8, 0.2], [0.2, 0.8]]), verified < 0
+    plain, known = (
+        label_quality(labels, probabilities, transition=matrix, verified=v) for v in (None, verified)
+    )
+    assert known[[0, 5, 6]].tolist() == [1.0, 1.0, 0.0]
+    np.testing.assert_array_equal(known[others], plain[others])
+    # without a matrix it is learnt from them, too: the doubtful label was right, so others like it may be
     plain, known = (label_quality(labels, probabilities, verified=v) for v in (None, verified))
     assert known[[0, 5, 6]].tolist() == [1.0, 1.0, 0.0]
+    assert known[11] > plain[11]
+
+
+def test_a_rate_that_is_known_moves_every_quality_and_leaves_their_order() -> None:
+    true, labels, p, _ = observed(600)
+    verified = np.where(np.arange(600) % 20 == 0, true, -1)
     others = verified < 0
-    np.testing.assert_array_equal(known[others], plain[others])
+    plain = label_quality(labels, p, verified=verified)
+    for rate in (0.1, 0.4):
+        fitted = true_grade_posterior(labels, p, verified=verified, rate=rate)
+        np.testing.assert_allclose(fitted.sum(axis=1), 1.0)
+        quality = fitted[np.arange(600), labels]
+        assert (1 - quality).mean() == pytest.approx(rate)
+        order = np.argsort(plain[others])
+        assert (np.diff(quality[others][order]) > -1e-12).all()
+    assert label_quality(labels, p, rate=0.0).min() >= 0.0
+    with pytest.raises(SrjtError, match="between 0 and 1"):
+        label_quality(labels, p, rate=1.5)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from srjt.errors import SrjtError
+from srjt.noise import corrupt, transition_matrix
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.verified import (
     exact_interval,
@@ -97,6 +98,29 @@ def test_verified_grades_replace_the_assumption() -> None:
     np.testing.assert_allclose(found.transition.sum(axis=1), 1.0)
     nothing = estimate_noise(label, p, verified=np.full(len(label), -1), bootstrap=0)
     assert nothing.to_dict() == estimate_noise(label, p, bootstrap=0).to_dict()
+
+
+def test_the_matrix_of_a_rare_grade_leans_on_the_model() -> None:
+    """Fifty verified labels of four grades, one of them rare: the sample alone does not show how it is mistaken."""
+    errors = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        true = rng.choice(4, size=2000, p=[0.5, 0.3, 0.17, 0.03])
+        matrix = transition_matrix("truncated", num_classes=4, rho=0.15)
+        label = corrupt(true, matrix, seed=seed)
+        seen = true + 0.4 * rng.normal(size=2000)
+        posterior = np.exp(-((seen[:, None] - np.arange(4)) ** 2) / 0.32) * matrix.T[label]
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        verified = np.where(rng.permutation(2000) < 50, true, -1)
+        known = read_verified(verified, samples=2000, classes=4)
+        assert known is not None
+        found = use_verified(label, posterior, known, owner=np.arange(2000), confidence=0.95).joint
+        counts = np.zeros((4, 4))
+        np.add.at(counts, (known.true, label[known.rows]), 1.0)
+        alone = (counts[3] + 0.25) / (counts[3].sum() + 1.0)
+        errors.append([np.abs(row - matrix[3]).sum() / 2 for row in (found[3] / found[3].sum(), alone)])
+    ours, theirs = np.mean(errors, axis=0)
+    assert ours < 0.5 * theirs
 
 
 def test_patients_are_the_unit_of_verified_grades() -> None:

@@ -50,9 +50,9 @@ def score(
     posterior = true_grade_posterior(
         labels,
         fitted.probabilities,
-        transition=estimate.transition,
-        prior=estimate.prior,
+        groups=manifest.groups,
         verified=manifest.verified_labels,
+        rate=estimate.rate,
         **together,
     )
     suggested = posterior.argmax(axis=1)

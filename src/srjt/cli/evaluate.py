@@ -10,7 +10,13 @@ import typer
 from srjt.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from srjt.data import Manifest
+    from srjt.inference.range_evaluation import RangeEvaluation
+    from srjt.ordinal.intervals import Interval
 
 
 @options.reads_a_source(without=("grades",))
@@ -21,6 +27,11 @@ def evaluate(
     optimise: options.Optimise = None,
     decode: options.Decode = None,
     views: options.Views = 1,
+    coverage: options.Coverage = None,
+    coverage_by: options.CoverageBy = None,
+    calibrate_on: options.CalibrateOn = None,
+    label_noise: options.LabelNoise = "unknown",
+    recalibrate: options.Recalibrate = True,
     side: Annotated[
         str | None,
         typer.Option(
@@ -110,8 +121,9 @@ def evaluate(
     with decoding_bar() as decoded:
         found = evaluate(
             trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
+            coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,  # type: ignore[arg-type]
             refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
-            per=per, pool=pool,  # type: ignore[arg-type]
+            per=per, pool=pool, recalibrate=recalibrate,  # type: ignore[arg-type]
             on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -145,6 +157,8 @@ def evaluate(
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
     console.print(metrics)
+    if found.recalibration:
+        console.print(f"Probabilities are recalibrated: {found.recalibration}.", highlight=False)
     shown = [display_grade(grade, trained.grade_names) for grade in trained.grades]
     confusion = Table("true ╲ predicted", *shown, "recall")
     for position, (name, row) in enumerate(zip(shown, found.confusion, strict=True)):
@@ -155,12 +169,41 @@ def evaluate(
         print_decision(console, found.decision, trained.grade_names)
     if found.abstention is not None and found.abstention.wanted is not None:
         print_abstention(console, found.abstention)
+    if found.ranges is not None:
+        console.print(_ranges(found.ranges, shown))
+        console.print(found.ranges.promise, highlight=False)
+        used = set(trained.held_out["validation"].ids) if calibrate_on is None else set()
+        if known := sum(sample in used for sample in manifest.ids):
+            console.print(
+                f"{known:,} of the samples have the ids of samples that the ranges are calibrated on: choose the test "
+                "side with --fold, --splits or --side.",
+                style="yellow",
+            )
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
             console.print(worse, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)
+
+
+def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Table:
+    """How often ranges contain the grade, and how wide they are."""
+    from rich.table import Table
+
+    def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
+        if samples == 0:
+            return name, "–", "", "0"
+        ends = f"{interval.low:.3f} – {interval.high:.3f}"
+        return name, f"{interval.value:.3f}", ends, "" if samples is None else f"{samples:,}"
+
+    table = Table("ranges of grades", "value", "95 % interval", "samples")
+    table.add_row("promised coverage", f"{found.promised:g}", "", "")
+    table.add_row(*row("coverage", found.coverage))
+    for name, (samples, interval) in zip(grades, found.grades, strict=True):
+        table.add_row(*row(f"… of grade {name}", interval, samples))
+    table.add_row(*row("grades in a range", found.width))
+    return table
 
 
 def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:

@@ -32,6 +32,7 @@ def export(
     ] = None,
     optimise: options.Optimise = None,
     decode: options.Decode = None,
+    recalibrate: options.Recalibrate = True,
     import_: options.Import = None,
 ) -> None:
     """Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.
@@ -64,10 +65,13 @@ def export(
         samples=samples,
         optimise=optimise,  # type: ignore[arg-type]
         decoding=decode,  # type: ignore[arg-type]
+        recalibrate=recalibrate,
     )
     runner = "onnxruntime" if chosen == "onnx" else "torch"
     typer.echo(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
     typer.echo(f"A grade is {written.metadata['grade_rule']}.")
+    if recalibration := written.metadata.get("recalibration"):
+        typer.echo(f"Its probabilities are recalibrated on the validation side: {recalibration}.")
     typer.echo(
         f"Checked in {runner} on {written.checked} samples: probabilities differ from the run's by at most "
         f"{written.difference:.1e}."

@@ -16,7 +16,10 @@ from srjt.training.config import TrainConfig
 __all__ = [
     "READING",
     "Abstain",
+    "CalibrateOn",
     "Config",
+    "Coverage",
+    "CoverageBy",
     "Decode",
     "Device",
     "Fold",
@@ -25,12 +28,14 @@ __all__ = [
     "GradeNames",
     "GroupNearDuplicates",
     "Import",
+    "LabelNoise",
     "Network",
     "OnBadImage",
     "Optimise",
     "Per",
     "Pool",
     "Quiet",
+    "Recalibrate",
     "ReferFrom",
     "Run",
     "Sensitivity",
@@ -108,6 +113,51 @@ Views = Annotated[
         metavar="1|2|10",
         help="Views of each image to average: 1 is the centre crop, 2 adds its mirror image, 10 adds the four "
         "corners and their mirror images. For a run with flip=false there are no mirror images: 10 means 5.",
+    ),
+]
+CALIBRATION = "Ranges of grades and recalibration"
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Give each sample a range of grades that contains the true grade with at least this probability: 0.9.",
+        show_default=False,
+        rich_help_panel=CALIBRATION,
+    ),
+]
+CoverageBy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="grade|COLUMN",
+        help="The promise holds for each true grade, or for each value of a column.",
+        show_default=False,
+        rich_help_panel=CALIBRATION,
+    ),
+]
+CalibrateOn = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="Labelled samples that the run was not trained on. [dim]default: its validation side[/]",
+        show_default=False,
+        rich_help_panel=CALIBRATION,
+    ),
+]
+LabelNoise = Annotated[
+    str,
+    typer.Option(
+        metavar="unknown|class-conditional|none",
+        help="What wrong labels among them depend on: not known; on the true grade alone, not on the image; none is "
+        "wrong.",
+        rich_help_panel=CALIBRATION,
+    ),
+]
+Recalibrate = Annotated[
+    bool,
+    typer.Option(
+        "--recalibrate/--no-recalibrate",
+        help="Recalibrate the probabilities on at least 100 of these samples, if it is worth it.",
+        rich_help_panel=CALIBRATION,
     ),
 ]
 Fold = Annotated[

@@ -27,6 +27,11 @@ def predict(
     optimise: options.Optimise = None,
     decode: options.Decode = None,
     views: options.Views = 1,
+    coverage: options.Coverage = None,
+    coverage_by: options.CoverageBy = None,
+    calibrate_on: options.CalibrateOn = None,
+    label_noise: options.LabelNoise = "unknown",
+    recalibrate: options.Recalibrate = True,
     refer_from: options.ReferFrom = None,
     threshold: options.Threshold = None,
     sensitivity: options.Sensitivity = None,
@@ -64,7 +69,8 @@ def predict(
     refuse_overwrite(out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
-    columns = (*as_columns(per), *as_columns(keep))
+    by = () if coverage_by in (None, "grade") else (coverage_by,)
+    columns = (*as_columns(per), *as_columns(keep), *by)
     problems: tuple[Problem, ...] = ()
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
@@ -99,6 +105,11 @@ def predict(
             optimise=optimise,  # type: ignore[arg-type]
             decoding=decode,  # type: ignore[arg-type]
             views=views,
+            coverage=coverage,
+            coverage_by=coverage_by,
+            calibrate_on=calibrate_on,
+            label_noise=label_noise,  # type: ignore[arg-type]
+            recalibrate=recalibrate,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             refer_from=refer_from,
             threshold=parse_threshold(threshold),
@@ -109,7 +120,9 @@ def predict(
             keep=as_columns(keep),
             progress=decoded,
         )
-    ours = ["grade", "grade_name"] if trained.grade_names else ["grade"]
+    ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
+    if not trained.grade_names and "grade_name" in ours:
+        ours.remove("grade_name")  # a column of the source
     warn_about_formulas(table.drop(columns=ours), out)  # cells that come from the source
     for column in ours:
         table[column] = table[column].map(neutralise_formula)
@@ -132,6 +145,10 @@ def predict(
     for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
         if column in table:
             typer.echo(f"{(table[column] == 'yes').sum():,} {meaning}.", err=streamed)
+    if recalibration := table.attrs["recalibration"]:
+        typer.echo(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
+    if ranges := table.attrs["ranges"]:
+        typer.echo(ranges, err=streamed)
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")

@@ -120,7 +120,7 @@ def train(
     from srjt.cli.splits import chosen_split
     from srjt.data import read
     from srjt.data.grade_names import parse_grade_names
-    from srjt.inference.grade_rule import describe_rule, grade_rule
+    from srjt.inference.held_out_scores import rule_in_words
     from srjt.training.record.reporters import reporter_for
     from srjt.training.record.trackers import track
     from srjt.training.train import train as train_run
@@ -174,7 +174,7 @@ def train(
     list_unreadable(run.skipped, skipped, problems=reading.problems)
     if not quiet:
         _print_results(run, out, pooled=run_config.convention == "published-code")
-        rule = describe_rule(run, grade_rule(run))
+        rule = rule_in_words(run)
         typer.echo(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
         typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
 
@@ -197,7 +197,7 @@ def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
     """The averages that the paper's tables show, beside naive baselines; then the run as srjt predict uses it."""
     from rich.console import Console
 
-    from srjt.inference.grade_rule import held_out_scores
+    from srjt.inference.held_out_scores import held_out_scores
     from srjt.training.record.baselines import NAIVE, compare_with_naive, run_baselines
     from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
-from srjt.data.problems import drop_unusable
-from srjt.data.sources import read
 from srjt.errors import SrjtError
 from srjt.inference.answers import (
     answers_from,
@@ -24,6 +23,7 @@ from srjt.inference.answers import (
     units_of,
     validation_answers,
 )
+from srjt.inference.calibrate import Labelled, read_labelled
 from srjt.inference.decide import (
     Abstention,
     Decision,
@@ -33,15 +33,11 @@ from srjt.inference.decide import (
     decide,
     referral_rule,
 )
-from srjt.inference.grade_rule import grade_rule
-from srjt.inference.predict import (
-    RunLike,
-    WhichNetwork,
-    check_choices,
-    open_run,
-    predict_held_out,
-    predictions,
-)
+from srjt.inference.fitted import fit_after_training
+from srjt.inference.grade_rule import WhichNetwork, grade_rule
+from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
+from srjt.inference.range_evaluation import RangeEvaluation, evaluate_ranges
+from srjt.noise.true_grades import LabelNoise
 from srjt.ordinal.calibration import (
     CalibrationBin,
     calibration_bins,
@@ -53,7 +49,6 @@ from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.ordinal.pooling import LearnedPooling, Pooling
 from srjt.ordinal.purpose import Purpose
-from srjt.training.trained import Trained
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -84,6 +79,10 @@ class Evaluation:
         Mean ranked probability score; 0 is best.
     calibration : list of CalibrationBin
         Confidence and accuracy per bin.
+    recalibration : str
+        How the probabilities were recalibrated; empty if they were not.
+    ranges : RangeEvaluation or None
+        How often ranges of grades contain the label, with ``coverage``.
     images : int
         Number of images; ``samples`` unless the answers are pooled.
     per : tuple of str
@@ -112,6 +111,8 @@ class Evaluation:
     calibration_error: float
     ranked_probability_score: float
     calibration: list[CalibrationBin]
+    recalibration: str = ""
+    ranges: RangeEvaluation | None = None
     images: int = 0
     per: tuple[str, ...] = ()
     pool: str = ""
@@ -126,6 +127,7 @@ class Evaluation:
         plain = asdict(self)
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
         plain["calibration"] = [b._asdict() for b in self.calibration]
+        plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
         plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
         plain["decision"] = self.decision and self.decision.to_dict()
         plain["abstention"] = self.abstention and self.abstention.to_dict()
@@ -134,12 +136,17 @@ class Evaluation:
 
 def evaluate(
     run: RunLike,
-    data: Manifest | str | os.PathLike[str],
+    data: Labelled,
     *,
     network: WhichNetwork = "ensemble",
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
     views: int = 1,
+    coverage: float | None = None,
+    coverage_by: str | None = None,
+    calibrate_on: Labelled | None = None,
+    label_noise: LabelNoise = "unknown",
+    recalibrate: bool = True,
     on_bad_image: OnBadImage = "error",
     resamples: int = 1000,
     refer_from: str | int | None = None,
@@ -166,6 +173,8 @@ def evaluate(
         The most likely grade, the median, or the rounded mean, whatever the metric.
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged, as for ``srjt.predict``.
+    coverage, coverage_by, calibrate_on, label_noise, recalibrate
+        Ranges of grades and recalibration, as for ``srjt.predict``.
     on_bad_image : {"error", "skip"}
         Stop at an unusable sample, or leave it out.
     resamples : int
@@ -208,8 +217,18 @@ def evaluate(
     run, per = open_run(run), as_columns(per)
     crops = run.views(views)  # an error before any image is read
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
-    decoded_by = grade_rule(run, network=network, optimise=optimise, decoding=decoding)
-    predict_side = partial(predict_held_out, run, network=network, optimise=optimise, decoding=decoding)
+    if per and coverage is not None:
+        raise SrjtError("Ranges of grades are per image: leave out --coverage, or --per.")
+    fitted = fit_after_training(
+        run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
+        recalibrate=recalibrate, network=network, views=views,
+    )  # fmt: skip
+    decoded_by = grade_rule(
+        run, network=network, optimise=optimise, decoding=decoding, recalibration=fitted.recalibration
+    )
+    predict_side = partial(
+        predict_held_out, run, network=network, optimise=optimise, decoding=decoding, fitted=fitted
+    )
     learned = learn_pooling(run, predict=predict_side, per=per) if per and pool == "learned" else None
     validation = partial(
         validation_answers,
@@ -229,7 +248,7 @@ def evaluate(
             views=len(crops),
         )  # fmt: skip
     if not isinstance(data, Manifest):
-        data = _read_labelled(run, data, on_bad_image=on_bad_image)
+        data = read_labelled(run, data, on_bad_image=on_bad_image)
     run.check_feature_settings(data.made)
     store = open_store(
         data,
@@ -242,7 +261,14 @@ def evaluate(
     manifest = store.manifest
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
+    table = predictions(
+        run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted,
+        samples=manifest.table,
+    )  # fmt: skip
+
+    def grade_of(column: str) -> npt.NDArray[np.int64]:
+        return np.array([run.grades.index(name) for name in table[column]], dtype=np.int64)
+
     truth = manifest.true_labels
     answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
     if units is not None:
@@ -264,6 +290,18 @@ def evaluate(
         calibration_error=expected_calibration_error(chosen, labels),
         ranked_probability_score=ranked_probability_score(chosen, labels),
         calibration=calibration_bins(chosen, labels),
+        recalibration="" if fitted.recalibration is None else str(fitted.recalibration),
+        ranges=None
+        if fitted.ranges is None
+        else evaluate_ranges(
+            grade_of("grade_low"),
+            grade_of("grade_high"),
+            labels,
+            rule=fitted.ranges,
+            num_classes=classes,
+            groups=manifest.groups,
+            resamples=resamples,
+        ),
         images=len(manifest),
         per=per,
         pool=pool if per else "",
@@ -275,10 +313,3 @@ def evaluate(
         if rule is None and abstain is None
         else abstain_from(answers, rule=rule, share=abstain, validation=validation),
     )
-
-
-def _read_labelled(run: Trained, source: str | os.PathLike[str], *, on_bad_image: str) -> Manifest:
-    if not isinstance(source, (str, os.PathLike)):
-        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
-    reading = read(source, grades=run.grades)
-    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)

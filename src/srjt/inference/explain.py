@@ -18,6 +18,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError
+from srjt.inference.fitted import fit_after_training
 from srjt.inference.predict import RunLike, open_run, predictions, read_samples
 from srjt.inference.saliency import contributions, rank_correlation
 from srjt.ordinal.decoding import expected_grade
@@ -127,7 +128,7 @@ def explain(
     if not len(store.pixels):
         raise SrjtError("There is no image to explain.")
     probabilities, grades = run.probabilities(store.pixels)
-    table = predictions(run, probabilities, grades)
+    table = predictions(run, probabilities, grades, fitted=fit_after_training(run))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
     maps = network_maps(run, store.pixels, progress=progress)
     found: list[list[int]] | None = None

@@ -27,12 +27,14 @@ from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, missing_extra, suggest
 from srjt.files import write_atomically
 from srjt.inference.export_module import OUTPUTS, ExportModule, on_cpu
+from srjt.inference.fitted import fit_after_training
 from srjt.inference.grade_rule import decoded_grades, describe_rule, grade_rule
 from srjt.inference.predict import RunLike, check_choices, open_run
 from srjt.networks.small import Standardise
 from srjt.ordinal.decoding import Decoding, undo_soft_labels
 from srjt.ordinal.grade_rules import GradeRule
 from srjt.ordinal.purpose import Purpose
+from srjt.ordinal.recalibration import Recalibration
 from srjt.training.config import TrainConfig
 from srjt.training.trained import Trained
 
@@ -85,6 +87,7 @@ def export(
     samples: Samples | None = None,
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
+    recalibrate: bool = True,
 ) -> Exported:
     """Write a run as one file: preprocessing (without resizing), all networks, probabilities, grade, severity.
 
@@ -105,6 +108,8 @@ def export(
         The metric that the grades of the file are for, as for ``srjt.predict``. Default: that of the run.
     decoding : {"argmax", "median", "expected"}, optional
         The most likely grade, the median, or the rounded mean, whatever the metric.
+    recalibrate : bool
+        Recalibrate the probabilities as ``srjt.predict`` does, inside the file.
 
     Returns
     -------
@@ -125,14 +130,17 @@ def export(
     check_choices("ensemble", decoding, optimise)
     run = open_run(run)
     config, run = run.config, on_cpu(run)
-    rule = grade_rule(run, optimise=optimise, decoding=decoding)
     checked = _synthetic_samples(run) if samples is None else _checked_samples(run, samples)
+    recalibration = fit_after_training(run, recalibrate=recalibrate).recalibration
+    rule = grade_rule(run, optimise=optimise, decoding=decoding, recalibration=recalibration)
     metadata = {
         **_metadata(run, checked),
-        "grade_rule": describe_rule(run, rule),
+        "grade_rule": describe_rule(run, rule, recalibrated=recalibration is not None),
         "config_hash": config_hash(config),
     }
-    module = ExportModule(run, rule).eval()
+    if recalibration is not None:
+        metadata["recalibration"] = str(recalibration)
+    module = ExportModule(run, rule, recalibration).eval()
     with _quiet(), torch.no_grad():
         try:
             content = _WRITERS[format](module, _batch_of(checked, 2), metadata)
@@ -144,7 +152,7 @@ def export(
             raise SrjtError(
                 f"This network cannot be written as {format} ({reason}): try the format {other}."
             ) from problem
-        difference = _compare(_READERS[format](content), run, checked, rule=rule)
+        difference = _compare(_READERS[format](content), run, checked, rule=rule, recalibration=recalibration)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, content)
@@ -238,7 +246,12 @@ def _batch_of(samples: Samples, count: int) -> Tensor:
 
 
 def _compare(
-    exported: Callable[[Samples], Outputs], run: Trained, samples: Samples, *, rule: GradeRule
+    exported: Callable[[Samples], Outputs],
+    run: Trained,
+    samples: Samples,
+    *,
+    rule: GradeRule,
+    recalibration: Recalibration | None,
 ) -> float:
     """The largest difference between the file's probabilities and the run's; an error if it is too large."""
     largest = 0.0
@@ -247,13 +260,15 @@ def _compare(
     for part in parts:
         by_network, grades = run.probabilities(samples[part])
         mean = by_network.mean(axis=0, dtype=np.float64)
+        if recalibration is not None:
+            mean = recalibration(mean)
         expected_severity = mean @ np.arange(len(run.grades))
         probabilities, grade, severity = exported(samples[part])
         differences = [
             np.abs(probabilities - mean).max(),
             np.abs(severity - expected_severity).max() / len(run.grades),
         ]
-        equal = grade == decoded_grades(rule, by_network, grades)
+        equal = grade == decoded_grades(rule, by_network, grades, recalibration=recalibration)
         # written with "not", because comparisons with NaN are false
         if not (max(differences) <= TOLERANCE and (equal | _borderline(mean, rule)).all()):
             raise SrjtError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,6 +14,7 @@ from srjt.errors import SrjtError
 from srjt.inference.grade_rule import uses_own_rule
 from srjt.ordinal.decoding import expected_grade
 from srjt.ordinal.grade_rules import GradeRule
+from srjt.ordinal.recalibration import FLOOR, Recalibration
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.trained import Trained
 
@@ -40,12 +42,12 @@ def on_cpu(run: Trained) -> Trained:
 class ExportModule(nn.Module):
     """uint8 RGB images (N, H, W, 3) of the stored size, or float32 features (N, F) →
 
-    probabilities (N, C): the mean over the networks of the method's own probabilities;
+    probabilities (N, C): the mean over the networks of the method's own probabilities, recalibrated if that is given;
     grade (N,) int64: by the rule of the run (``grade_rule``);
     severity (N,): the expected grade.
     """
 
-    def __init__(self, run: Trained, rule: GradeRule) -> None:
+    def __init__(self, run: Trained, rule: GradeRule, recalibration: Recalibration | None = None) -> None:
         super().__init__()
         if run.preprocess.eval_transform is not None:
             raise SrjtError(
@@ -55,7 +57,7 @@ class ExportModule(nn.Module):
         self.networks = nn.ModuleList(run.networks.members)
         self.method = run.method
         self.rule = rule
-        self.own_rule = uses_own_rule(run, rule)
+        self.own_rule = uses_own_rule(run, rule, recalibrated=recalibration is not None)
         self.crop = run.config.crop
         self.margin = (run.config.image_size - run.config.crop) // 2
         self.scale: Tensor
@@ -63,11 +65,19 @@ class ExportModule(nn.Module):
         mean, std = (torch.tensor(values).view(3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
         self.register_buffer("scale", 1 / (255 * std))
         self.register_buffer("shift", -mean / std)
+        self.recalibrates = recalibration is not None
+        self.slope = 1.0 if recalibration is None else recalibration.slope
+        self.offsets: Tensor
+        offsets = np.zeros(1) if recalibration is None else recalibration.offsets
+        self.register_buffer("offsets", torch.tensor(offsets, dtype=torch.float32))
 
     def forward(self, samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x = samples if samples.ndim == 2 else self.normalise_centre(samples)
         logits = torch.stack([network(x) for network in self.networks])
         probabilities = self.method.probabilities(logits).mean(dim=0)
+        if self.recalibrates:
+            log_p = probabilities.clamp(min=FLOOR).log()
+            probabilities = torch.softmax(self.slope * log_p + self.offsets, dim=-1)
         grade = self.method.grades(logits)[0] if self.own_rule else self.rule.grades(probabilities)
         return probabilities, grade, expected_grade(probabilities)
 

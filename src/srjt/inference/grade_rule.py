@@ -12,8 +12,8 @@ from srjt.errors import SrjtError
 from srjt.methods import Method
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.grade_rules import GradeRule, grade_rule_for
-from srjt.ordinal.metrics import confusion_matrix, summary
 from srjt.ordinal.purpose import Purpose
+from srjt.ordinal.recalibration import Recalibration
 from srjt.training.trained import Trained
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "decoded_grades",
     "describe_rule",
     "grade_rule",
-    "held_out_scores",
     "probabilities_of",
     "uses_own_rule",
 ]
@@ -35,6 +34,7 @@ def grade_rule(
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
     network: WhichNetwork = "ensemble",
+    recalibration: Recalibration | None = None,
 ) -> GradeRule:
     """The rule for this run and purpose.
 
@@ -47,6 +47,8 @@ def grade_rule(
         The rule itself, whatever the metric.
     network : {"ensemble", "1", "2"}
         The network whose predictions for the validation side thresholds are fitted to.
+    recalibration : Recalibration, optional
+        How the probabilities are recalibrated before the rule is applied. Soft labels need no undoing then.
 
     Returns
     -------
@@ -55,9 +57,13 @@ def grade_rule(
     if decoding is not None:
         return GradeRule(how=decoding)
     side = run.held_out.get("validation")
-    known = None if side is None else torch.from_numpy(probabilities_of(side.probabilities, network))
+    known = None if side is None else probabilities_of(side.probabilities, network)
+    if known is not None and recalibration is not None:
+        known = recalibration(known).astype(np.float32)
     return grade_rule_for(
-        optimise or run.config.optimise, validation=known, soft_labels=run.method.learnt_soft_labels()
+        optimise or run.config.optimise,
+        validation=None if known is None else torch.from_numpy(known),
+        soft_labels=run.method.learnt_soft_labels() if recalibration is None else None,
     )
 
 
@@ -78,42 +84,35 @@ def decoded_grades(
     grades: npt.NDArray[np.int64],
     *,
     network: WhichNetwork = "ensemble",
+    recalibration: Recalibration | None = None,
 ) -> npt.NDArray[np.int64]:
     """(K, N, C) probabilities and (K, N) grades by the method's own rule → (N,) grades.
 
-    The most likely grade of a single network is the method's own grade, which differs for Garg.
+    The most likely grade of a single network is the method's own grade, which differs for Garg, unless its
+    probabilities are recalibrated.
     """
-    if rule.how == "argmax" and (network != "ensemble" or len(probabilities) == 1):
+    single = network != "ensemble" or len(probabilities) == 1
+    if rule.how == "argmax" and single and recalibration is None:
         return np.asarray(grades[0 if network == "ensemble" else int(network) - 1])
-    return np.asarray(rule.grades(torch.from_numpy(probabilities_of(probabilities, network))).numpy())
+    chosen = probabilities_of(probabilities, network)
+    if recalibration is not None:
+        chosen = recalibration(chosen).astype(np.float32)
+    return np.asarray(rule.grades(torch.from_numpy(chosen)).numpy())
 
 
-def uses_own_rule(run: Trained, rule: GradeRule, *, network: WhichNetwork = "ensemble") -> bool:
+def uses_own_rule(
+    run: Trained, rule: GradeRule, *, network: WhichNetwork = "ensemble", recalibrated: bool = False
+) -> bool:
     """Whether grades are those of a method with a rule of its own, instead of the most likely ones."""
     single = network != "ensemble" or run.method.networks == 1
-    return rule.how == "argmax" and single and type(run.method).grades is not Method.grades
+    own = type(run.method).grades is not Method.grades
+    return rule.how == "argmax" and single and own and not recalibrated
 
 
-def describe_rule(run: Trained, rule: GradeRule, *, network: WhichNetwork = "ensemble") -> str:
+def describe_rule(
+    run: Trained, rule: GradeRule, *, network: WhichNetwork = "ensemble", recalibrated: bool = False
+) -> str:
     """What a grade is: the end of the sentence "A grade is …"."""
-    if uses_own_rule(run, rule, network=network):
+    if uses_own_rule(run, rule, network=network, recalibrated=recalibrated):
         return str(rule).replace("the most likely grade", f"what {run.config.method} itself decides on", 1)
     return str(rule)
-
-
-def held_out_scores(run: Trained) -> dict[str, dict[str, float]]:
-    """Side → metrics of the networks' mean with the run's own rule; against true grades on the test side.
-
-    Empty where the run has kept no predictions.
-    """
-    rule = grade_rule(run)
-    scores = {}
-    for name, side in run.held_out.items():
-        labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
-        p = torch.from_numpy(side.probabilities)
-        predicted = decoded_grades(rule, side.probabilities, run.method.grades_of(p).numpy())
-        counts = confusion_matrix(
-            torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=len(run.grades)
-        )
-        scores[name] = summary(counts.numpy())
-    return scores

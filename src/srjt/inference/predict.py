@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias, get_args
@@ -22,7 +23,9 @@ from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError, suggest
 from srjt.inference.answer_table import answer_rule, answer_table, check_columns
 from srjt.inference.answers import as_columns
+from srjt.inference.calibrate import Labelled
 from srjt.inference.decide import Threshold
+from srjt.inference.fitted import Fitted, fit_after_training
 from srjt.inference.grade_rule import (
     WhichNetwork,
     decoded_grades,
@@ -30,6 +33,7 @@ from srjt.inference.grade_rule import (
     grade_rule,
     probabilities_of,
 )
+from srjt.noise.true_grades import LabelNoise
 from srjt.ordinal.decoding import Decoding, expected_grade
 from srjt.ordinal.pooling import Pooling
 from srjt.ordinal.purpose import Purpose, check_purpose
@@ -77,6 +81,11 @@ def predict(
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
     views: int = 1,
+    coverage: float | None = None,
+    coverage_by: str | None = None,
+    calibrate_on: Labelled | None = None,
+    label_noise: LabelNoise = "unknown",
+    recalibrate: bool = True,
     on_bad_image: OnBadImage = "error",
     refer_from: str | int | None = None,
     threshold: Threshold | None = None,
@@ -106,6 +115,16 @@ def predict(
     views : {1, 2, 10}
         Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
         with the four corners too, each plain and mirrored.
+    coverage : float, optional
+        Add a range of grades to each sample that contains the true grade with at least this probability. Default: none.
+    coverage_by : str, optional
+        ``"grade"``: the promise holds for each true grade. A column of ``calibrate_on`` and ``data``: for each value.
+    calibrate_on : Manifest or path, optional
+        Labelled samples that the run was not trained on. Default: the validation side of the run.
+    label_noise : {"unknown", "class-conditional", "none"}
+        What wrong labels among them depend on: not known; on the true grade alone and not on the image; none is wrong.
+    recalibrate : bool
+        Recalibrate the probabilities on the same samples, if there are at least 100 and it is worth it.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image or a malformed row, or leave it out. Everything that is left out is listed in
         ``attrs["skipped"]`` of the result, also repeated rows and files of a folder that are not images.
@@ -126,8 +145,9 @@ def predict(
     DataFrame
         One row per sample: ``image``, ``patient`` if it is known, ``grade``, ``grade_name`` if the grades have names,
         ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their
-        total variation distance from 0 to 1. With ``per``: one row per patient, with the number of ``images``.
-        ``attrs["grade_rule"]`` says in words what a grade is.
+        total variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``. With ``per``:
+        one row per patient, with the number of ``images``. ``attrs["grade_rule"]`` says in words what a grade is,
+        ``attrs["recalibration"]`` and ``attrs["ranges"]`` what was done.
 
     Examples
     --------
@@ -142,8 +162,16 @@ def predict(
     check_choices(network, decoding, optimise)
     run, per, keep = open_run(run), as_columns(per), as_columns(keep)
     crops = run.views(views)  # an error before any image is read
-    predict_side = partial(predict_held_out, run, network=network, optimise=optimise, decoding=decoding)
-    decoded_by = grade_rule(run, network=network, optimise=optimise, decoding=decoding)
+    fitted = fit_after_training(
+        run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
+        recalibrate=recalibrate, network=network, views=views,
+    )  # fmt: skip
+    predict_side = partial(
+        predict_held_out, run, network=network, optimise=optimise, decoding=decoding, fitted=fitted
+    )
+    decoded_by = grade_rule(
+        run, network=network, optimise=optimise, decoding=decoding, recalibration=fitted.recalibration
+    )
     answer = answer_rule(
         run, predict=predict_side, grade_rule=decoded_by,
         refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, per=per, pool=pool,
@@ -152,7 +180,8 @@ def predict(
     if isinstance(data, Manifest):
         manifest, left_out = data, []
     else:
-        reading = read_samples(run, data, columns=(*per, *keep))
+        by = () if coverage_by in (None, "grade") else (coverage_by,)
+        reading = read_samples(run, data, columns=(*per, *keep, *by))
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
     run.check_feature_settings(manifest.made)
@@ -165,9 +194,14 @@ def predict(
         progress=progress,
     )
     probabilities, grades = run.probabilities(store.pixels, views=views)
-    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
+    table = predictions(
+        run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted,
+        samples=store.manifest.table,
+    )  # fmt: skip
     table = answer_table(run, table, store.manifest.table, answer, keep=keep)
     table.attrs["views"] = len(crops)
+    table.attrs["recalibration"] = "" if fitted.recalibration is None else str(fitted.recalibration)
+    table.attrs["ranges"] = "" if fitted.ranges is None else str(fitted.ranges)
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
     return table
 
@@ -179,10 +213,14 @@ def predict_held_out(
     network: WhichNetwork = "ensemble",
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
+    fitted: Fitted = Fitted(),
 ) -> pd.DataFrame:
-    """The predictions of a run for one of its own held-out sides, as for new samples."""
+    """The predictions of a run for one of its own held-out sides, as for new samples, but without ranges."""
     grades = run.method.grades_of(torch.from_numpy(np.ascontiguousarray(side.probabilities))).numpy()
-    return predictions(run, side.probabilities, grades, network=network, optimise=optimise, decoding=decoding)
+    return predictions(
+        run, side.probabilities, grades, network=network, optimise=optimise, decoding=decoding,
+        fitted=replace(fitted, ranges=None),
+    )  # fmt: skip
 
 
 def read_samples(run: Trained, source: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> Reading:
@@ -207,16 +245,27 @@ def predictions(
     network: WhichNetwork = "ensemble",
     optimise: Purpose | None = None,
     decoding: Decoding | None = None,
+    fitted: Fitted = Fitted(),
+    samples: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """(K, N, C) probabilities and (K, N) grades → grade, p_<grade> …, expected_grade, entropy, disagreement.
 
-    The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1.
+    The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1. fitted: a
+    recalibration, ranges. samples: the table of the samples, for ranges by the values of a column.
     """
-    chosen = probabilities_of(probabilities, network)
-    rule = grade_rule(run, optimise=optimise, decoding=decoding, network=network)
-    predicted = decoded_grades(rule, probabilities, grades, network=network)
+    recalibration = fitted.recalibration
+    raw = chosen = probabilities_of(probabilities, network)
+    if recalibration is not None:
+        chosen = recalibration(raw).astype(np.float32)
+    rule = grade_rule(run, optimise=optimise, decoding=decoding, network=network, recalibration=recalibration)
+    predicted = decoded_grades(rule, probabilities, grades, network=network, recalibration=recalibration)
     p = torch.from_numpy(chosen)
     columns: dict[str, object] = {"grade": [run.grades[g] for g in predicted]}
+    if fitted.ranges is not None:
+        low, high = fitted.ranges.ranges(raw, parts=fitted.parts(samples))
+        # another decoding may leave the range; a wider range still keeps its promise
+        columns["grade_low"] = [run.grades[g] for g in np.minimum(low, predicted)]
+        columns["grade_high"] = [run.grades[g] for g in np.maximum(high, predicted)]
     columns |= {f"p_{name}": chosen[:, c] for c, name in enumerate(run.grades)}
     columns["expected_grade"] = expected_grade(p).numpy()
     columns["entropy"] = torch.special.entr(p).sum(dim=-1).clamp(min=0.0).numpy()  # rounding: p may exceed 1
@@ -224,5 +273,7 @@ def predictions(
         distance = 0.5 * np.abs(probabilities[0] - probabilities[1]).sum(axis=-1)
         columns["disagreement"] = distance.clip(max=1.0)  # rounding can exceed 1
     table = pd.DataFrame(columns)
-    table.attrs["grade_rule"] = describe_rule(run, rule, network=network)
+    table.attrs["grade_rule"] = describe_rule(
+        run, rule, network=network, recalibrated=recalibration is not None
+    )
     return table

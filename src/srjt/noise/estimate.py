@@ -23,19 +23,16 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.noise.explanations import Explanations, bayes, explain, rows_of
+from srjt.noise.explanations import Explanations, explain, rows_of
 from srjt.noise.families import SYMMETRIC, Form
-from srjt.noise.verified import exact_interval, read_verified, repetition, use_verified
+from srjt.noise.verified import exact_interval, read_verified, use_verified
 
-__all__ = ["NoiseEstimate", "check_labels", "estimate_noise"]
+__all__ = ["Groups", "NoiseEstimate", "check_labels", "estimate_noise", "patient_numbers"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Groups = Sequence[Hashable] | npt.NDArray[Any] | None
 
-# Labels that the model uses as independent at most. With more, its own error (g is piecewise linear, the blur normal),
-# which is about 0.005 in simulations, would exceed the sampling error, and forms would be excluded by it.
-_MOST = 5000
 _FEW = 10  # expected samples of a grade below which a tenth of its labels is less than one label
 
 
@@ -58,7 +55,7 @@ class NoiseEstimate:
     reason: str  # "" or one sentence why not
     form_weight: float = 1.0  # how probable the form is
     lower_bound: float = (
-        0.0  # at least this share is wrong (one-sided limit), if unclear images are blurred severities
+        0.0  # at least this share is wrong, if unclear images are blurred severities (one-sided limit)
     )
     assumption: str = ""  # what the point rests on, in one sentence
     verified: int = 0  # labels whose true grade is known
@@ -156,14 +153,13 @@ def estimate_noise(
             f"bootstrap counts draws and confidence lies between 0 and 1; got {bootstrap} and {confidence:g}."
         )
     y, p = check_labels(labels, probabilities)
-    owner = _owners(groups, len(y))
+    owner = patient_numbers(groups, len(y))
     known = read_verified(verified, samples=len(y), classes=p.shape[1])
-    repeated = repetition((p.argmax(axis=1) != y).astype(np.float64), owner)
-    found = explain(y, p, owner=owner, repeated=max(repeated, len(y) / _MOST))
+    found = explain(y, p, owner=owner)
     if known is not None:
         found = found.given_verified(y, p, known.rows, known.true)
     differs = float((found.label_probabilities().argmax(axis=1) != y).mean())
-    largest = exact_interval(differs, len(y) / repeated, confidence=confidence)[1]
+    largest = exact_interval(differs, len(y) / found.repeated, confidence=confidence)[1]
     joint = found.joint
     rate = _rate(joint)
     low = lower_bound = rate
@@ -179,7 +175,7 @@ def estimate_noise(
     assumption = _assumption(form, largest=interval[1])
     worth = 0.0
     if known is not None:
-        combined = use_verified(y, bayes(y, p, rows_of(joint)), known, owner=owner, confidence=confidence)
+        combined = use_verified(y, found.posterior(y, p), known, owner=owner, confidence=confidence)
         joint, rate, worth = combined.joint, combined.rate, combined.worth
         interval = combined.interval if bootstrap else (rate, rate)
         lower_bound, reason = combined.lower_bound, combined.reason
@@ -227,7 +223,8 @@ def check_labels(labels: npt.ArrayLike, probabilities: npt.ArrayLike) -> tuple[I
     return y.astype(np.int64), p / p.sum(axis=1, keepdims=True)
 
 
-def _owners(groups: Groups, samples: int) -> Ints:
+def patient_numbers(groups: Groups, samples: int) -> Ints:
+    """(N,): 0, 1, … for the patients; without groups each sample is one."""
     if groups is None:
         return np.arange(samples)
     if len(groups) != samples:
@@ -293,7 +290,8 @@ def _doubt(y: Ints, found: Explanations, *, unsettled: float) -> str:
     shares = np.bincount(y, minlength=len(found.joint)) / len(y)
     q = found.label_probabilities()
     gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
-    if gain.sum() < 2.0 * gain.std() * len(gain) ** 0.5:  # two standard errors
+    held_out_gain = max(found.held_out.values()) - float(np.log(shares[y]).mean())
+    if held_out_gain < 2.0 * gain.std() / len(gain) ** 0.5:  # two standard errors
         return "the probabilities say nothing about the labels beyond how common each grade is."
     expected = found.joint.sum(axis=1) * len(y)
     if expected.min() < _FEW:

@@ -9,7 +9,7 @@ who prefer a direction are as likely to be unsure near boundaries, too, as not: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -17,14 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.noise.families import FORMS, SYMMETRIC, Form, family
-from srjt.noise.model import Cells, Fit, Images, fit_model, held_out_likelihood, pool, rank_images
+from srjt.noise.model import Fit, fit_model, held_out_likelihood
+from srjt.noise.posterior import bayes, by_grade, by_severity
+from srjt.noise.severity_order import Cells, Images, pool, rank_images
+from srjt.noise.verified import repetition
 
-__all__ = ["READER_SHARES", "Explanation", "Explanations", "bayes", "explain", "rows_of"]
+__all__ = ["READER_SHARES", "Explanation", "Explanations", "explain", "rows_of"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _PARTS = 5  # of the patients, each held out once
+# Labels that the model uses as independent at most. With more, its own error (g is piecewise linear, the blur normal),
+# which is about 0.005 in simulations, would exceed the sampling error, and forms would be excluded by it.
+_MOST = 5000
 READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles of five equal parts
 
 
@@ -48,6 +54,9 @@ class Explanations:
     cells: Cells
     all: tuple[Explanation, ...]
     held_out: dict[str, float]  # mean held-out log-likelihood
+    repeated: (
+        float  # how many labels carry the information of one, because labels of a patient repeat each other
+    )
 
     def __iter__(self) -> Iterator[Explanation]:
         """Those that matter."""
@@ -78,6 +87,28 @@ class Explanations:
             )
         )
 
+    def posterior(self, labels: Ints, probabilities: Floats) -> Floats:
+        """(N, C): p(true grade | x, label), averaged over the explanations.
+
+        Of readers who are unsure near boundaries the labels do not tell whether the network has learnt the true grades,
+        with errors by the matrix of such readers, or the readers' own grades: both are equally likely.
+        """
+        total = np.zeros_like(probabilities)
+        for form in {one.fit.form: one for one in self}:
+            own = [one for one in self if one.fit.form == form]
+            transition = own[0].fit.transition()
+            sure, unsure = ([one for one in own if bool(one.reader) == doubt] for doubt in (False, True))
+            for one in sure:
+                total += one.weight * by_grade(labels, probabilities, transition)
+            if unsure:
+                weights = [one.weight for one in unsure]
+                joint = sum(one.weight * one.joint(self.cells) for one in unsure)
+                total += 0.5 * sum(weights) * bayes(labels, probabilities, rows_of(np.asarray(joint)))
+                readers = [one.reader for one in unsure]
+                split = by_severity(labels, probabilities, transition, readers, weights)
+                total += 0.5 * sum(weights) * split
+        return np.asarray(total / total.sum(axis=1, keepdims=True))
+
     def given_verified(self, labels: Ints, probabilities: Floats, rows: Ints, true: Ints) -> Explanations:
         """Weighted anew after the true grades of some rows are known."""
         logs = np.array([np.log(one.doubtful_weight + 1e-12) for one in self.all])
@@ -91,70 +122,32 @@ class Explanations:
         return list({one.fit.form: one for one in self}.values())
 
 
-def bayes(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
-    """(N, C): p(true grade | x, label) ∝ t(x) P[:, label], with t(x) ∝ p(x)^β.
-
-    β, the network's inverse temperature for the *true* grades, makes the labels likeliest: below 1 where the network is
-    over-confident, above 1 where it has learnt the noise. Networks round small probabilities to zero: 1e-12 is used.
-    """
-    log_p = np.log(np.maximum(probabilities, 1e-12))
-    log_p -= log_p.max(axis=1, keepdims=True)
-    given = transition.T[labels]
-
-    def joint(log_beta: float) -> Floats:
-        t = np.exp(np.exp(log_beta) * log_p)
-        return np.asarray(t / t.sum(axis=1, keepdims=True) * given)
-
-    def loss(log_beta: float) -> float:
-        return -float(np.log(np.maximum(joint(log_beta).sum(axis=1), 1e-300)).sum())
-
-    best = joint(_minimum(loss, np.log(0.1), np.log(10.0)))
-    total = best.sum(axis=1, keepdims=True)
-    # A label that the matrix excludes for every grade the image may have: the image alone decides.
-    return np.where(total > 1e-300, best / np.maximum(total, 1e-300), probabilities)
-
-
 def rows_of(joint: Floats) -> Floats:
     """(…, C, C) p(label | true grade) from p(true grade, label): rows that sum to 1."""
     return np.asarray(joint / np.maximum(joint.sum(axis=-1, keepdims=True), 1e-300))
 
 
-def _minimum(loss: Callable[[float], float], low: float, high: float) -> float:
-    """Of a function with one minimum, by golden section, to 1 % of the interval."""
-    ratio = (5**0.5 - 1) / 2
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = loss(left), loss(right)
-    for _ in range(10):
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = loss(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = loss(right)
-    return (low + high) / 2
-
-
-def explain(
-    labels: Ints, probabilities: Floats, *, owner: Ints | None = None, repeated: float = 1.0
-) -> Explanations:
-    """Fit every form to labels (N,) and out-of-fold probabilities (N, C); ``repeated`` as in ``pool``.
+def explain(labels: Ints, probabilities: Floats, *, owner: Ints | None = None) -> Explanations:
+    """Fit every form to labels (N,) and out-of-fold probabilities (N, C) of patients, ``owner`` (N,).
 
     ``weight``, for the point, is the posterior probability of a form (Bayesian model averaging). ``doubtful_weight``,
     for the interval, trusts the model less: it comes from held-out likelihoods and is averaged over their sampling
-    error, with patients (``owner``) as the unit, as in pseudo-BMA+ (Yao et al., Bayesian Analysis 2018).
+    error, with patients as the unit, as in pseudo-BMA+ (Yao et al., Bayesian Analysis 2018).
     """
     classes = probabilities.shape[1]
     patients = np.arange(len(labels)) if owner is None else owner
+    own_repeated = repetition((probabilities.argmax(axis=1) != labels).astype(np.float64), patients)
+    repeated = max(own_repeated, len(labels) / _MOST)
     part = patients % min(_PARTS, int(patients.max()) + 1)  # patients in turn: nothing depends on chance
-    images = rank_images(probabilities)
-    cells = pool(labels, images, classes=classes, repeated=repeated)
+    images, free = _best_order(labels, probabilities, repeated=repeated)
+    cells = free.problem.cells
     forms = [form for form in FORMS if classes > 2 or form not in SYMMETRIC[1:]]  # of two grades they are one
-    fits = [fit_model(cells, family(form, num_classes=classes)) for form in forms]
+    fits = [
+        free if form == "banded" else fit_model(cells, family(form, num_classes=classes)) for form in forms
+    ]
     held_out = [held_out_likelihood(fit, labels, images, part) for fit in fits]
     kinds = [sum(form in SYMMETRIC for form in forms) if form in SYMMETRIC else 1 for form in forms]
-    log_prior = np.array([_log_prior(fit, kind) for fit, kind in zip(fits, kinds, strict=True)])
+    log_prior = -np.log(kinds)
     by_patient = np.array([np.bincount(patients, one) for one in held_out])
     found = []
     weights = _normalised(np.array([fit.log_evidence for fit in fits]) + log_prior).tolist()
@@ -165,7 +158,17 @@ def explain(
                 Explanation(fit=fit, reader=reader, weight=weight * share, doubtful_weight=doubtful * share)
             )
     means: dict[str, float] = {form: float(one.mean()) for form, one in zip(forms, held_out, strict=True)}
-    return Explanations(images=images, cells=cells, all=tuple(found), held_out=means)
+    return Explanations(images=images, cells=cells, all=tuple(found), held_out=means, repeated=own_repeated)
+
+
+def _best_order(labels: Ints, probabilities: Floats, *, repeated: float) -> tuple[Images, Fit]:
+    """Images in the order of severity that predicts the labels better, with the fit of the form that is the freest."""
+    classes = probabilities.shape[1]
+    free = family("banded", num_classes=classes)
+    orders = [rank_images(probabilities, by_median=by_median) for by_median in (False, True)]
+    fits = [fit_model(pool(labels, images, classes=classes, repeated=repeated), free) for images in orders]
+    best = max(range(len(fits)), key=lambda k: fits[k].log_evidence)
+    return orders[best], fits[best]
 
 
 def _readers(form: Form) -> list[tuple[float, float]]:
@@ -176,13 +179,6 @@ def _readers(form: Form) -> list[tuple[float, float]]:
     if form == "banded":
         return [(0.0, 0.5)] + [(share, 0.5 * probability) for share, probability in unsure]
     return [(0.0, 1.0)]
-
-
-def _log_prior(fit: Fit, forms_of_kind: int) -> float:
-    """Not possible if a grade is labelled as another more often than as itself: grades could then change names."""
-    transition = fit.transition()
-    dominant = (transition.argmax(axis=1) == np.arange(len(transition))).all()
-    return -float(np.log(forms_of_kind)) if dominant else -1e6
 
 
 def _doubtful_weights(likelihood: Floats, log_prior: Floats, *, repeated: float) -> list[float]:

@@ -13,21 +13,24 @@ from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit  # type: ignore[import-untyped]
 
-__all__ = ["FORMS", "SYMMETRIC", "Family", "Form", "family", "fixed"]
+__all__ = ["FORMS", "SYMMETRIC", "Family", "Form", "family"]
 
 Floats = npt.NDArray[np.float64]
 Form = Literal["quasi", "truncated", "uniform", "banded", "boundary"]
 FORMS: tuple[Form, ...] = get_args(Form)
 SYMMETRIC: tuple[Form, ...] = ("quasi", "truncated", "uniform")
+_SHARPNESS = 8.0  # min(1, x) as the smooth function (1 + x^−8)^(−1/8), which differs from it by 8 % at most
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """Parameters θ (M,) ↔ matrix (C, C), with a Gaussian prior on θ.
 
-    Entries off the diagonal are ``largest * sigmoid(θ) * shape`` where ``largest`` is given, else the rows are a
-    softmax of ``offset + Σ θ_m directions_m``.
+    Entries off the diagonal are ``largest * sigmoid(θ) * shape`` where ``largest`` is given, else
+    ``exp(offset + Σ θ_m directions_m)``, but at most 1, times the diagonal: the right grade is the likeliest label, as
+    the largest rate assumes, and grades cannot change names.
     """
 
     form: Form
@@ -40,20 +43,28 @@ class Family:
     def matrix(self, theta: Floats) -> Floats:
         """(C, C) row-stochastic."""
         if self.largest is None:
-            weights = np.exp(self.offset + np.tensordot(theta, self.directions, axes=1))
+            weights = self._weights(theta)
             return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-        off_diagonal = self.largest * _sigmoid(theta[0]) * self.directions[0]
+        off_diagonal = self.largest * float(expit(theta[0])) * self.directions[0]
         return np.asarray(off_diagonal + np.diag(np.maximum(1.0 - off_diagonal.sum(axis=1), 0.0)))
 
     def jacobian(self, theta: Floats) -> Floats:
         """(M, C, C): the derivative of the matrix by each parameter."""
         if self.largest is None:
             p = self.matrix(theta)
-            mean = (p * self.directions).sum(axis=2, keepdims=True)
-            return np.asarray(p * (self.directions - mean))
-        share = _sigmoid(theta[0])
+            change = expit(-_SHARPNESS * self._log_rates(theta)) * self.directions  # of the log weights
+            return np.asarray(p * (change - (p * change).sum(axis=2, keepdims=True)))
+        share = float(expit(theta[0]))
         change = self.largest * share * (1.0 - share) * self.directions[0]
         return np.asarray(change - np.diag(change.sum(axis=1)))[None]
+
+    def _weights(self, theta: Floats) -> Floats:
+        """(C, C): rows in proportion to their diagonal, which no other entry exceeds."""
+        weights = np.exp(-np.logaddexp(0.0, -_SHARPNESS * self._log_rates(theta)) / _SHARPNESS)
+        return np.asarray(np.where(np.eye(len(weights)) > 0, 1.0, weights))
+
+    def _log_rates(self, theta: Floats) -> Floats:
+        return np.asarray(self.offset + np.tensordot(theta, self.directions, axes=1))
 
     def start(self, *, noisy: bool) -> Floats:
         """Where a search begins: with few wrong labels or with many, because the likelihood may have two peaks."""
@@ -66,14 +77,22 @@ def family(form: Form, *, num_classes: int) -> Family:
     """The family of a form.
 
     The priors say that noise is neither absent nor everything: log odds of the level with standard deviation 1,
-    around a quarter of the largest possible level (symmetric forms) or one wrong label in eight for each neighbour
-    (``banded``). Log rates of single grades and directions vary around the common one with variance 1/2.
+    around a quarter of the largest possible level (symmetric forms) or one wrong label for eight right ones in each
+    neighbouring grade (``banded``). Log rates of single grades and directions vary around the common one with
+    variance 1/2.
     """
     grade = np.arange(num_classes)
     step = grade[None, :] - grade[:, None]
     distance = np.abs(step)
     if form == "boundary":
-        return fixed(np.eye(num_classes), form=form)
+        nothing = np.empty((0, num_classes, num_classes))
+        return Family(
+            form=form,
+            mean=np.empty(0),
+            precision=np.empty(0),
+            directions=nothing,
+            offset=np.full((num_classes, num_classes), -np.inf),
+        )
     if form == "banded":
         own = [
             ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)
@@ -103,18 +122,3 @@ def family(form: Form, *, num_classes: int) -> Family:
         offset=np.zeros((num_classes, num_classes)),
         largest=float(1.0 / shape.sum(axis=1).max()),
     )
-
-
-def fixed(matrix: Floats, *, form: Form = "banded") -> Family:
-    """The family of one member."""
-    classes = len(matrix)
-    with np.errstate(divide="ignore"):
-        logits = np.log(matrix)
-    empty = np.empty(0)
-    return Family(
-        form=form, mean=empty, precision=empty, directions=np.empty((0, classes, classes)), offset=logits
-    )
-
-
-def _sigmoid(x: float) -> float:
-    return float(1.0 / (1.0 + np.exp(-x)))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq  # type: ignore[import-untyped]
+from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from srjt import noise
 from srjt.errors import SrjtError
-from srjt.noise.estimate import check_labels
-from srjt.noise.explanations import bayes, explain, rows_of
-from srjt.noise.verified import read_verified
+from srjt.noise.estimate import Groups, check_labels, patient_numbers
+from srjt.noise.explanations import explain, rows_of
+from srjt.noise.posterior import bayes
+from srjt.noise.verified import Verified, read_verified
 
 __all__ = ["label_quality", "true_grade_posterior"]
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+_LARGEST = 30.0  # log odds beyond any probability that matters
 
 
 def label_quality(
@@ -22,7 +28,9 @@ def label_quality(
     *,
     transition: npt.ArrayLike | None = None,
     prior: npt.ArrayLike | None = None,
+    groups: Groups = None,
     verified: npt.ArrayLike | None = None,
+    rate: float | None = None,
 ) -> Floats:
     """The probability that each label is right, given the image and the label; low is bad.
 
@@ -32,13 +40,13 @@ def label_quality(
         Grades 0 … C − 1.
     probabilities : (N, C) array of float
         Out-of-fold probabilities of any network.
-    transition, prior, verified : array, optional
+    transition, prior, groups, verified, rate : optional
         As in ``true_grade_posterior``. The quality of a verified label is 1 or 0.
 
     Returns
     -------
     (N,) array of float
-        In [0, 1]. Of labels with a quality of 0.3 about 30 % are right.
+        In [0, 1]. Of labels with a quality of 0.3 about 30 % are right, as far as the noise rate is known.
 
     Examples
     --------
@@ -48,7 +56,15 @@ def label_quality(
     5
     """
     y = np.asarray(labels)
-    posterior = true_grade_posterior(y, probabilities, transition=transition, prior=prior, verified=verified)
+    posterior = true_grade_posterior(
+        y,
+        probabilities,
+        transition=transition,
+        prior=prior,
+        groups=groups,
+        verified=verified,
+        rate=rate,
+    )
     return np.asarray(posterior[np.arange(len(y)), y])
 
 
@@ -58,12 +74,16 @@ def true_grade_posterior(
     *,
     transition: npt.ArrayLike | None = None,
     prior: npt.ArrayLike | None = None,
+    groups: Groups = None,
     verified: npt.ArrayLike | None = None,
+    rate: float | None = None,
     same_image: npt.ArrayLike | None = None,
 ) -> Floats:
-    """p(true grade | image, label) ∝ p(x)^β P[:, label]; the suggested grade is the largest entry of a row.
+    """p(true grade | image, label); the suggested grade is the largest entry of a row.
 
-    β is the temperature of the network that makes the labels likeliest, so over-confident networks are corrected.
+    It is the mean over the forms of noise that explain the labels, as in ``estimate_noise``, and over what the network
+    may have learnt: the true grades or the noisy labels. The network's temperature is fitted to the labels, so
+    over-confident networks are corrected.
 
     Parameters
     ----------
@@ -72,12 +92,18 @@ def true_grade_posterior(
     probabilities : (N, C) array of float
         Out-of-fold probabilities of any network.
     transition : (C, C) array, optional
-        P[i, j] = Pr(label = j | true grade = i), for example ``NoiseEstimate.transition``. None: estimated from the
-        same arrays.
+        P[i, j] = Pr(label = j | true grade = i), if it is known: p(true grade | image, label) ∝ p(x)^β P[:, label].
+        None: estimated from the same arrays.
     prior : (C,) array, optional
         Shares of the true grades that the answer is fitted to. None: as the labels have it.
+    groups : (N,) sequence, optional
+        Patients, as in ``estimate_noise``.
     verified : (N,) array, optional
-        True grades where they are known, −1 or nan elsewhere. A known grade has the probability 1.
+        True grades where they are known, −1 or nan elsewhere. A known grade has the probability 1, and explanations
+        that predict the known grades count more.
+    rate : float, optional
+        The share of wrong labels that the answer is fitted to, for example ``NoiseEstimate.rate``. The order of the
+        labels stays. None: as the explanations have it.
     same_image : (N,) array of int, optional
         Equal numbers for samples that show the same image. Where their labels differ, all of them are evidence of one
         true grade, so that at most one of the labels is probably right. Equal labels may be copies: they count once.
@@ -96,21 +122,52 @@ def true_grade_posterior(
     """
     y, p = check_labels(labels, probabilities)
     classes = p.shape[1]
-    matrix = (
-        rows_of(explain(y, p).joint)
-        if transition is None
-        else noise.check_matrix(transition, num_classes=classes)
-    )
-    posterior = bayes(y, p, matrix)
+    known = read_verified(verified, samples=len(y), classes=classes)
+    if transition is None:
+        found = explain(y, p, owner=patient_numbers(groups, len(y)))
+        if known is not None:
+            found = found.given_verified(y, p, known.rows, known.true)
+        matrix, posterior = rows_of(found.joint), found.posterior(y, p)
+    else:
+        matrix = noise.check_matrix(transition, num_classes=classes)
+        posterior = bayes(y, p, matrix)
     if prior is not None:
         posterior = _with_shares(posterior, _shares(prior, classes))
     posterior = np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)
     for rows in _contradictory(y, same_image):
         posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
-    known = read_verified(verified, samples=len(y), classes=classes)
+    if rate is not None:
+        posterior = _with_rate(posterior, y, rate, known)
     if known is not None:
         posterior[known.rows] = np.eye(classes)[known.true]
     return posterior
+
+
+def _with_rate(posterior: Floats, labels: Ints, rate: float, known: Verified | None) -> Floats:
+    """The posterior with one factor for the odds of every label being right, such that this share of all is wrong."""
+    if not 0.0 <= rate <= 1.0:
+        raise SrjtError(f"A rate lies between 0 and 1; got {rate:g}.")
+    rows = np.arange(len(labels))
+    right = posterior[rows, labels]
+    open_rows, wrong = rows, rate * len(rows)
+    if known is not None:
+        open_rows = np.setdiff1d(rows, known.rows)
+        wrong -= float((labels[known.rows] != known.true).sum())
+    if not len(open_rows):
+        return posterior
+    odds = logit(right)
+
+    def left(shift: float) -> float:
+        return float((1.0 - expit(odds[open_rows] + shift)).sum()) - wrong
+
+    if (
+        left(-_LARGEST) <= 0.0 or left(_LARGEST) >= 0.0
+    ):  # labels that are certainly right or wrong do not allow it
+        return posterior
+    fitted = expit(odds + brentq(left, -_LARGEST, _LARGEST))
+    others = posterior * ((1.0 - fitted) / np.maximum(1.0 - right, 1e-300))[:, None]
+    others[rows, labels] = fitted
+    return np.asarray(others / others.sum(axis=1, keepdims=True))
 
 
 def _contradictory(

@@ -4,10 +4,11 @@ An image shows a severity g(x) up to a blur. With thresholds c_1 < … < c_{C−
 
     t_i(x) = Φ((c_{i+1} − g(x)) / σ(x)) − Φ((c_i − g(x)) / σ(x)),      p(label = j | x) = Σ_i t_i(x) P_ij.
 
-g is a piecewise linear function of the *rank* of the expected grade under the network's probabilities, and
-log σ is proportional to how wide these probabilities are among images of about the same rank. So the model uses how
-the network orders images, not how sure it says it is: whether the network is calibrated to the true grades, to the
-noisy labels or to nothing changes little. P has one of the forms in ``families``.
+g is a piecewise linear function of the *rank* of the image's severity under the network's probabilities (the expected
+grade or the median, whichever predicts the labels better), and log σ is proportional to how wide these probabilities
+are among images of about the same rank. So the model uses how the network orders images, not how sure it says it is:
+whether the network is calibrated to the true grades, to the noisy labels or to nothing changes little. P has one of
+the forms in ``families``.
 
 The samples enter through label counts in a few hundred cells of similar rank and width. The cost of a fit hence does
 not grow with the number of samples.
@@ -16,83 +17,23 @@ not grow with the number of samples.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 
 from srjt.noise.families import Family, Form
+from srjt.noise.severity_order import Cells, Images
 
-__all__ = ["Cells", "Fit", "Images", "fit_model", "held_out_likelihood", "pool", "rank_images"]
+__all__ = ["Fit", "fit_model", "held_out_likelihood"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_BLOCKS, _WIDTHS = 134, 3  # cells: blocks of rank, each cut by width; finer cells change no estimate by 0.001
 _KNOTS_PER_GRADE = 3  # of g: enough to bend inside every grade
 _NODES = ndtri((np.arange(41) + 0.5) / 41)  # equally likely values of a standard normal variable
 _SPAN = 6.0  # blurs that a grade is wide before the data speak: images show their grade
-_DIGITS = 9  # expected grades that differ by less are equal
 _SLIP = 1e-3  # one label in a thousand is any grade, in every form: no single label decides between forms
-
-
-@dataclass(frozen=True, kw_only=True)
-class Images:
-    """What the model knows of each image."""
-
-    position: Floats  # (N,) rank of the expected grade, in (0, 1)
-    width: Floats  # (N,) rank of the spread among neighbours, in (−1, 1)
-    cell: Ints  # (N,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cells:
-    """Label counts of similar images, weighted for repeated patients."""
-
-    counts: Floats  # (M, C)
-    position: Floats  # (M,)
-    width: Floats  # (M,)
-
-    @cached_property
-    def weights(self) -> Floats:
-        return np.asarray(self.counts.sum(axis=1))
-
-
-def rank_images(probabilities: Floats) -> Images:
-    """(N, C) probabilities → ranks; equal images share a rank, so the order of the samples does not matter."""
-    samples, classes = probabilities.shape
-    grade = np.arange(classes) - (classes - 1) / 2
-    mean = probabilities @ grade
-    spread = np.sqrt(np.maximum(probabilities @ grade**2 - mean**2, 0.0)).round(_DIGITS)
-    position = (_ranks(mean.round(_DIGITS)) - 0.5) / samples
-    blocks = max(1, min(_BLOCKS, samples // _WIDTHS))
-    block = np.minimum((position * blocks).astype(np.int64), blocks - 1)
-    order = np.lexsort((spread, block))
-    width = np.empty(samples)
-    for members in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
-        width[members] = 2.0 * (_ranks(spread[members]) - 0.5) / len(members) - 1.0
-    third = np.minimum(((width + 1.0) / 2.0 * _WIDTHS).astype(np.int64), _WIDTHS - 1)
-    _, cell = np.unique(block * _WIDTHS + third, return_inverse=True)
-    return Images(position=position, width=width, cell=cell.astype(np.int64))
-
-
-def _ranks(values: Floats) -> Floats:
-    """1 … N; equal values share the mean of their ranks."""
-    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[which])
-
-
-def pool(labels: Ints, images: Images, *, classes: int, repeated: float = 1.0) -> Cells:
-    """Label counts by cell. ``repeated``: how many labels carry the information of one (patients; 1 = independent)."""
-    cells = int(images.cell.max()) + 1
-    counts = np.bincount(images.cell * classes + labels, minlength=cells * classes).reshape(cells, classes)
-    size = counts.sum(axis=1)
-    return Cells(
-        counts=counts / repeated,
-        position=np.bincount(images.cell, images.position) / size,
-        width=np.bincount(images.cell, images.width) / size,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,7 +103,7 @@ def labels_to_verify(
     Examples
     --------
     >>> labels_to_verify(0.2, within=0.05)
-    265
+    264
     """
     if not 0.0 <= rate <= 1.0 or not 0.0 < within < 1.0:
         raise SrjtError(f"A rate and a half-width lie between 0 and 1; got {rate:g} and {within:g}.")
@@ -172,7 +172,7 @@ def use_verified(
     rest = max(1.0 - size / samples, 1e-9)  # of all labels that are not verified; at none the rate is known
     _, patient = np.unique(owner[rows], return_inverse=True)
     worth = size * gain / rest / repetition(left, patient)
-    joint = _joint(labels, posterior, known, factor=factor, rate=rate)
+    joint = _joint(labels, posterior, known, rate=rate, extra=size * (gain - 1.0))
     interval = exact_interval(rate, worth, confidence=confidence)
     return Combined(
         rate=rate,
@@ -184,15 +184,22 @@ def use_verified(
     )
 
 
-def _joint(labels: Ints, posterior: Floats, known: Verified, *, factor: float, rate: float) -> Floats:
-    """(C, C) p(true grade, label) with this rate, by the same correction for each entry."""
+def _joint(labels: Ints, posterior: Floats, known: Verified, *, rate: float, extra: float) -> Floats:
+    """(C, C) p(true grade, label) with this rate.
+
+    For each label the verified true grades are counted, and the model's p(true grade | label) is added as a prior
+    (Dirichlet). Its strength is ``extra``, the number of verified labels that the model has replaced for the rate,
+    divided among the labels by their number; at least one verified label each, so a rare label is never without it.
+    """
     classes = posterior.shape[1]
     given = np.eye(classes)[labels]
-    rows = known.rows
-    joint = factor * posterior.T @ given / len(labels)
-    joint += (np.eye(classes)[known.true] - factor * posterior[rows]).T @ given[rows] / len(rows)
-    # half a label in each cell of a neighbour keeps what the sample missed possible
-    joint = np.maximum(joint, 0.0) + 0.5 / len(labels)
+    counts = given.sum(axis=0)
+    model = posterior.T @ given / np.maximum(counts, 1.0)
+    seen = np.eye(classes)[known.true].T @ given[known.rows]
+    strength = np.maximum(extra * counts / len(labels), 1.0)
+    column = (seen + strength * model) / (seen.sum(axis=0) + strength)
+    # half a label in each cell keeps what both missed possible
+    joint = column * counts / len(labels) + 0.5 / len(labels)
     right = np.diag(np.diag(joint))
     off = joint - right
     return np.asarray((1.0 - rate) * right / right.sum() + rate * off / off.sum())

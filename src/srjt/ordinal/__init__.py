@@ -36,6 +36,8 @@ _MODULES = (
     "intervals",
     "differences",
     "calibration",
+    "recalibration",
+    "ranges",
     "decisions",
     "decision_curves",
     "pooling",

@@ -18,6 +18,7 @@ from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.baselines import NaiveBaseline
 from srjt.reports.figures.run_figures import combined_networks, run_figures
+from srjt.reports.pages.calibration_section import calibration_section
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.settings import settings_section
 from srjt.reports.tables.statistics import METRIC_NAMES
@@ -59,7 +60,7 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
     ]
     if figures:
         sections.append(Section(slug="figures", heading="Figures", figures=figures))
-    sections.append(_reproduce(facts))
+    sections += [calibration_section(folder, facts) if done else None, _reproduce(facts)]
     return Page(
         kind="Run",
         title=folder.resolve().name,

@@ -1,0 +1,252 @@
+"""Do ranges of grades contain the true grade as often as promised, when the calibration labels are partly wrong?
+
+    python benchmarks/ranges.py                                        # simulated readers
+    python benchmarks/ranges.py --probabilities probabilities/votes    # human votes, from human_votes.py
+    python benchmarks/ranges.py --features deepdrid.npz                # injected noise; heads are trained on features
+
+Each data set is cut in two by patient. The noise is estimated from the labels of one part, as a run does on its
+training side. The other part is split at random 200 times into patients to calibrate on and patients to test on.
+Labels of the calibration patients are noisy; the test counts how often a range contains the *true* grade of a random
+image of a patient. "as promised" allows for the binomial error of that many patients. Compared are
+
+- ``labels``: split conformal prediction that takes the labels as right, with the same scores;
+- ``TorchCP``: its split predictor with its APS scores, if it is installed; its sets may have holes;
+- ``conservative``: what holds whatever wrong labels depend on;
+- ``unknown``: our default, and ``class-conditional``: for labels whose errors do not depend on the image;
+- ``verified``: 200 of the calibration labels, at random, have been verified;
+- ``true grades``: split conformal prediction with the true grades, which nobody has.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from simulated_readers import simulate
+
+from srjt import noise
+from srjt.data import read
+from srjt.inference.ranges import calibrate_ranges, conservative_thresholds
+from srjt.noise.estimate import estimate_noise
+from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise
+from srjt.ordinal.ranges import patient_weights, range_scores
+from srjt.training.config import TrainConfig
+from srjt.training.crossfit import cross_fit
+from srjt.training.record.held_out import HeldOut
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+SPLITS, VERIFIED = 200, 200
+METHODS = ("labels", "TorchCP", "conservative", "unknown", "class-conditional", "verified", "true grades")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    setting: str
+    probabilities: Floats  # (N, C)
+    labels: Ints
+    true: Ints
+    patients: npt.NDArray[Any]  # (N,)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--coverage", type=float, default=0.9)
+    parser.add_argument("--probabilities", type=Path, nargs="*", help="folders of .npz files")
+    parser.add_argument("--features", type=Path, help="features with clean grades, as srjt reads them")
+    parser.add_argument("--seeds", type=int, nargs=2, default=(100, 110), help="of the simulations")
+    parser.add_argument("--splits", type=int, default=SPLITS)
+    args = parser.parse_args()
+    if args.probabilities:
+        source: Iterator[Data] = stored(args.probabilities)
+    elif args.features:
+        source = injected(args.features)
+    else:
+        source = simulated(range(*args.seeds))
+    by_setting: dict[str, list[Data]] = {}
+    for data in source:
+        by_setting.setdefault(data.setting, []).append(data)
+    for setting, sets in by_setting.items():
+        each = max(1, args.splits // len(sets))
+        found = [evaluate(data, coverage=args.coverage, splits=each, seed=k) for k, data in enumerate(sets)]
+        patients = (
+            len({name for data in sets for name in data.patients}) // 2
+        )  # the other half is for the noise
+        show(setting, found, coverage=args.coverage, splits=each * len(sets), patients=patients)
+
+
+def simulated(seeds: range) -> Iterator[Data]:
+    for seed in seeds:
+        for family, name in (
+            ("quasi, truncated", "truncated"),
+            ("asymmetric", "one-sided"),
+            ("asymmetric", "by class"),
+            ("boundary", "boundary"),
+        ):
+            one = simulate(family, name, seed=seed, kinds=("over-confident",), sizes=(3000,))[0]
+            yield Data(
+                setting=f"simulated, {name}",
+                probabilities=one.probabilities,
+                labels=one.labels,
+                true=one.true,
+                patients=np.array([f"{seed}-{row}" for row in range(len(one.true))]),
+            )
+
+
+def stored(folders: list[Path]) -> Iterator[Data]:
+    for file in sorted(file for folder in folders for file in folder.glob("*.npz")):
+        with np.load(file) as z:
+            p = z["probabilities"].astype(np.float64)
+            yield Data(
+                setting=f"{file.parent.name}, {file.stem.split('_')[1]}",
+                probabilities=p / p.sum(axis=1, keepdims=True),
+                labels=z["labels"],
+                true=z["true"],
+                patients=z["groups"],
+            )
+
+
+def injected(file: Path) -> Iterator[Data]:
+    """Out-of-fold probabilities of heads that are trained on noisy labels."""
+    clean = read(file).manifest
+    classes, counts = clean.num_classes, clean.class_counts
+    matrices = {
+        kind: noise.transition_matrix(
+            kind, num_classes=classes, rho=noise.rho_for_rate(kind, rate=0.3, class_counts=counts)
+        )
+        for kind in ("quasi", "truncated")
+    }
+    matrices["one-sided"] = 0.7 * np.eye(classes) + 0.3 * np.eye(classes, k=-1)
+    matrices["one-sided"][0] = np.eye(classes)[0]
+    for kind, matrix in matrices.items():
+        for seed in range(3):
+            noisy = clean.with_noisy_labels(noise.corrupt(clean.labels, matrix, seed=seed, ids=clean.ids))
+            config = TrainConfig(method="sord", network="linear", epochs=30, seed=seed)
+            fitted = cross_fit(noisy, config=config, folds=5, seed=seed)
+            true = fitted.manifest.true_labels
+            assert true is not None
+            yield Data(
+                setting=f"{file.stem}, {kind}",
+                probabilities=fitted.probabilities.astype(np.float64),
+                labels=fitted.manifest.labels,
+                true=true,
+                patients=np.array(fitted.manifest.groups or fitted.manifest.ids),
+            )
+
+
+def evaluate(data: Data, *, coverage: float, splits: int, seed: int) -> dict[str, Floats]:
+    """Method → (splits, 2 + C): coverage, width, coverage of each grade."""
+    rng = np.random.default_rng(seed)
+    names, owner = np.unique(data.patients, return_inverse=True)
+    order = rng.permutation(len(names))
+    outside = np.isin(owner, order[: len(names) // 2])
+    estimate = estimate_noise(
+        data.labels[outside], data.probabilities[outside], groups=data.patients[outside]
+    )
+    known = estimated_noise(estimate)
+    rest = order[len(names) // 2 :]
+    found: dict[str, list[Floats]] = {}
+    for _ in range(splits):
+        rest = rng.permutation(rest)
+        cal, test = (np.flatnonzero(np.isin(owner, part)) for part in np.split(rest, [len(rest) // 2]))
+        for name, inside in ranges(data, cal, test, known, coverage=coverage, rng=rng).items():
+            found.setdefault(name, []).append(summary(inside, data.true[test], data.patients[test]))
+    return {name: np.array(rows) for name, rows in found.items()}
+
+
+def ranges(
+    data: Data,
+    cal: Ints,
+    test: Ints,
+    known: KnownNoise,
+    *,
+    coverage: float,
+    rng: np.random.Generator,
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Method → (N, C), whether each grade is in the range of each test image."""
+    checked = np.full(len(cal), -1)
+    some = rng.choice(len(cal), size=min(VERIFIED, len(cal)), replace=False)
+    checked[some] = data.true[cal[some]]
+
+    def side(labels: Ints, verified: Ints | None = None) -> HeldOut:
+        return HeldOut(
+            ids=[str(row) for row in cal],
+            probabilities=data.probabilities[None, cal],
+            labels=labels,
+            verified_labels=verified,
+            patients=data.patients[cal].tolist(),
+            groups=data.patients[cal].tolist(),
+        )
+
+    noisy = side(data.labels[cal])
+    found: dict[str, npt.NDArray[np.bool_]] = {}
+    settings: dict[str, tuple[HeldOut, LabelNoise]] = {
+        "labels": (noisy, "none"),
+        "unknown": (noisy, "unknown"),
+        "class-conditional": (noisy, "class-conditional"),
+        "verified": (side(data.labels[cal], checked), "unknown"),
+        "true grades": (side(data.true[cal]), "none"),
+    }
+    for name, (samples, label_noise) in settings.items():
+        rule = calibrate_ranges(samples, coverage=coverage, noise=known, label_noise=label_noise)
+        p = data.probabilities if rule.temperature is None else rule.temperature(data.probabilities)
+        scores = range_scores(p)
+        found[name] = scores[test] <= rule.thresholds
+        if name == "unknown":
+            safe = conservative_thresholds(noisy, scores[cal], known, coverage=coverage, by_grade=False)
+            found["conservative"] = scores[test] <= safe
+    peer = torchcp_sets(data, cal, test, coverage=coverage)
+    return found if peer is None else found | {"TorchCP": peer}
+
+
+def torchcp_sets(data: Data, cal: Ints, test: Ints, *, coverage: float) -> npt.NDArray[np.bool_] | None:
+    try:
+        import torch
+        from torchcp.classification.predictor import SplitPredictor
+        from torchcp.classification.score import APS
+    except ImportError:
+        return None
+    logits = torch.from_numpy(np.log(np.maximum(data.probabilities, 1e-12)))
+    predictor = SplitPredictor(APS(randomized=False), device=torch.device("cpu"))
+    predictor.calculate_threshold(logits[cal], torch.from_numpy(data.labels[cal]), alpha=1 - coverage)
+    return np.asarray(predictor.predict_with_logits(logits[test]), dtype=bool)
+
+
+def summary(inside: npt.NDArray[np.bool_], true: Ints, patients: npt.NDArray[Any]) -> Floats:
+    weights = patient_weights(patients.tolist(), len(true))
+    right = inside[np.arange(len(true)), true]
+    of_grade = [
+        np.average(right[true == c], weights=weights[true == c]) if (true == c).any() else np.nan
+        for c in range(inside.shape[1])
+    ]
+    return np.array(
+        [np.average(right, weights=weights), np.average(inside.sum(axis=1), weights=weights), *of_grade]
+    )
+
+
+def show(
+    setting: str, found: list[dict[str, Floats]], *, coverage: float, splits: int, patients: int
+) -> None:
+    allowed = 1.96 * (coverage * (1 - coverage) / patients) ** 0.5
+    print(f"\n{setting}: {splits} splits of {len(found)} data sets, {patients:,} patients")
+    print(f"{'':20s}{'coverage':>10s}{'width':>8s}{'worst grade':>13s}   as promised")
+    for name in METHODS:
+        if name not in found[0]:
+            continue
+        rows = [one[name] for one in found]
+        covered, width = (float(np.mean([row[:, k].mean() for row in rows])) for k in (0, 1))
+        worst = float(np.mean([np.nanmean(row[:, 2:], axis=0).min() for row in rows]))
+        verdict = "yes" if covered >= coverage - allowed else "NO"
+        verdict += ", too wide" if covered > coverage + 2 * allowed else ""
+        print(f"{name:20s}{covered:10.3f}{width:8.2f}{worst:13.3f}   {verdict}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What is fitted after training: the samples it is fitted to, what is known about their labels, the recalibration.
+
+Everything follows from the validation predictions and the noise estimate that a run keeps, or from labelled samples
+that the user names; nothing here is stored.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias, get_args
+
+import numpy as np
+
+from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.manifest import Manifest
+from srjt.data.problems import drop_unusable
+from srjt.data.sources import read
+from srjt.errors import SrjtError, suggest
+from srjt.inference.grade_rule import WhichNetwork, probabilities_of
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise, given_noise, transition_of
+from srjt.ordinal.recalibration import SMALLEST, Recalibration, choose_recalibration
+from srjt.training.config import TrainConfig
+from srjt.training.record.held_out import HeldOut, held_out_side
+from srjt.training.trained import Trained
+
+__all__ = [
+    "Labelled",
+    "calibration_side",
+    "check_label_noise",
+    "label_noise_of",
+    "predict_side",
+    "read_labelled",
+    "recalibration_of",
+    "side_recalibration",
+]
+
+Labelled: TypeAlias = Manifest | str | os.PathLike[str]  # labelled samples, or where they are
+
+
+def check_label_noise(label_noise: str) -> None:
+    if label_noise not in get_args(LabelNoise):
+        raise suggest("label_noise", label_noise, get_args(LabelNoise))
+
+
+def read_labelled(run: Trained, source: Labelled, *, on_bad_image: OnBadImage = "error") -> Manifest:
+    """Labelled samples with the grades of the run."""
+    if isinstance(source, Manifest):
+        return source
+    if not isinstance(source, (str, os.PathLike)):
+        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
+    reading = read(source, grades=run.grades)
+    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+
+
+def predict_side(run: Trained, source: Labelled, *, views: int = 1) -> tuple[HeldOut, Manifest]:
+    """Labelled samples that the run has not seen, with its predictions for them."""
+    manifest = read_labelled(run, source)
+    run.check_feature_settings(manifest.made)
+    store = open_store(manifest, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
+    return held_out_side(store.manifest, run.probabilities(store.pixels, views=views)[0]), store.manifest
+
+
+def calibration_side(run: Trained, *, views: int = 1) -> HeldOut:
+    """The validation side of a run, or an error that says how to calibrate without one."""
+    side = run.held_out.get("validation")
+    otherwise = "--calibrate-on TABLE (calibrate_on), with labelled samples that it was not trained on"
+    if side is None:
+        raise SrjtError(
+            f"This run keeps no predictions for a validation side, so nothing can be calibrated on it: give "
+            f"{otherwise}."
+        )
+    if views > 1:
+        raise SrjtError(f"The validation side was predicted with one view: use one view, or {otherwise}.")
+    return side
+
+
+def label_noise_of(
+    side: HeldOut,
+    *,
+    config: TrainConfig,
+    estimate: NoiseEstimate | None = None,
+    network: WhichNetwork = "ensemble",
+) -> KnownNoise:
+    """What is known about the noise of the labels of a side.
+
+    A matrix that was given for training; else the run's estimate; else an estimate from these labels and predictions,
+    with the rate that was given for training.
+    """
+    classes = side.probabilities.shape[2]
+    if estimate is None and config.transition is not None:
+        shares = np.bincount(side.labels, minlength=classes) / len(side)
+        return given_noise(np.asarray(config.transition), shares)
+    if estimate is not None:
+        return estimated_noise(estimate)
+    found = estimate_noise(
+        side.labels,
+        probabilities_of(side.probabilities, network),
+        groups=side.groups,
+        verified=side.verified_labels,
+    )
+    return estimated_noise(found, rate=config.known_noise_rate)
+
+
+def recalibration_of(
+    side: HeldOut,
+    *,
+    noise: KnownNoise | None,
+    network: WhichNetwork = "ensemble",
+    label_noise: LabelNoise = "unknown",
+) -> Recalibration | None:
+    """The recalibration that a side supports; None if it is too small or nothing is gained.
+
+    Verified grades are used alone if there are enough. Else the temperature depends on how many labels are wrong: many
+    wrong labels mean that the network is surer of the true grades than the labels show. Labels alone often do not tell.
+    The temperature changes only as much as every plausible noise demands, so that for none of them the probabilities
+    become worse. noise: of the labels; None if they are right.
+    """
+    p = probabilities_of(side.probabilities, network)
+    verified = side.verified_labels
+    if verified is not None and (rows := np.flatnonzero(verified >= 0)).size >= SMALLEST[0]:
+        groups = None if side.groups is None else [side.groups[row] for row in rows]
+        found = choose_recalibration(p[rows], verified[rows], groups=groups)
+        meaning = "they are probabilities of the true grade, by verified grades"
+    elif noise is None:
+        found = choose_recalibration(p, side.labels, groups=side.groups)
+        meaning = "they are probabilities of the label"
+    elif label_noise == "class-conditional" or noise.rates[0] == noise.rates[1]:
+        matrix = transition_of(noise.joint)
+        found = choose_recalibration(
+            p, side.labels, transition=matrix, groups=side.groups, vector=noise.determined
+        )
+        wrong = 1.0 - float(np.trace(noise.joint))
+        meaning = (
+            f"they are probabilities of the true grade, if a share of {wrong:.2f} of the labels is wrong"
+        )
+    else:
+        found = _least_change(
+            [
+                choose_recalibration(
+                    p, side.labels, transition=transition_of(joint), groups=side.groups, vector=False
+                )
+                for joint in (noise.lowest(), noise.highest())
+            ]
+        )
+        low, high = noise.rates
+        meaning = f"as much as any share of wrong labels from {low:.2f} to {high:.2f} demands"
+    return None if found is None else replace(found, meaning=meaning)
+
+
+def _least_change(found: Sequence[Recalibration | None]) -> Recalibration | None:
+    """The temperature nearest to 1, if all are on one side of it: for none of the noises it goes too far."""
+    known = [one for one in found if one is not None]
+    sides = {one.slope > 1.0 for one in known}
+    if len(known) < len(found) or len(sides) > 1:
+        return None
+    return min(known, key=lambda one: abs(np.log(one.slope)))
+
+
+def side_recalibration(
+    side: HeldOut | None, *, config: TrainConfig, estimate: NoiseEstimate | None
+) -> Recalibration | None:
+    """The recalibration of the ensemble of a run by its validation side, if it has a large enough one."""
+    if side is None or len(side) < SMALLEST[0]:
+        return None  # before the noise is estimated
+    return recalibration_of(side, noise=label_noise_of(side, config=config, estimate=estimate))

@@ -1,0 +1,345 @@
+"""Ranges and recalibration of a run: what they rest on is said, and the promise is kept despite wrong labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom
+
+import srjt
+from srjt import noise
+from srjt.data import Manifest, folds, from_arrays
+from srjt.errors import SrjtError
+from srjt.inference.calibrate import recalibration_of
+from srjt.inference.fitted import fit_after_training
+from srjt.inference.ranges import RangeRule, calibrate_ranges
+from srjt.noise.true_grades import KnownNoise, LabelNoise, given_noise
+from srjt.ordinal.ranges import range_scores
+from srjt.training.record.held_out import HeldOut
+from srjt.training.trained import Trained
+
+CLASSES = 4
+MATRIX = noise.transition_matrix("truncated", num_classes=CLASSES, rho=0.2)
+
+
+def drawn(patients: int, *, seed: int, images: int = 2) -> tuple[HeldOut, np.ndarray]:
+    """Patients with a common severity, networks that know the true grade's probabilities, labels wrong by MATRIX."""
+    rng = np.random.default_rng(seed)
+    severity = np.repeat(rng.uniform(0, CLASSES, patients), images) + 0.3 * rng.normal(size=patients * images)
+    true = severity.clip(0, CLASSES - 1e-9).astype(int)
+    seen = severity + 0.5 * rng.normal(size=len(true))
+    logits = -((np.arange(CLASSES) + 0.5 - seen[:, None]) ** 2) / 0.6
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    names = np.repeat([f"p{n}" for n in range(patients)], images).tolist()
+    ids = [f"{name}-{n}" for n, name in enumerate(names)]
+    labels = noise.corrupt(true, MATRIX, seed=seed, ids=ids)
+    side = HeldOut(
+        ids=ids,
+        probabilities=p[None].astype(np.float32),
+        labels=labels,
+        true_labels=true,
+        patients=names,
+        groups=names,
+    )
+    return side, true
+
+
+def known(side: HeldOut) -> KnownNoise:
+    return given_noise(MATRIX, np.bincount(side.labels, minlength=CLASSES) / len(side))
+
+
+def covered(rule: RangeRule, side: HeldOut, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    low, high = rule.ranges(side.probabilities[0])
+    return (low <= true) & (true <= high), high - low + 1
+
+
+@pytest.mark.parametrize(
+    ("label_noise", "narrow"), [("class-conditional", True), ("unknown", False), ("none", False)]
+)
+def test_the_true_grade_is_covered_despite_wrong_labels(label_noise: LabelNoise, narrow: bool) -> None:
+    """Of 300 simulated clinics: a random image of one new patient each."""
+    rng, hits, widths = np.random.default_rng(0), 0, []
+    for seed in range(300):
+        side, true = drawn(81, seed=seed)
+        old = np.arange(160)
+        calibration = HeldOut(
+            ids=side.ids[:160], probabilities=side.probabilities[:, old], labels=side.labels[old],
+            patients=side.patients[:160] if side.patients else None,
+            groups=side.groups[:160] if side.groups else None,
+        )  # fmt: skip
+        rule = calibrate_ranges(calibration, coverage=0.8, noise=known(side), label_noise=label_noise)
+        inside, width = covered(rule, side, true)
+        new = int(rng.integers(160, 162))
+        hits += int(inside[new])
+        widths.append(float(width[160:].mean()))
+    assert hits >= binom.ppf(0.005, 300, 0.8)
+    if narrow:  # no wider than what is promised asks for
+        assert hits <= binom.ppf(0.995, 300, 0.87)
+        assert np.mean(widths) < 1.7
+    else:
+        assert np.mean(widths) > 1.7
+
+
+def test_without_noise_it_is_split_conformal_prediction() -> None:
+    side, _ = drawn(60, seed=0, images=1)
+    scores = range_scores(side.probabilities[0])[np.arange(60), side.labels]
+    expected = np.sort(scores)[int(np.ceil(0.9 * 61)) - 1]
+    clean = given_noise(np.eye(CLASSES), np.bincount(side.labels, minlength=CLASSES) / 60)
+    for label_noise in ("none", "unknown", "class-conditional"):
+        rule = calibrate_ranges(side, coverage=0.9, noise=clean, label_noise=label_noise)
+        assert rule.thresholds.tolist() == [expected] * CLASSES
+    given = calibrate_ranges(side, coverage=0.9, noise=None, posterior=np.eye(CLASSES)[side.labels])
+    assert given.thresholds.tolist() == [expected] * CLASSES
+    assert given.basis == "posterior"
+
+
+def test_verified_grades_are_used_alone_if_they_suffice() -> None:
+    side, true = drawn(100, seed=1)
+    some = np.where(np.arange(len(side)) % 2 == 0, true, -1)  # one of the two images of each patient
+    rule = calibrate_ranges(replace(side, verified_labels=some), coverage=0.9, noise=known(side))
+    assert rule.temperature is not None
+    scores = range_scores(rule.temperature(side.probabilities[0]))[np.arange(0, 200, 2), true[::2]]
+    assert rule.thresholds[0] == np.sort(scores)[int(np.ceil(0.9 * 101)) - 1]
+    assert (rule.basis, rule.samples, rule.patients) == ("verified", 100, 100)
+    assert "by their verified grades" in str(rule)
+    few = np.where(np.arange(len(side)) < 8, true, -1)  # a promise of 0.9 takes nine patients
+    assert (
+        calibrate_ranges(replace(side, verified_labels=few), coverage=0.9, noise=known(side)).basis
+        == "corrected"
+    )
+
+
+def test_more_noise_and_more_coverage_widen_the_ranges() -> None:
+    side, true = drawn(200, seed=2)
+    joint = known(side).joint
+    widths = [
+        [
+            covered(
+                calibrate_ranges(
+                    side,
+                    coverage=coverage,
+                    noise=KnownNoise(joint=joint, rates=(0.0, high), determined=False),
+                ),
+                side,
+                true,
+            )[1].mean()
+            for high in (0.1, 0.3, 0.5)
+        ]
+        for coverage in (0.7, 0.8, 0.9)
+    ]
+    assert (np.diff(widths, axis=0) >= 0).all()
+    assert (np.diff(widths, axis=1) >= 0).all()
+
+
+def test_for_each_grade() -> None:
+    new, true = drawn(2000, seed=1000)
+    found = []
+    for seed in range(20):
+        side, _ = drawn(300, seed=seed)
+        rule = calibrate_ranges(
+            side, coverage=0.9, noise=known(side), label_noise="class-conditional", by="grade"
+        )
+        inside, _ = covered(rule, new, true)
+        found.append([inside[true == grade].mean() for grade in range(CLASSES)])
+    error = np.std(found, axis=0) / 20**0.5
+    assert (np.mean(found, axis=0) > 0.9 - 3 * error).all()
+    assert "for each true grade" in str(rule)
+    rare = replace(side, labels=np.where(side.labels == 3, 2, side.labels))
+    without = calibrate_ranges(rare, coverage=0.9, noise=None, label_noise="none", by="grade")
+    assert np.isinf(without.thresholds[3])
+    assert "Too few samples of the grades at positions 3: they are in every range." in str(without)
+
+
+def test_few_labels_give_a_conservative_or_a_trivial_range_and_say_so() -> None:
+    side, _ = drawn(40, seed=5)
+    uncertain = replace(known(side), samples=80)
+    rule = calibrate_ranges(side, coverage=0.8, noise=uncertain)
+    assert rule.basis == "conservative"
+    assert "conservatively: 80 labels are too few" in str(rule)
+    corrected = calibrate_ranges(side, coverage=0.8, noise=known(side))
+    assert (rule.thresholds >= corrected.thresholds).all()
+    tiny, _ = drawn(4, seed=6)
+    nothing = calibrate_ranges(tiny, coverage=0.9, noise=None, label_noise="none")
+    assert nothing.trivial
+    assert str(nothing).endswith("Only the range of all grades keeps this promise here.")
+    assert covered(nothing, side, side.labels)[1].tolist() == [CLASSES] * 80
+
+
+def test_recalibration_says_what_its_probabilities_mean() -> None:
+    side, true = drawn(400, seed=7)
+    sharp = side.probabilities.astype(np.float64) ** 4
+    confident = replace(side, probabilities=(sharp / sharp.sum(axis=2, keepdims=True)).astype(np.float32))
+    aware = recalibration_of(confident, noise=known(side))
+    checked = recalibration_of(replace(confident, verified_labels=true), noise=known(side))
+    by_label = recalibration_of(confident, noise=None)
+    assert aware is not None
+    assert checked is not None
+    assert by_label is not None
+    assert by_label.slope < aware.slope < 1.0
+    assert aware.slope == pytest.approx(checked.slope, rel=0.3)
+    assert "probabilities of the label" in str(by_label)
+    assert f"a share of {1 - np.trace(known(side).joint):.2f} of the labels is wrong" in str(aware)
+    assert "by verified grades" in str(checked)
+
+
+def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands() -> None:
+    side, _ = drawn(400, seed=7)
+    uncertain = replace(known(side), rates=(0.0, 0.3))
+    assert (
+        recalibration_of(side, noise=uncertain) is None
+    )  # without noise too sure, with noise not sure enough
+    sharp = side.probabilities.astype(np.float64) ** 4
+    confident = replace(side, probabilities=(sharp / sharp.sum(axis=2, keepdims=True)).astype(np.float32))
+    found = recalibration_of(confident, noise=uncertain)
+    ends = [recalibration_of(confident, noise=replace(uncertain, rates=(rate, rate), joint=joint, determined=False))
+            for rate, joint in ((0.0, uncertain.lowest()), (0.3, uncertain.highest()))]  # fmt: skip
+    assert found is not None
+    slopes = [one.slope for one in ends if one is not None]
+    assert len(slopes) == 2
+    assert found.slope == max(slopes) < 1.0
+    assert "any share of wrong labels from 0.00 to 0.30" in str(found)
+
+
+# ---------------------------------------------------------------------- runs
+
+
+@pytest.fixture(scope="module")
+def features() -> Manifest:
+    """600 samples of 150 patients in two centres, a fifth of the labels wrong."""
+    rng = np.random.default_rng(0)
+    severity = np.repeat(rng.uniform(0, 4, 150), 4) + 0.2 * rng.normal(size=600)
+    true = severity.clip(0, 3.999).astype(int)
+    x = np.stack([severity + 0.3 * rng.normal(size=600) for _ in range(6)], axis=1).astype(np.float32)
+    labels = noise.corrupt(true, noise.transition_matrix("quasi", num_classes=4, rho=0.08), seed=0)
+    patients = np.repeat(np.arange(150), 4).astype(str).tolist()
+    made = from_arrays(x, labels, patients=patients, true_grades=true).manifest
+    made.table["centre"] = np.where(np.arange(600) // 4 % 3 == 0, "A", "B")
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(features: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return srjt.train(
+        features, out=tmp_path_factory.mktemp("run") / "run", split=folds(features)[0], method="standard",
+        network="mlp", epochs=15, learning_rate=0.02, batch_size=32, noise_rate=0.2, tune_cpu=False, device="cpu",
+    )  # fmt: skip
+
+
+def test_predict_gives_ranges_that_hold_the_grade(run: Trained, features: Manifest) -> None:
+    table = srjt.predict(run, features, coverage=0.9)
+    assert list(table.columns[:5]) == ["image", "patient", "grade", "grade_low", "grade_high"]
+    low, grade, high = (table[name].astype(int) for name in ("grade_low", "grade", "grade_high"))
+    assert ((low <= grade) & (grade <= high)).all()
+    assert (
+        "with a probability of at least 0.9; calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
+    )
+    plain = srjt.predict(run, features)
+    assert plain.attrs["ranges"] == ""
+    pd.testing.assert_frame_equal(plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True)
+
+
+def test_an_opened_run_gives_the_same(run: Trained, features: Manifest) -> None:
+    assert run.folder is not None
+    opened = srjt.load_run(run.folder, device="cpu")
+    pd.testing.assert_frame_equal(
+        srjt.predict(opened, features, coverage=0.8), srjt.predict(run, features, coverage=0.8)
+    )
+
+
+def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Manifest) -> None:
+    ps = [f"p_{c}" for c in range(4)]
+    fitted = fit_after_training(run)
+    assert fitted.recalibration is not None
+    off, on = (srjt.predict(run, features, recalibrate=how) for how in (False, True))
+    assert (off.attrs["recalibration"], on.attrs["recalibration"]) == ("", str(fitted.recalibration))
+    assert on[ps].to_numpy() == pytest.approx(fitted.recalibration(off[ps].to_numpy()), abs=1e-6)
+    test = features.select(folds(features)[0].test)
+    before, after = (srjt.evaluate(run, test, recalibrate=how, resamples=10) for how in (False, True))
+    assert after.ranked_probability_score < before.ranked_probability_score
+    assert (before.recalibration, after.recalibration) == ("", str(fitted.recalibration))
+
+
+def test_evaluate_reports_coverage_and_width(run: Trained, features: Manifest) -> None:
+    test = features.select(folds(features)[0].test)
+    found = srjt.evaluate(run, test, coverage=0.9, resamples=50)
+    assert found.ranges is not None
+    table = srjt.predict(run, test, coverage=0.9)
+    low, high = (table[name].astype(int).to_numpy() for name in ("grade_low", "grade_high"))
+    inside = (low <= test.true_labels) & (test.true_labels <= high)
+    assert found.ranges.coverage.value == pytest.approx(inside.mean())  # patients have as many images each
+    assert found.ranges.width.value == pytest.approx((high - low + 1).mean())
+    assert found.ranges.coverage.low <= found.ranges.coverage.value <= found.ranges.coverage.high
+    assert [count for count, _ in found.ranges.grades] == np.bincount(test.true_labels, minlength=4).tolist()
+    plain = found.to_dict()["ranges"]
+    assert plain["coverage"]["value"] == found.ranges.coverage.value
+    assert plain["grades"][0]["samples"] == found.ranges.grades[0][0]
+
+
+def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
+    bare = replace(run, held_out={})
+    assert srjt.predict(bare, features).attrs["recalibration"] == ""
+    with pytest.raises(SrjtError, match=r"keeps no predictions for a validation side.* --calibrate-on TABLE"):
+        srjt.predict(bare, features, coverage=0.9)
+    validation = features.select(folds(features)[0].validation)
+    table = srjt.predict(bare, features, coverage=0.9, calibrate_on=validation)
+    assert "calibrated on 30 patients (120 samples)" in table.attrs["ranges"]
+
+
+def test_for_each_value_of_a_column(run: Trained, features: Manifest) -> None:
+    validation = features.select(folds(features)[0].validation)
+    how: dict[str, Any] = {"coverage": 0.7, "coverage_by": "centre", "label_noise": "none"}
+    table = srjt.predict(run, features, calibrate_on=validation, recalibrate=False, **how)
+    for centre in ("A", "B"):
+        of = (features.table["centre"] == centre).to_numpy()
+        rows = validation.select((validation.table["centre"] == centre).to_numpy())
+        alone = fit_after_training(
+            run, coverage=0.7, calibrate_on=rows, label_noise="none", recalibrate=False
+        )
+        both = fit_after_training(run, calibrate_on=validation, recalibrate=False, **how)
+        assert alone.ranges is not None
+        assert both.ranges is not None
+        assert both.ranges.parts[centre].thresholds.tolist() == alone.ranges.thresholds.tolist()
+        kept = srjt.predict(
+            run, features.select(of), coverage=0.7, calibrate_on=rows, label_noise="none", recalibrate=False
+        )
+        assert kept["grade_low"].tolist() == table["grade_low"][of].tolist()
+    with pytest.raises(SrjtError, match="need this column in the calibration samples"):
+        srjt.predict(run, features, **how)
+    nowhere = replace(features, table=features.table.drop(columns="centre"))
+    with pytest.raises(SrjtError, match="need the column centre in the samples to predict"):
+        srjt.predict(run, nowhere, calibrate_on=validation, **how)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"coverage": 1.0}, "A coverage lies between 0 and 1"),
+        ({"coverage_by": "grade"}, "give a coverage, too"),
+        ({"coverage": 0.9, "label_noise": "some"}, "label_noise"),
+    ],
+)
+def test_bad_input_gets_one_sentence(
+    run: Trained, features: Manifest, how: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SrjtError, match=said):
+        srjt.predict(run, features, **how)
+
+
+@pytest.mark.slow
+def test_onnx_recalibrates_as_predict_does(run: Trained, features: Manifest, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    written = srjt.export(run, tmp_path / "model.onnx", samples=features.arrays)
+    assert written.metadata["recalibration"] == str(fit_after_training(run).recalibration)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    p, grade, severity = session.run(None, {"features": features.arrays})
+    table = srjt.predict(run, features)
+    assert p == pytest.approx(table[[f"p_{c}" for c in range(4)]].to_numpy(), abs=1e-4)
+    assert severity == pytest.approx(table["expected_grade"].to_numpy(), abs=1e-3)
+    assert (grade == table["grade"].astype(int)).mean() > 0.99  # elsewhere rounding decides
+    raw = srjt.export(run, tmp_path / "raw.onnx", samples=features.arrays, recalibrate=False)
+    assert "recalibration" not in raw.metadata
