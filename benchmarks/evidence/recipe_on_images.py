@@ -5,7 +5,7 @@
     python benchmarks/evidence/recipe_on_images.py table recipe.csv
 
 ``pack`` reads DATA/deepdrid256, eyepacs256 and appareal144 (labels.csv, images; votes.csv) and writes their images of
-128 × 128 pixels as one file per set, about 35 MB together. ``lite0_weights.py`` makes the weights. ``run`` appends one
+128 × 128 pixels as one file per set, about 37 MiB together. ``lite0_weights.py`` makes the weights. ``run`` appends one
 row per training; after so many minutes it ends, and the same command continues. The six methods that matter most come
 first, in all six cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
 
