@@ -34,7 +34,7 @@ def examples(monkeypatch):
 
 @pytest.mark.usefixtures("examples")
 def test_the_new_methods_are_listed_last() -> None:
-    assert methods.names()[-3:] == ("gce", "consensus", "consensus+ours")
+    assert methods.names()[-3:] == ("focal", "consensus", "consensus+ours")
 
 
 def test_the_example_is_a_method_in_twenty_lines() -> None:
@@ -45,12 +45,12 @@ def test_the_example_is_a_method_in_twenty_lines() -> None:
 @pytest.mark.usefixtures("examples")
 def test_the_single_network_of_the_guide() -> None:
     logits = torch.tensor([[[0.25, 0.75]]], dtype=torch.float64).log()
-    loss = methods.create("gce", num_classes=2, q=0.5).loss(logits, torch.tensor([0]))
-    assert float(loss.total) == pytest.approx((1 - 0.25**0.5) / 0.5)
-    almost = methods.create("gce", num_classes=2, q=1e-6).loss(logits, torch.tensor([0]))
-    assert float(almost.total) == pytest.approx(log(4), rel=1e-5)
-    with pytest.raises(ValueError, match="option of gce 'p'"):
-        methods.create("gce", num_classes=2, p=0.5)
+    loss = methods.create("focal", num_classes=2, gamma=2.0).loss(logits, torch.tensor([0]))
+    assert float(loss.total) == pytest.approx(0.75**2 * log(4))
+    plain = methods.create("focal", num_classes=2, gamma=0.0).loss(logits, torch.tensor([0]))
+    assert float(plain.total) == pytest.approx(log(4), rel=1e-5)
+    with pytest.raises(ValueError, match="option of focal 'gama'"):
+        methods.create("focal", num_classes=2, gama=0.5)
 
 
 @pytest.mark.usefixtures("examples")
@@ -91,22 +91,25 @@ def test_a_method_in_a_file_of_this_folder_trains_predicts_and_is_compared(tmp_p
     labels = write(generate(images=60, patients=12, size=32), tmp_path / "data")
     (tmp_path / "my_methods.py").write_text(BLOCKS[0])
     given = ["--import", "my_methods"]
-    code, out, err = srjt("train", labels, *given, "--method", "gce", "--out", "run", *SMALL, folder=tmp_path)
+    code, out, err = srjt(
+        "train", labels, *given, "--method", "focal", "--out", "run", *SMALL, folder=tmp_path
+    )
     assert (code, err) == (0, "")
-    assert "gce: epoch 1/1" in out
+    assert "focal: epoch 1/1" in out
 
     code, _, err = srjt("predict", "run", labels.parent, folder=tmp_path)
     assert (code, err.count("\n")) == (2, 1)
     assert (
-        "The method 'gce' is registered by my_methods, which is not imported: add --import my_methods" in err
+        "The method 'focal' is registered by my_methods, which is not imported: add --import my_methods"
+        in err
     )
     code, out, err = srjt("predict", "run", labels, *given, folder=tmp_path)
     assert (code, err) == (0, "")
     assert "60 images" in out
 
     study = [
-        "study", labels, *given, "--methods", "gce:q=0.5 standard", "--noise", "quasi:0.2", "--folds", "3", "--fold",
-        "0", "--jobs", "2", *SMALL,
+        "study", labels, *given, "--methods", "focal:gamma=1 standard", "--noise", "quasi:0.2", "--folds", "3",
+        "--fold", "0", "--jobs", "2", *SMALL,
     ]  # fmt: skip
     code, out, err = srjt(*study, folder=tmp_path)
     assert (code, err) == (0, ""), out
@@ -143,7 +146,7 @@ def test_installed_packages_add_methods_by_an_entry_point(tmp_path: Path) -> Non
         (information / "entry_points.txt").write_text(f"[srjt.methods]\n{package} = {package}_methods\n")
     code, out, err = srjt("methods", "--plain", folder=tmp_path, path=site)
     assert code == 0
-    assert out.splitlines()[-1] == "gce"
+    assert out.splitlines()[-1] == "focal"
     assert err == (
         "Warning: The plug-in 'bad' of the package bad-plugin cannot be loaded, so its methods are missing "
         "(RuntimeError: out of order).\n"

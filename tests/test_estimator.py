@@ -29,6 +29,7 @@ from srjt import OrdinalNoiseClassifier, estimator, methods, noise
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError
 from srjt.estimator import grade_codes
+from srjt.training.resolve_noise import usable_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise rate")
 few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
@@ -62,7 +63,8 @@ def rows(count: int, *, wrong: float = 0.3, seed: int = 0) -> Rows:
 
 
 def quick(**parameters: object) -> OrdinalNoiseClassifier:
-    return OrdinalNoiseClassifier(**{"noise_rate": 0.3, "epochs": 8, "random_state": 0, **parameters})
+    defaults = {"method": "co-teaching+ours", "noise_rate": 0.3, "epochs": 8, "random_state": 0}
+    return OrdinalNoiseClassifier(**{**defaults, **parameters})
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +74,9 @@ def noisy() -> Rows:
 
 @pytest.fixture(scope="module")
 def fitted(noisy: Rows) -> OrdinalNoiseClassifier:
-    """With all defaults, the noise rate included."""
-    return OrdinalNoiseClassifier(random_state=0).fit(noisy.X, noisy.y, groups=noisy.groups)
+    """A method that selects, with all other defaults: the noise rate is estimated."""
+    model = OrdinalNoiseClassifier(method="co-teaching+ours", random_state=0)
+    return model.fit(noisy.X, noisy.y, groups=noisy.groups)
 
 
 # ------------------------------------------------------------------ attributes after fit
@@ -384,7 +387,7 @@ def test_verbose_shows_every_epoch(capsys: pytest.CaptureFixture[str]) -> None:
         "co-teaching+ours: epoch 1/2",
         "co-teaching+ours: epoch 2/2",
     ]
-    assert said.count("warm-up: fold ") == 6
+    assert said.count("warm-up: fold ") == 3
 
 
 class Impatient(nn.Module):
@@ -408,20 +411,22 @@ def test_ctrl_c_is_a_keyboard_interrupt() -> None:
         quick(network=Impatient, batch_size=16).fit(data.X, data.y)
 
 
-def test_the_recipe_needs_no_rate() -> None:
+def test_the_recipe_is_the_default_and_needs_no_rate() -> None:
     data = rows(240)
-    model = quick(method="srjt", noise_rate=None, epochs=3).fit(data.X, data.y)
+    model = OrdinalNoiseClassifier(epochs=3, random_state=0, device="cpu").fit(data.X, data.y)
+    assert model.trained_.config.method == "srjt"
     assert model.noise_estimate_ is not None
-    config = model.trained_.config
-    assert (config.noise_rate, config.balance) == (model.noise_rate_, methods.lookup("srjt").recipe.balance)
-    own = quick(method="srjt", noise_rate=0.3, epochs=1, settings={"balance": 0.0}).fit(data.X, data.y)
-    assert (own.noise_rate_, own.trained_.config.balance, own.noise_estimate_) == (0.3, 0.0, None)
+    assert (
+        model.transition_ == usable_matrix(model.noise_estimate_.rate, model.noise_estimate_.transition)
+    ).all()
+    own = quick(method="srjt", noise_rate=0.3, epochs=1, settings={"balance": 0.5}).fit(data.X, data.y)
+    assert (own.noise_rate_, own.trained_.config.balance, own.noise_estimate_) == (0.3, 0.5, None)
 
 
 def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
-    """Rows that show their grade clearly: the low estimate is used, not the recipe's minimum."""
+    """Rows that show their grade clearly: the low estimate is used. With all defaults."""
     data = rows(600, wrong=0.03)
-    model = quick(method="srjt", noise_rate="auto", epochs=20).fit(data.X, data.y)
+    model = OrdinalNoiseClassifier(random_state=0).fit(data.X, data.y)
     assert model.noise_estimate_ is not None
     assert model.noise_rate_ == model.noise_estimate_.rate < 0.15
     unseen = rows(600, seed=1)

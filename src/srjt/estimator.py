@@ -140,7 +140,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     def __init__(
         self,
         *,
-        method: str = "co-teaching+ours",
+        method: str = "srjt",
         noise_rate: float | Literal["auto"] | None = "auto",
         transition: npt.ArrayLike | None = None,
         soft_labels: Literal["paper", "estimated"] = "paper",
@@ -445,7 +445,7 @@ def _selected(trained: Trained) -> Floats:
     """(N,) share of the times a row was selected as clean, mean over the networks."""
     seen = trained.history["seen"].to_numpy(np.float64)
     if not isinstance(trained.method, JointTraining):
-        return np.ones(len(seen))
+        return np.where(seen > 0, 1.0, np.nan)
     names = [f"selected_{k + 1}" for k in range(trained.method.networks)]
     times = trained.history[names].to_numpy(np.float64).mean(axis=1)
     share: Floats = np.divide(times, seen, out=np.full(len(seen), np.nan), where=seen > 0)

@@ -115,10 +115,11 @@ def test_bad_options_are_one_sentence(
 @pytest.mark.usefixtures("quick")
 def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_path: Path) -> None:
     order = ["train", labelled, "--official-split", "--out", tmp_path / "run", *SMALL]
-    code, said, wrong = command(*order, "--noise-rate", "auto", "--soft-labels", "estimated")
+    ours = ["--method", "co-teaching+ours", "--noise-rate", "auto", "--soft-labels", "estimated"]
+    code, said, wrong = command(*order, *ours)
     assert code == 0, wrong
     assert "Estimated noise rate 0." in said
-    assert said.index("warm-up: fold 3 of 3, epoch 2 of 2") < said.index("Estimated noise rate")
+    assert said.index("warm-up: fold 3 of 3, epoch 1 of 1") < said.index("Estimated noise rate")
     assert said.index("Estimated noise rate") < said.index("co-teaching+ours: epoch 1/2")
     told = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     known = json.loads((tmp_path / "run" / "noise.json").read_text())
@@ -132,10 +133,12 @@ def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
-             "--noise-rate auto to estimate it, or --method srjt, which needs none."),
+        (["--method", "co-teaching+ours"],
+         "co-teaching+ours needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "
+         "--noise-rate auto to estimate it, or --method srjt, which needs none."),
         (["--method", "garg"], "or --noise-rate auto to estimate it."),
-        (["--noise-rate", "0.2", "--soft-labels", "estimated"], "soft_labels 'estimated' needs noise_rate 'auto'"),
+        (["--method", "sord", "--noise-rate", "0.2", "--soft-labels", "estimated"],
+         "soft_labels 'estimated' needs noise_rate 'auto'"),
         (["--method", "mixup", "--noise-rate", "auto", "--soft-labels", "estimated"],
          "mixup does not learn from soft labels"),
     ],
@@ -157,20 +160,14 @@ def test_the_recipe_trains_and_audits_without_a_rate(command: Srjt, labelled: Pa
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     assert config["method"] == "srjt"
     assert 0 < config["noise_rate"] < 1
-    mine = ["--noise-rate", "0.1", "--ramp-epochs", "5", "--set", "balance=0"]
-    code, said, wrong = command(
-        "train", labelled, "--method", "srjt", "--out", tmp_path / "mine", *SMALL, *mine
-    )
+    assert len(config["transition"]) == 4
+    code, said, wrong = command("train", labelled, "--out", tmp_path / "bare", *SMALL)  # it is the default
     assert code == 0, wrong
-    assert "Estimated" not in said
-    config = json.loads((tmp_path / "mine" / "run.json").read_text())["config"]
-    assert (config["noise_rate"], config["balance"], config["method_options"]["ramp_epochs"]) == (0.1, 0, 5)
+    assert json.loads((tmp_path / "bare" / "run.json").read_text())["config"] == config
     code, _, wrong = command(
         "audit", labelled, "--method", "srjt", "--out", tmp_path / "audit", "--folds", "2", *SMALL
     )
     assert code == 0, wrong
     fit = json.loads((tmp_path / "audit" / "fits" / "fold0" / "run.json").read_text())["config"]
     told = json.loads((tmp_path / "audit" / "warmup" / "noise.json").read_text())["estimate"]
-    doubtful = told["caution"] or not told["identifiable"]
-    assert fit["noise_rate"] == (max(told["rate"], 0.3) if doubtful else told["rate"])
-    assert fit["balance"] > 0
+    assert (fit["method"], fit["noise_rate"]) == ("srjt", min(told["rate"], 0.5))

@@ -27,7 +27,7 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     code, out, err = command("train", labelled, "--out", "runs/mine", *TRAIN)
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert sum(line.startswith("co-teaching+ours: epoch ") for line in lines) == 2
+    assert sum(line.startswith("srjt: epoch ") for line in lines) == 2
     assert "Mean over the last 2 epochs" in out
     assert "test.acc" not in out
     assert_naive(out, "test", pd.read_csv(labelled))
@@ -125,7 +125,9 @@ def test_a_split_file_and_images_that_are_skipped(command: Srjt, labelled: Path)
 
 
 def test_settings_are_layered_and_saved(command: Srjt, labelled: Path) -> None:
-    Path("run.yaml").write_text("weight_decay: 1e-3\nseed: 3\nmethod_options: {ramp_epochs: 2}\n")
+    Path("run.yaml").write_text(
+        "method: co-teaching+ours\nweight_decay: 1e-3\nseed: 3\nmethod_options: {ramp_epochs: 2}\n"
+    )
     more = ["--config", "run.yaml", "--seed", 4, "--per-class", "--set", "method_options.temperature=0.5"]
     code, _, err = command("train", labelled, "--out", "run", *TRAIN, *more)
     assert (code, err) == (0, "")
@@ -156,7 +158,7 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--set", "epochs"], "--set takes name=value"),
         (["--set", "epochs=[1"], "not valid YAML"),
         (["--set", "milestones=5"], "milestones takes a list"),
-        (["--set", "method_options.temperature=hot"], "temperature takes a number; got 'hot'."),
+        (["--set", "method_options.co_lambda=high"], "co_lambda takes a number; got 'high'."),
         (["--set", "weight_decay=-1"], "weight_decay cannot be negative"),
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
         (["--crop", "64"], "crop (64) cannot be larger than image_size (32)"),

@@ -19,7 +19,8 @@ from srjt import methods, noise
 SEED = 2170
 FILE = Path(__file__).with_name("golden.json")
 CONVENTIONS = ("paper", "published-code")
-# Beside the fourteen names: the paper's soft/soft ablation, its missing cells, and selection per class.
+# Beside the fourteen names: the paper's soft/soft ablation, its missing cells, selection per class, and what is not
+# the paper's.
 VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("co-teaching", {"select": "soft", "update": "soft"}),
     ("jocor", {"select": "soft", "update": "soft"}),
@@ -27,7 +28,11 @@ VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("jocor", {"select": "soft", "update": "hard"}),
     ("co-teaching+ours", {"per_class": True}),
     ("jocor+ours", {"co_lambda": 0.5, "temperature": 0.5}),
-    ("jocor+ours", {"co_lambda": 1.0, "agree": "all"}),  # the loss of the recipe
+    ("jocor+ours", {"co_lambda": 1.0, "agree": "all"}),  # the loss of the former recipe
+    ("eae", {}),
+    ("gce", {}),
+    ("elr", {}),
+    ("srjt", {}),
 )
 
 

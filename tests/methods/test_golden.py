@@ -35,6 +35,10 @@ def test_golden(key: str, measured: dict) -> None:
 
 
 def test_the_golden_cases_tell_the_conventions_and_the_methods_apart() -> None:
-    joint = {k: v for k, v in STORED["methods"].items() if len(v["selected"]) == 2}
+    joint = {
+        k: v
+        for k, v in STORED["methods"].items()
+        if len(v["selected"]) == 2 and not k.startswith("srjt")  # to which the convention makes no difference
+    }
     seen = [(v["keep"], v["total"]) for v in joint.values()]
     assert len(set(seen)) == len(seen)

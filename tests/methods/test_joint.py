@@ -233,10 +233,10 @@ def test_agreement_on_all_adds_the_mean_divergence_of_the_batch(convention: str,
 
 
 def test_published_weights_that_leave_nothing_of_the_labels_are_refused() -> None:
-    for name in ("jocor", "srjt"):
+    for name in ("jocor", "jocor+ours"):
         with pytest.raises(SrjtError, match="weights the labels by 1 − co_lambda"):
             evaluate(name, convention="published-code", agree="selected", co_lambda=1.0)
-    evaluate("srjt", convention="published-code")
+    evaluate("jocor+ours", convention="published-code", agree="all", co_lambda=1.0)
 
 
 def test_agreement_on_all_of_what_is_kept_is_jocor() -> None:

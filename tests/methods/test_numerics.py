@@ -11,7 +11,7 @@ import torch
 from srjt import methods, noise
 
 LABELS = torch.tensor([0, 3, 1, 2, 2, 0])
-JOINT = [n for n in methods.names() if methods.lookup(n).method.networks == 2]
+JOINT = [n for n in methods.names() if issubclass(methods.lookup(n).method, methods.JointTraining)]
 CASES = [(n, {}) for n in methods.names()] + [
     (n, {"select": "soft", "update": "soft"}) for n in ("co-teaching", "jocor", "codis")
 ]

@@ -164,7 +164,7 @@ def test_a_variant_may_have_training_settings_of_its_own() -> None:
 
 def test_a_variant_may_have_a_noise_rate_of_its_own() -> None:
     rates = {text: parse_method(text).own_rate for text in (
-        "jocor", "jocor:noise_rate=auto", "cdr:noise_rate=0", "srjt", "srjt:noise_rate=0.3", "sord"
+        "jocor", "jocor:noise_rate=auto", "cdr:noise_rate=0", "srjt", "jocor:noise_rate=0.3", "sord"
     )}  # fmt: skip
     assert list(rates.values()) == [None, "auto", 0, "auto", 0.3, None]
     assert parse_method("f-correction:noise_rate=auto").own_rate == "auto"
@@ -173,4 +173,6 @@ def test_a_variant_may_have_a_noise_rate_of_its_own() -> None:
     with pytest.raises(SrjtError, match="Unknown option of sord 'noise_rate'"):
         parse_method("sord:noise_rate=auto")
     with pytest.raises(SrjtError, match="noise_rate lies in"):
-        parse_method("srjt:noise_rate=2")
+        parse_method("jocor:noise_rate=2")
+    with pytest.raises(SrjtError, match="srjt uses the matrix of label errors, not a rate"):
+        parse_method("srjt:noise_rate=0.3")

@@ -25,7 +25,7 @@ def test_defaults_are_the_papers() -> None:
     assert config.effective_milestones == (90, 120, 140)
     assert (config.image_size, config.crop, config.flip) == (256, 224, True)
     assert (config.network, config.pretrained) == ("resnet18", True)
-    assert (config.method, config.convention) == ("co-teaching+ours", "paper")
+    assert (config.method, config.convention) == ("srjt", "paper")  # the method alone is ours
 
 
 def test_the_learning_rate_falls_after_each_milestone() -> None:

@@ -73,6 +73,7 @@ def test_one_module_for_two_networks_is_refused(data: Any, settings: dict[str, A
 
 
 def test_an_option_of_the_wrong_kind(data: Any, settings: dict[str, Any]) -> None:
+    settings["method"] = "co-teaching+ours"
     with pytest.raises(SrjtError, match=r"temperature takes a number"):
         srjt.train(data.manifest, **settings, method_options={"temperature": "hot"})
     with pytest.raises(SrjtError, match="did you mean 'temperature'"):

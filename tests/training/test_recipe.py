@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 import srjt
 from srjt import methods
 from srjt.errors import SrjtError
+from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
 from srjt.training.record.run_folder import read_facts
+from srjt.training.resolve_noise import needs_estimate, neighbour_matrix, usable_matrix
 
-RECIPE = methods.lookup("srjt").recipe
-SPELT_OUT = {"update": "soft", "agree": "all", "co_lambda": 1.0}  # so that run.json says what was trained
+SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what was trained
 
 
 @pytest.mark.parametrize("features", [False, True])
 def test_unset_settings_follow_the_recipe(features: bool) -> None:
-    config = TrainConfig(method="srjt", epochs=20).for_data(features=features)
-    assert (config.noise_rate, config.balance) == ("auto", RECIPE.balance)
-    assert config.method_options == {**SPELT_OUT, "ramp_epochs": RECIPE.ramp_epochs(20)}
+    config = TrainConfig(epochs=20).for_data(features=features)
+    assert config.method == "srjt"  # what is trained if nothing is asked for
+    assert (config.noise_rate, config.transition) == ("auto", None)
+    assert config.balance == methods.lookup("srjt").recipe.balance
+    assert config.method_options == SPELT_OUT
     assert config.for_data(features=features) == config  # once decided, it stays
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
@@ -35,39 +39,74 @@ def test_the_papers_methods_are_trained_as_before(method: str) -> None:
 
 
 def test_what_is_given_stays() -> None:
-    given = {"noise_rate": 0.3, "balance": 0.0, "method_options": {"ramp_epochs": 7, "temperature": 0.5}}
+    given = {"balance": 0.5, "method_options": {"co_lambda": 1.0}}
     config = TrainConfig(method="srjt", **given).for_data(features=False)
-    assert (config.noise_rate, config.balance) == (0.3, 0.0)
-    assert config.method_options == {**SPELT_OUT, "ramp_epochs": 7, "temperature": 0.5}
-    mine = TrainConfig(method="srjt", method_options={"agree": "selected"}).for_data(features=False)
-    assert mine.method_options["agree"] == "selected"
-    none = TrainConfig(method="srjt", noise_rate=0.0).for_data(features=False)
-    assert none.noise_rate == 0.0  # a number like any other
+    assert config.balance == 0.5
+    assert config.method_options == {**SPELT_OUT, "co_lambda": 1.0}
 
 
-def test_soft_labels_may_follow_the_estimate_that_the_recipe_asks_for() -> None:
-    TrainConfig(method="srjt", soft_labels="estimated")
-    for no_estimate in ({"method": "jocor+ours"}, {"method": "srjt", "noise_rate": 0.2}):
-        with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
-            TrainConfig(**no_estimate, soft_labels="estimated")  # type: ignore[arg-type]
+def test_soft_labels_are_not_for_the_recipe() -> None:
+    with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
+        TrainConfig(soft_labels="estimated", noise_rate=0.2)
+    with pytest.raises(SrjtError, match="srjt does not learn from soft labels"):
+        needs_estimate(TrainConfig(soft_labels="estimated", noise_rate="auto"))
 
 
-def test_the_recipe_spelt_out_is_the_same_training(data: Any, settings: dict[str, Any]) -> None:
-    recipe = srjt.train(data.manifest, method="srjt", **settings)
-    spelt: dict[str, Any] = {
-        "balance": RECIPE.balance,
-        "method_options": {**SPELT_OUT, "ramp_epochs": RECIPE.ramp_epochs(settings["epochs"])},
-    }
-    plain = srjt.train(data.manifest, method="jocor+ours", **settings, **spelt)
-    without = srjt.train(data.manifest, method="jocor+ours", **settings)
+def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    rate = settings.pop("noise_rate")
+    run = srjt.train(data.manifest, out=tmp_path / "told nothing", **settings)
+    assert run.noise_estimate is not None
+    np.testing.assert_array_equal(
+        run.method.transition, usable_matrix(run.noise_estimate.rate, run.noise_estimate.transition)
+    )
+    recorded = read_facts(tmp_path / "told nothing").noise
+    assert recorded is not None
+    assert (recorded["requested"], recorded["estimated"]) == ("auto", run.noise_estimate.rate)
+    assert recorded["why"].startswith("Estimated noise rate")
+    known = srjt.train(data.manifest, out=tmp_path / "matrix", transition=data.matrix.tolist(), **settings)
+    assert known.noise_estimate is None
+    np.testing.assert_array_equal(known.method.transition, data.matrix)
+    told = srjt.train(data.manifest, out=tmp_path / "rate", noise_rate=rate, **settings)
+    assert told.noise_estimate is None
+    counts = data.manifest.class_counts
+    assert expected_rate(told.method.transition, class_counts=counts) == pytest.approx(rate)
+    whys = [(read_facts(tmp_path / name).noise or {})["why"] for name in ("matrix", "rate")]
+    assert whys == ["The matrix was given.", "The rate was given; errors by one grade are assumed."]
 
-    def same(one: Any, other: Any) -> bool:
-        weights = zip(one.networks.state_dict().values(), other.networks.state_dict().values(), strict=True)
-        return all(torch.equal(a, b) for a, b in weights)
 
-    assert same(recipe, plain)
-    assert not same(recipe, without)
-    assert recipe.history.equals(plain.history)
+def test_a_rate_that_neighbours_cannot_explain_is_as_large_as_possible() -> None:
+    matrix = neighbour_matrix(0.9, class_counts=[5, 5, 5])
+    np.testing.assert_allclose(matrix, [[2 / 3, 1 / 3, 0], [1 / 3, 1 / 3, 1 / 3], [0, 1 / 3, 2 / 3]])
+    np.testing.assert_allclose(neighbour_matrix(0.0, class_counts=[5, 5]), np.eye(2))
+
+
+def test_a_run_of_the_former_recipe_is_opened_as_what_it_was(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    options = {"update": "soft", "agree": "all", "co_lambda": 1.0, "ramp_epochs": 1}
+    run = srjt.train(
+        data.manifest, out=tmp_path, method="jocor+ours", balance=0.5, method_options=options,
+        **{**settings, "epochs": 1},
+    )  # fmt: skip
+    facts = json.loads((tmp_path / "run.json").read_text())
+    facts["config"]["method"] = "srjt"  # as it was written
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    opened = srjt.load_run(tmp_path, device="cpu")
+    assert isinstance(opened.method, methods.JoCor)
+    assert opened.config == run.config
+
+
+def test_an_estimate_that_cannot_be_used_as_it_is() -> None:
+    transition = np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0], [0.1, 0.0, 0.9]])
+    estimate: Any = SimpleNamespace(transition=transition, rate=0.15)
+    expected = np.array([[0.8, 0.2, 0.0], [0.0, 1.0, 0.0], [0.1, 0.0, 0.9]])  # the middle grade never occurs
+    np.testing.assert_allclose(usable_matrix(estimate.rate, estimate.transition), expected)
+    too_many: Any = SimpleNamespace(transition=np.full((4, 4), 0.25), rate=0.75)
+    halved = usable_matrix(too_many.rate, too_many.transition)
+    np.testing.assert_allclose(np.diag(halved), 0.5)
+    np.testing.assert_allclose(halved.sum(axis=1), 1.0)
 
 
 def test_a_run_without_the_balance_setting_can_be_resumed(

@@ -59,7 +59,10 @@ def check_settings(settings: TrainConfig, *, fold: int | None = None, folds: int
     from srjt.methods import lookup
     from srjt.training.resolve_noise import needs_estimate
 
-    needs = lookup(settings.method, registered_by=settings.imports).needs
+    known = lookup(settings.method, registered_by=settings.imports)
+    needs = (
+        () if known.is_recipe and settings.noise_rate is not None else known.needs
+    )  # a rate suffices for a recipe
     if "noise_rate" in needs and settings.noise_rate is None:
         raise SrjtError(
             f"{settings.method} needs the share of wrong labels: --noise-rate 0.2 if a fifth of them is wrong, "

@@ -42,8 +42,7 @@ def train(
     ramp_epochs: Annotated[
         int | None,
         typer.Option(
-            help="T′: epochs over which the kept share of a batch falls from 1 to 1 − ε. "
-            "[dim]default: 5; more for srjt[/]",
+            help="T′: epochs over which the kept share of a batch falls from 1 to 1 − ε. [dim]default: 5[/]",
             rich_help_panel=METHOD,
             show_default=False,
         ),
@@ -107,9 +106,10 @@ def train(
 ) -> None:
     """Train a classifier on images with ordinal labels that are partly wrong.
 
-    The defaults are the paper's. With --fold, --splits or --official-split the
-    validation and test sides are evaluated every epoch; without, all samples are
-    used for training. Run the same command again to resume after an interruption.
+    The default method, srjt, needs no noise rate; the other defaults are the
+    paper's. With --fold, --splits or --official-split the validation and test
+    sides are evaluated every epoch; without, all samples are used for training.
+    Run the same command again to resume after an interruption.
 
     A joint method trains two networks that select clean samples for each other
     (co-teaching, jocor, codis). NAME+ours is the paper's method on top of it:

@@ -1,5 +1,6 @@
-"""The methods of the paper, our recipe, and yours. ``names()`` lists them, ``create(name, …)`` makes one.
+"""The methods of the paper, further baselines, our recipe, and yours.
 
+``names()`` lists them, ``create(name, …)`` makes one.
 Classes are imported on first use, because they load torch; the registry does not.
 """
 
@@ -22,12 +23,16 @@ from srjt.methods.registry import (
 )
 
 if TYPE_CHECKING:
+    from srjt.methods.agreement import ForwardAgreement
     from srjt.methods.base import Loss, Method, SingleNetwork
     from srjt.methods.cdr import Cdr
     from srjt.methods.co_teaching import CoTeaching
     from srjt.methods.codis import CoDis
+    from srjt.methods.eae import ExpectedAbsoluteError
+    from srjt.methods.elr import EarlyLearning
     from srjt.methods.f_correction import ForwardCorrection
     from srjt.methods.garg import Garg
+    from srjt.methods.gce import GeneralisedCrossEntropy
     from srjt.methods.jocor import JoCor
     from srjt.methods.joint import JointTraining
     from srjt.methods.label_smooth import LabelSmooth
@@ -40,8 +45,12 @@ __all__ = [
     "Cdr",
     "CoDis",
     "CoTeaching",
+    "EarlyLearning",
+    "ExpectedAbsoluteError",
+    "ForwardAgreement",
     "ForwardCorrection",
     "Garg",
+    "GeneralisedCrossEntropy",
     "JoCor",
     "JointTraining",
     "LabelSmooth",

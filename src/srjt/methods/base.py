@@ -112,6 +112,15 @@ class Method(ABC):
         """Number of samples of a batch to keep at this epoch (counted from 1). All, unless the method selects."""
         return batch_size
 
+    def memory(self, samples: int) -> dict[str, Tensor]:
+        """What the method remembers of ``samples`` training samples from step to step, by name. Most remember nothing.
+
+        A method that remembers gets ``memory`` and ``rows`` (B,), the positions of the batch among the samples, as
+        further arguments of ``loss``, and changes the tensors in place. The loop moves, saves and restores them, and
+        sets one that is named ``progress`` to the share of the epochs that are done.
+        """
+        return {}
+
     @abstractmethod
     def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
         """The loss of a batch.

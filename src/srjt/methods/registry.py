@@ -66,6 +66,7 @@ class RegisteredMethod:
     paper: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
     recipe: Recipe = field(default_factory=Recipe)
+    compared: bool = True  # whether ``all`` in a study contains it, unless it is a recipe
 
     @property
     def method(self) -> type[Method]:
@@ -142,7 +143,7 @@ def names() -> tuple[str, ...]:
     Returns
     -------
     tuple of str
-        In the paper's order, then our recipe, then your own.
+        In the paper's order, then further baselines, our recipe, and your own.
 
     Examples
     --------
@@ -154,7 +155,7 @@ def names() -> tuple[str, ...]:
 
 
 def plain_names() -> tuple[str, ...]:
-    """Names of all methods but the recipes: the paper's fourteen and your own. What ``all`` means in a study.
+    """Names of the paper's fourteen methods and of your own, but for recipes. What ``all`` means in a study.
 
     Returns
     -------
@@ -167,7 +168,7 @@ def plain_names() -> tuple[str, ...]:
     >>> "srjt" in srjt.methods.plain_names()
     False
     """
-    return tuple(name for name, known in _registry().items() if not known.is_recipe)
+    return tuple(name for name, known in _registry().items() if known.compared and not known.is_recipe)
 
 
 def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:

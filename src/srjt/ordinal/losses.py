@@ -19,8 +19,11 @@ from srjt.errors import SrjtError
 __all__ = [
     "Reduction",
     "coral",
+    "early_learning",
+    "expected_absolute_error",
     "forward_corrected",
     "garg",
+    "generalised_cross_entropy",
     "hard_cross_entropy",
     "jeffreys",
     "log_probabilities",
@@ -172,6 +175,93 @@ def reverse_jensen_shannon(
     log_q = log_probabilities(logits_q, temperature=temperature)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2.0)
     return _reduce((log_m.exp() * (log_m - 0.5 * (log_p + log_q))).sum(dim=-1), reduction)
+
+
+def expected_absolute_error(logits: Tensor, labels: Tensor, *, reduction: Reduction = "none") -> Tensor:
+    """Expected absolute error: E_p |grade − ỹ| = Σ_c p^c |c − ỹ|.
+
+    It is bounded and linear in p. Over noisy labels of one image it is smallest at their median, which is the true
+    grade unless half of the labels err to one side.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C)
+    labels : Tensor of int, shape (...,)
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import expected_absolute_error
+    >>> expected_absolute_error(torch.zeros(1, 4), torch.tensor([0]))
+    tensor([1.5000])
+    """
+    _check_labels(logits, labels)
+    p = log_probabilities(logits).exp()
+    distance = (torch.arange(p.shape[-1], device=p.device) - labels[..., None]).abs()
+    return _reduce((p * distance).sum(dim=-1), reduction)
+
+
+def generalised_cross_entropy(
+    logits: Tensor, labels: Tensor, *, q: float = 0.7, reduction: Reduction = "none"
+) -> Tensor:
+    """Generalised cross-entropy: (1 − (p^ỹ)^q) / q, between cross-entropy (q → 0) and 1 − p^ỹ (q = 1).
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C)
+    labels : Tensor of int, shape (...,)
+    q : float
+        In (0, 1]; the larger, the less a confident mistake weighs.
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import generalised_cross_entropy
+    >>> generalised_cross_entropy(torch.zeros(1, 4), torch.tensor([2]), q=1.0)
+    tensor([0.7500])
+    """
+    if not 0.0 < q <= 1.0:
+        raise SrjtError(f"q of the generalised cross-entropy lies in (0, 1]; got {q:g}.")
+    return _reduce(-torch.expm1(q * _at_label(log_probabilities(logits), labels)) / q, reduction)
+
+
+def early_learning(logits: Tensor, averages: Tensor, *, reduction: Reduction = "none") -> Tensor:
+    """Early-learning regularisation: log(1 − ⟨t, p⟩), smallest where p stays with what was learnt early.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (..., C)
+    averages : Tensor, shape (..., C)
+        t, the running average of the network's own probabilities for the sample.
+    reduction : {"none", "mean", "sum"}
+        Over the samples.
+
+    Returns
+    -------
+    Tensor, shape (...,) for ``reduction="none"``, else ()
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.losses import early_learning
+    >>> early_learning(torch.zeros(1, 4), torch.tensor([[0.5, 0.5, 0.0, 0.0]]))
+    tensor([-0.2877])
+    """
+    p = log_probabilities(logits).exp()
+    # at ⟨t, p⟩ = 1 the logarithm is −∞: the bound is the one of the authors' code for single probabilities
+    return _reduce((1.0 - (averages.to(p.dtype) * p).sum(dim=-1)).clamp(min=1e-4).log(), reduction)
 
 
 def forward_corrected(

@@ -1,4 +1,4 @@
-"""Everything that can be set about a training, with the paper's values as defaults."""
+"""Everything that can be set about a training, with the paper's values as defaults but for the method."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ METHOD, NETWORK, IMAGES, OPTIMISATION, EVALUATION, COMPUTING = (
 class TrainConfig:
     """Settings of one training run; saved with the run. Unknown names are errors.
 
-    Every setting has the paper's value as its default. On the command line a setting is an option
+    Every setting but the method has the paper's value as its default. On the command line a setting is an option
     (``--batch-size 32``) or given by name (``--set weight_decay=0``).
 
     Parameters
@@ -73,7 +73,7 @@ class TrainConfig:
         Name of the method; ``srjt.methods.names()`` lists them.
     noise_rate : float or "auto", optional
         ε, the share of wrong labels, for methods that select samples or prune weights by it. ``"auto"``: estimated
-        from the labels first. Default: the method's recipe decides, if it has one.
+        from the labels first. The default method, ``"srjt"``, needs none.
     transition : matrix, optional
         P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
     soft_labels : {"paper", "estimated"}
@@ -155,7 +155,7 @@ class TrainConfig:
     """
 
     # what is learnt
-    method: str = setting("co-teaching+ours", "Name of the method; srjt methods lists them.", panel=METHOD)
+    method: str = setting("srjt", "Name of the method; srjt methods lists them.", panel=METHOD)
     noise_rate: float | Literal["auto"] | None = setting(
         None,
         "ε, the share of wrong labels, such as 0.2; auto estimates it first.",
@@ -172,7 +172,7 @@ class TrainConfig:
     )
     soft_labels: Literal["paper", "estimated"] = setting(
         "paper",
-        "Soft labels, for +ours, sord and srjt: Eq. 3, or estimated (--noise-rate auto).",
+        "Soft labels, for +ours and sord: Eq. 3, or estimated (--noise-rate auto).",
         panel=METHOD,
     )
     reader_targets: Literal["consensus", "posterior"] = setting(

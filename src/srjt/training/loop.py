@@ -107,6 +107,7 @@ def fit(
         optimizer=optimizer,
         recorder=recorder,
         keep=keep,
+        memory={name: tensor.to(device) for name, tensor in method.memory(samples).items()},
         amp=amp,
         gather=process.gather if process.world_size > 1 else None,
         gather_targets=process.gather_targets if process.world_size > 1 else None,
@@ -153,7 +154,7 @@ def fit(
         if best_weights is not None:
             names = [name for name in tensors if name.startswith("best.")]
             restore(best_weights, {name.removeprefix("best."): tensors.pop(name) for name in names})
-        restore(state_tensors(networks, optimizer, recorder), tensors)
+        restore(state_tensors(networks, optimizer, recorder, step.memory), tensors)
         method_generator.set_state(rng_states["random.method"])
         torch.set_rng_state(rng_states["random.cpu"])
         if device.type == "cuda" and "random.cuda" in rng_states:
@@ -174,7 +175,7 @@ def fit(
                 + " The last good checkpoint is kept."
             )
         log.sync()
-        state = state_tensors(networks, optimizer, recorder)
+        state = state_tensors(networks, optimizer, recorder, step.memory)
         # the file itself may be lost or edited until the run resumes
         state["metrics"] = torch.frombuffer(bytearray(log.content()), dtype=torch.uint8)
         if best_weights is not None:
@@ -238,6 +239,8 @@ def fit(
                 torch.cuda.reset_peak_memory_stats(device)
             set_learning_rate(optimizer, config.learning_rate_at(epoch))
             keep.fill_(method.keep(epoch, batch_size))
+            if "progress" in step.memory:
+                step.memory["progress"].fill_((epoch - 1) / config.epochs)
             if first_step == 0:
                 recorder.start_epoch()
                 method_generator = generator(config.seed, "method", epoch)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt import methods
+from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.store import OnBadImage, open_store
@@ -40,10 +40,15 @@ __all__ = ["describe", "needs_estimate", "noise_record", "not_determined", "reso
 
 Floats = npt.NDArray[np.float64]
 
+# Of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger.
+LARGEST_RATE = 0.5
+
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
-WARM_UP_MIN_EPOCHS = 10  # but no fewer than this, unless the run itself is shorter
+WARM_UP_MIN_EPOCHS = 10  # but no fewer than this,
+# and at most a third: three trainings of one network on two thirds of the samples then cost a third of the run's two
+WARM_UP_MOST = 3
 
 
 def resolve_noise_rate(
@@ -69,7 +74,7 @@ def resolve_noise_rate(
     out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
     """
     if config.requested_noise_rate != "auto":
-        return config, None
+        return _with_matrix_of_rate(config, manifest), None
     config = config.for_data(features=manifest.are_features)
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
@@ -140,8 +145,32 @@ def resolve_noise_rate(
     resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
     reporter.note(describe(estimate, epochs=warm_up_config.epochs))
     if not estimate.identifiable:
-        warnings.warn(not_determined(estimate), stacklevel=2)
+        warnings.warn(not_determined(estimate, used=resolved.known_noise_rate), stacklevel=2)
     return resolved, estimate
+
+
+def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
+    """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of readers are."""
+    known = methods.lookup(config.method, registered_by=config.imports)
+    rate = config.known_noise_rate
+    if (
+        not known.is_recipe
+        or "transition" not in known.needs
+        or config.transition is not None
+        or rate is None
+    ):
+        return config
+    return config.replace(transition=neighbour_matrix(rate, class_counts=manifest.class_counts).tolist())
+
+
+def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The matrix of errors by one grade with this rate, or with the largest at which the own label is likeliest."""
+    counts = np.asarray(class_counts)
+    largest = noise.largest_rho("truncated", num_classes=len(counts))
+    most = largest / (1.0 + largest)  # 1/3, or 1/2 of two grades: a neighbour's label is as likely as the own
+    matrix = noise.transition_matrix("truncated", num_classes=len(counts), rho=most)
+    share = min(1.0, rate / noise.expected_rate(matrix, class_counts=counts))
+    return np.asarray(noise.transition_matrix("truncated", num_classes=len(counts), rho=share * most))
 
 
 def needs_estimate(config: TrainConfig) -> bool:
@@ -176,7 +205,10 @@ def warm_up(config: TrainConfig) -> TrainConfig:
         noise_rate=None,
         transition=None,
         soft_labels="paper",
-        epochs=min(config.epochs, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
+        epochs=max(
+            1,
+            min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
+        ),
         milestones=None,
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
@@ -206,8 +238,12 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
         why = from_readers(used)
     elif estimate is not None:
         why = f"{describe(estimate, epochs=warm_up(used).epochs)} {estimate.assumption}".strip()
+        if rate is not None and rate < estimate.rate:
+            why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
     elif "noise_rate" in needs:
         why = "The rate was given."
+    elif needs and requested.transition is None:
+        why = "The rate was given; errors by one grade are assumed."
     else:
         rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
     return {
@@ -218,12 +254,12 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
     }
 
 
-def not_determined(estimate: NoiseEstimate) -> str:
+def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str:
     """A warning: what the rate may be, what the one that is used rests on, and what would determine it."""
     low, high = estimate.rate_interval
-    reason = estimate.reason.rstrip(".")
+    reason, rate = estimate.reason.rstrip("."), estimate.rate if used is None else used
     sentences = [
-        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {estimate.rate:.2f} is used.",
+        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
         estimate.assumption,
         "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) would help.",
     ]
@@ -242,10 +278,23 @@ def _apply(config: TrainConfig, rate: float, transition: Floats, posterior: Floa
     """What was estimated is what is used, also where the data do not determine it."""
     resolved: dict[str, Any] = {"noise_rate": rate}
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
-        resolved["transition"] = transition.tolist()
+        resolved["transition"] = usable_matrix(rate, transition).tolist()
+        if "noise_rate" not in methods.lookup(config.method).method.needs:
+            resolved["noise_rate"] = min(rate, LARGEST_RATE)
     if config.soft_labels == "estimated":
         resolved["method_options"] = {**config.method_options, "label_matrix": posterior.tolist()}
     return config.replace(**resolved)
+
+
+def usable_matrix(rate: float, transition: Floats) -> Floats:
+    """The estimated matrix, with a rate of at most one half. A grade that never occurs by the estimate keeps its own
+    label."""
+    occurs = transition.sum(axis=1, keepdims=True) > 0
+    own = np.eye(len(occurs))
+    matrix = np.where(occurs, transition, own)
+    if rate <= LARGEST_RATE:
+        return matrix
+    return np.asarray(own + LARGEST_RATE / rate * (matrix - own))
 
 
 def _estimate_once(

@@ -61,13 +61,13 @@ def make_epoch_runner(
     if networks.streams == [] and len(networks.members) > 1:
         networks.streams = [torch.cuda.Stream() for _ in networks.members]
 
-    before = {
-        name: tensor.clone()
-        for name, tensor in state_tensors(networks, step.optimizer, step.recorder).items()
-    }
+    def live() -> dict[str, torch.Tensor]:
+        return state_tensors(networks, step.optimizer, step.recorder, step.memory)
+
+    before = {name: tensor.clone() for name, tensor in live().items()}
 
     def undo_warm_up() -> None:
-        restore(state_tensors(networks, step.optimizer, step.recorder), before)
+        restore(live(), before)
 
     warm_up_batches = batches(plan, 0, generator)
     first_batch = next(warm_up_batches)

@@ -35,15 +35,22 @@ def weights(networks: StackedNetworks) -> dict[str, Tensor]:
 
 
 def state_tensors(
-    networks: StackedNetworks, optimizer: torch.optim.Optimizer, recorder: Recorder
+    networks: StackedNetworks,
+    optimizer: torch.optim.Optimizer,
+    recorder: Recorder,
+    memory: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Every tensor that the next step depends on, and the recorder's. The live tensors, not copies."""
+    """Every tensor that the next step depends on, and the recorder's. The live tensors, not copies.
+
+    memory: what the method remembers.
+    """
     state = {f"network.{name}": tensor for name, tensor in weights(networks).items()}
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for position, parameter in enumerate(parameters):
         for name, tensor in optimizer.state[parameter].items():
             state[f"optimizer.{position}.{name}"] = tensor
     state.update({f"recorder.{name}": tensor for name, tensor in recorder.tensors.items()})
+    state.update({f"method.{name}": tensor for name, tensor in memory.items()})
     return state
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ class Step:
     optimizer: torch.optim.Optimizer
     recorder: Recorder
     keep: Tensor  # () int64 on the device: R(T)·|B|, which changes while a captured graph stays
+    memory: dict[str, Tensor] = field(default_factory=dict)  # the method's, on the device
     amp: torch.dtype | None = None
     gather: Callable[[Tensor], Tensor] | None = None  # this process's batch → the global batch, on axis −2
     gather_targets: Callable[[Tensor], Tensor] | None = None
@@ -55,7 +56,8 @@ class Step:
             logits = logits.float()  # losses are computed in full precision
         if self.gather is not None and self.gather_targets is not None:
             logits, targets = self.gather(logits), self.gather_targets(targets)
-        loss = self.method.loss(logits, targets, keep=self.keep)
+        remembered: dict[str, Any] = {"memory": self.memory, "rows": rows} if self.memory else {}
+        loss = self.method.loss(logits, targets, keep=self.keep, **remembered)
         (loss.total * self.loss_scale if self.loss_scale != 1.0 else loss.total).backward()
         self.method.adjust(self.networks.parameters())
         self.optimizer.step()

@@ -96,7 +96,7 @@ def read_facts(folder: Path) -> RunFacts:
         if raw["format"] > FORMAT:
             raise SrjtError(f"{folder} was written by a newer srjt ({raw['srjt']}): update srjt to read it.")
         return RunFacts(
-            config=TrainConfig.from_dict({"balance": 0.0, **raw["config"]}),  # older runs lack this setting
+            config=TrainConfig.from_dict(_as_written_now(raw["config"])),
             grades=tuple(str(g) for g in raw["grades"]),
             data={**raw["data"], "in_shape": [int(side) for side in raw["data"]["in_shape"]]},
             cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
@@ -114,6 +114,14 @@ def read_facts(folder: Path) -> RunFacts:
         raise SrjtError(
             f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
         ) from None
+
+
+def _as_written_now(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of older runs, which lack ``balance``, and whose recipe was "+ours" on JoCoR with other options."""
+    config = {"balance": 0.0, **config}
+    if config.get("method") == "srjt" and "agree" in (config.get("method_options") or {}):
+        config["method"] = "jocor+ours"
+    return config
 
 
 def is_finished(folder: Path) -> bool:

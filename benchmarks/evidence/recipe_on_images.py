@@ -1,0 +1,118 @@
+"""The recipe against the other methods on images, from end to end: six cases, EfficientNet-Lite0, 20 epochs.
+
+    python benchmarks/evidence/recipe_on_images.py pack DATA --out small
+    python benchmarks/evidence/recipe_on_images.py run small --weights lite0.safetensors --minutes 10 --out recipe.csv
+    python benchmarks/evidence/recipe_on_images.py table recipe.csv
+
+``pack`` reads DATA/deepdrid256, eyepacs256 and appareal144 (labels.csv, images; votes.csv) and writes their images of
+128 × 128 pixels as one file per set, about 37 MiB together. ``lite0_weights.py`` makes the weights. ``run`` appends one
+row per training; after so many minutes it ends, and the same command continues. The six methods that matter most come
+first, in all six cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
+
+One such network does not fill a large GPU: run one process per case, each with its own file. On a machine without
+images of its own carry the folder ``small`` (51 MiB with the weights in it), and run
+
+    export PYTHONPATH=src PYTHONWARNINGS=ignore
+    deepdrid="deepdrid:truncated deepdrid:quasi deepdrid:boundary deepdrid:one-sided"
+    for case in $deepdrid appareal:vote eyepacs:as_it_is; do
+        python benchmarks/evidence/recipe_on_images.py run small --weights small/lite0.safetensors --minutes 8 \\
+            --cases $case --out $OUT/${case/:/-}.csv &
+    done; wait
+
+To try it on a CPU: --network tiny --limit 200 --epochs 2 --folds 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+sys.path.append(str(Path(__file__).parents[1]))
+import recipe_cases
+import recipe_table
+
+SIDE, CROP = 128, 112
+SETS = {"deepdrid": "deepdrid256", "eyepacs": "eyepacs256", "appareal": "appareal144"}
+
+
+def pack(data: Path, out: Path) -> None:
+    from PIL import Image
+
+    out.mkdir(parents=True, exist_ok=True)
+    for name, folder in SETS.items():
+        table = pd.read_csv(data / folder / "labels.csv")
+        content = []
+        for image in table["image"]:
+            small = (
+                Image.open(data / folder / image).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
+            )
+            buffer = io.BytesIO()
+            small.save(buffer, "WEBP", quality=65)
+            content.append(np.frombuffer(buffer.getvalue(), np.uint8))
+        columns = {"x": np.concatenate(content), "ends": np.cumsum([len(one) for one in content])}
+        np.savez(out / f"{name}.npz", **columns, **labels(data / folder))  # type: ignore[arg-type]
+        print(
+            f"{name}: {len(table):,} images, {(out / f'{name}.npz').stat().st_size / 2**20:.0f} MiB",
+            flush=True,
+        )
+
+
+def labels(folder: Path) -> dict[str, np.ndarray]:
+    """Grades, patients and votes of a data set."""
+    table = pd.read_csv(folder / "labels.csv")
+    columns = {"grade": table["grade" if "grade" in table else "true_grade"].to_numpy()}
+    if "patient" in table:
+        columns["patient"] = table["patient"].to_numpy().astype(str)
+    if (folder / "votes.csv").exists():
+        votes = pd.read_csv(folder / "votes.csv").dropna(subset=["grade"])
+        place = votes["image"].map({image: row for row, image in enumerate(table["image"])}).to_numpy()
+        number = votes.groupby("image").cumcount().to_numpy()
+        found = np.full((len(table), number.max() + 1), -1)
+        found[place, number] = votes["grade"].to_numpy(np.int64)
+        columns["votes"] = found
+    return columns
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    packing = commands.add_parser("pack")
+    packing.add_argument("data", type=Path)
+    packing.add_argument("--out", type=Path, default=Path("small"))
+    running = commands.add_parser("run")
+    running.add_argument("sets", type=Path)
+    running.add_argument("--weights")
+    running.add_argument("--network", default="timm:tf_efficientnet_lite0")
+    running.add_argument("--epochs", type=int, default=20)
+    running.add_argument("--learning-rate", type=float)
+    running.add_argument("--limit", type=int, help="so many images of each set only, to try it out")
+    recipe_cases.add_arguments(running)
+    shown = commands.add_parser("table")
+    shown.add_argument("results", type=Path, nargs="+")
+    args = parser.parse_args()
+    if args.command == "pack":
+        pack(args.data, args.out)
+    elif args.command == "table":
+        recipe_table.show(args.results)
+    else:
+        recipe_cases.run_all(
+            args,
+            network=args.network,
+            weights=args.weights,
+            pretrained=args.weights is not None,
+            image_size=SIDE,
+            crop=CROP,
+            epochs=args.epochs,
+            learning_rate=args.learning_rate,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""The six cases on which the recipe is judged, for ``recipe_on_features.py`` and ``evidence/recipe_on_images.py``.
+
+DeepDRiD with four injected noises, EyePACS with its own labels, APPA-REAL with one random human vote per image. Every
+training and validation label is noisy; the test side is judged against the true grade (EyePACS: against its labels).
+A data set is one .npz file: ``x`` (features, or images as JPEG bytes with ``ends``), ``grade``, ``patient`` and, for
+APPA-REAL, ``votes`` (N, V), −1 where there are fewer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+import srjt
+from srjt import noise
+from srjt.data import Manifest, Split, folds, from_arrays
+from srjt.ordinal import decode, metrics
+from srjt.training.config import TrainConfig
+from srjt.training.crossfit import cross_fit
+
+CASES = (
+    ("deepdrid", "truncated"),
+    ("deepdrid", "quasi"),
+    ("appareal", "vote"),
+    ("eyepacs", "as_it_is"),
+    ("deepdrid", "boundary"),
+    ("deepdrid", "one-sided"),
+)
+RATE = 0.4  # of the quasi and the truncated noise
+LOWER = 0.55  # one-sided: this share of the grades above the mildest is labelled one lower
+BLUR = 0.5  # boundary: standard deviation of the reader's severity, in grades
+ASSUMED = 0.3  # EyePACS: the rate that the paper assumes, and its quasi matrix
+VERIFIED = 100
+
+# What a method is told: nothing, the true rate, the true matrix, the true grades of a hundred labels, or of all.
+METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "srjt": ("srjt", "nothing", {}),
+    "standard": ("standard", "nothing", {}),
+    "co-teaching+ours": ("co-teaching+ours", "rate", {}),
+    "f-correction": ("f-correction", "matrix", {}),
+    "eae": ("eae", "nothing", {}),
+    "clean labels": ("standard", "truth", {}),
+    "srjt, 100 verified": ("srjt", "verified", {}),
+    "srjt, balance 0.25": ("srjt", "nothing", {"balance": 0.25}),
+    "srjt, true matrix": ("srjt", "matrix", {}),
+    "clean labels, agreement": ("srjt", "truth", {"transition": "identity"}),
+    "former srjt": ("jocor+ours", "estimated rate", {"balance": 0.5, "method_options": "former"}),
+    "sord": ("sord", "nothing", {}),
+    "elr": ("elr", "nothing", {}),
+    "gce": ("gce", "nothing", {}),
+    "co-teaching": ("co-teaching", "rate", {}),
+    "jocor+ours": ("jocor+ours", "rate", {}),
+    "codis+ours": ("codis+ours", "rate", {}),
+    "jocor": ("jocor", "rate", {}),
+    "codis": ("codis", "rate", {}),
+    "f-correction, estimated": ("f-correction", "estimated matrix", {}),
+    "reweight": ("reweight", "matrix", {}),
+    "cdr": ("cdr", "rate", {}),
+    "label-smooth": ("label-smooth", "nothing", {}),
+    "mixup": ("mixup", "nothing", {}),
+    "garg": ("garg", "matrix", {}),
+}
+FIRST = list(METHODS)[:6]
+NAMES = ("accuracy", "mae", "macro_f1", "qwk")
+DECODINGS = ("argmax", "median", "expected")
+FIELDS = ["set", "noise", "fold", "seed", "method", "told", "rate", "estimated_rate", "seconds", *(
+    f"{name} {decoding} {who}" for who in ("network", "ensemble") for decoding in DECODINGS for name in NAMES
+)]  # fmt: skip
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    clean: Manifest  # grades as published, or true
+    splits: list[Split]
+    votes: Ints | None = None
+    severity: Floats | None = None  # for the boundary noise
+
+
+def open_set(file: Path, *, limit: int | None = None) -> DataSet:
+    """The samples of a file, and five folds of 60 / 20 / 20 % that are disjoint by patient."""
+    with np.load(file) as saved:
+        found = {name: saved[name][:limit] for name in saved.files if name != "x"}
+        x = saved["x"][:limit] if "ends" not in found else _decode(saved["x"], found["ends"])
+    clean = from_arrays(x, found["grade"], patients=found.get("patient"), true_grades=found["grade"]).manifest
+    return DataSet(clean=clean, splits=folds(clean, folds=5, seed=0), votes=found.get("votes"))
+
+
+def _decode(content: npt.NDArray[np.uint8], ends: Ints) -> npt.NDArray[np.uint8]:
+    from PIL import Image
+
+    begins = np.concatenate([[0], ends[:-1]])
+    pairs = zip(begins, ends, strict=True)
+    return np.stack([np.asarray(Image.open(io.BytesIO(content[a:b].tobytes()))) for a, b in pairs])
+
+
+def noisy_labels(data: DataSet, kind: str, *, seed: int) -> tuple[Ints, Floats]:
+    """(N,) labels and the (C, C) matrix that a method may be told."""
+    true, classes = data.clean.labels, data.clean.num_classes
+    rng = np.random.default_rng(seed)
+    counts = data.clean.class_counts
+    if kind == "as_it_is":
+        rho = noise.rho_for_rate("quasi", rate=ASSUMED, class_counts=counts)
+        return true, noise.transition_matrix("quasi", num_classes=classes, rho=rho)
+    if kind in ("quasi", "truncated"):
+        rho = noise.rho_for_rate(kind, rate=RATE, class_counts=counts)
+        matrix = noise.transition_matrix(kind, num_classes=classes, rho=rho)
+        return noise.corrupt(true, matrix, seed=seed), matrix
+    if kind == "one-sided":
+        matrix = np.diag([1.0] + [1.0 - LOWER] * (classes - 1)) + np.diag([LOWER] * (classes - 1), k=-1)
+        return noise.corrupt(true, matrix, seed=seed), matrix
+    if kind == "vote":
+        assert data.votes is not None
+        which = (rng.random(len(true)) * (data.votes >= 0).sum(axis=1)).astype(np.int64)
+        labels = data.votes[np.arange(len(true)), which]
+    else:  # a reader who sees the place within the grade up to a blur
+        assert data.severity is not None
+        place = np.empty(len(true))
+        for grade in range(classes):
+            rows = np.flatnonzero(true == grade)
+            place[rows] = (data.severity[rows].argsort().argsort() + 0.5) / max(len(rows), 1)
+        labels = (
+            np.floor(true + place + rng.normal(0.0, BLUR, len(true))).clip(0, classes - 1).astype(np.int64)
+        )
+    joint = np.zeros((classes, classes))
+    np.add.at(joint, (true, labels), 1.0)
+    return labels, joint / joint.sum(axis=1, keepdims=True)
+
+
+def one_run(
+    data: DataSet, kind: str, *, fold: int, seed: int, method: str, device: str | None, **settings: Any
+) -> dict[str, Any]:
+    """Train, and judge the test side by every decoding: a row of the results."""
+    name, told, changes = METHODS[method]
+    labels, matrix = noisy_labels(data, kind, seed=1000 * fold + seed)
+    split, true = data.splits[fold], data.clean.labels
+    given = labels.copy()
+    given[split.test] = true[split.test]
+    rate = float((given != true)[split.train].mean()) if kind != "as_it_is" else ASSUMED
+    manifest = data.clean.with_noisy_labels(true if told == "truth" else given)
+    options, begin = {**settings, **changes}, time.perf_counter()
+    if told in ("rate", "matrix"):
+        options["noise_rate"] = rate
+    if told == "matrix":
+        options["transition"] = matrix.tolist()
+    if told.startswith("estimated"):
+        options["noise_rate"] = "auto"
+    if options.get("transition") == "identity":
+        options["transition"] = np.eye(len(matrix)).tolist()
+    if options.get("method_options") == "former":
+        ramp = max(1, round(0.4 * options["epochs"]))
+        options["method_options"] = {"agree": "all", "co_lambda": 1.0, "ramp_epochs": ramp}
+    if told == "verified":
+        some = np.random.default_rng(seed).choice(split.train, min(VERIFIED, len(split.train)), replace=False)
+        verified = np.full(len(true), -1)
+        verified[some] = true[some]
+        manifest.table["verified_grade"] = verified
+    run = srjt.train(manifest, split=split, method=name, seed=seed, device=device, **options)
+    seconds, estimate = time.perf_counter() - begin, run.noise_estimate
+    row: dict[str, Any] = {
+        "set": "", "noise": kind, "fold": fold, "seed": seed, "method": method, "told": told, "rate": f"{rate:.4f}",
+        "estimated_rate": "" if estimate is None else f"{estimate.rate:.4f}",
+        "seconds": f"{seconds:.1f}",
+    }  # fmt: skip
+    p = torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64)  # (K, N, C)
+    for who, probabilities in (("network", p), ("ensemble", p.mean(dim=0, keepdim=True))):
+        for decoding in DECODINGS:
+            grades = (
+                run.method.grades_of(probabilities)
+                if decoding == "argmax"
+                else decode(probabilities, decoding)
+            )
+            scores = [_scores(torch.as_tensor(true[split.test]), one, len(matrix)) for one in grades]
+            for score in NAMES:
+                row[f"{score} {decoding} {who}"] = f"{np.mean([one[score] for one in scores]):.5f}"
+    return row
+
+
+def _scores(true: torch.Tensor, predicted: torch.Tensor, classes: int) -> dict[str, float]:
+    counts = metrics.confusion_matrix(true, predicted, num_classes=classes).numpy()
+    return {
+        "accuracy": metrics.accuracy(counts),
+        "mae": metrics.mae(counts),
+        "macro_f1": metrics.macro_f1(counts),
+        "qwk": metrics.quadratic_weighted_kappa(counts),
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cases", nargs="+", default=["all"], help="such as deepdrid:quasi")
+    parser.add_argument(
+        "--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD"
+    )
+    parser.add_argument("--folds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no run that would end later")
+    parser.add_argument("--device")
+    parser.add_argument("--out", type=Path, required=True, help="CSV file; what is in it is not run again")
+
+
+def planned(args: argparse.Namespace) -> Iterator[tuple[str, str, int, int, str]]:
+    """(set, noise, fold, seed, method): the most important methods in all cases first, then the others."""
+    cases = [case for case in CASES if args.cases == ["all"] or ":".join(case) in args.cases]
+    first = [method for method in args.methods if method in FIRST]
+    for tier in (first, [method for method in args.methods if method not in FIRST]):
+        for seed in args.seeds:
+            for fold in args.folds:
+                for name, kind in cases:
+                    for method in tier:
+                        if kind == "as_it_is" and METHODS[method][1] in ("truth", "verified"):
+                            continue  # the truth is not known
+                        yield name, kind, fold, seed, method
+
+
+def run_all(args: argparse.Namespace, **settings: Any) -> None:
+    """Append one row per run to ``args.out``; runs that are in it already are skipped, so that it can be resumed."""
+    begin, longest = time.monotonic(), 0.0
+    done: set[tuple[str, ...]] = set()
+    if args.out.exists():
+        with args.out.open(newline="") as file:
+            rows = csv.DictReader(file)
+            done = {tuple(row[name] for name in ("set", "noise", "fold", "seed", "method")) for row in rows}
+    opened: dict[str, DataSet] = {}
+    for name, kind, fold, seed, method in planned(args):
+        if (name, kind, str(fold), str(seed), method) in done:
+            continue
+        if time.monotonic() - begin + longest > 60 * args.minutes:
+            print("time is up: run the same command again to continue", flush=True)
+            return
+        started = time.monotonic()
+        if name not in opened:
+            opened[name] = open_set(args.sets / f"{name}.npz", limit=args.limit)
+        data = opened[name]
+        if kind == "boundary" and data.severity is None:
+            data = opened[name] = with_severity(data, args.out, device=args.device, **settings)
+        row = one_run(data, kind, fold=fold, seed=seed, method=method, device=args.device, **settings)
+        fresh = not args.out.exists()
+        with args.out.open("a", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            if fresh:
+                writer.writeheader()
+            writer.writerow(row | {"set": name})
+        longest = max(longest, time.monotonic() - started)
+        print(
+            f"{name} {kind}, fold {fold}, seed {seed}, {method}: MAE {row['mae median ensemble']}, macro-F1 "
+            f"{row['macro_f1 argmax ensemble']}, {row['seconds']} s",
+            flush=True,
+        )
+
+
+def with_severity(data: DataSet, results: Path, *, device: str | None, **settings: Any) -> DataSet:
+    """With the expected grade (N,) by networks that were trained on the true grades of other patients."""
+    file = results.with_name(f"{results.stem}-severity.npy")
+    if not file.exists():
+        config = TrainConfig(method="standard", **settings)
+        fitted = cross_fit(data.clean, config=config, folds=3, device=device)
+        np.save(file, fitted.probabilities @ np.arange(data.clean.num_classes))
+    return replace(data, severity=np.load(file))

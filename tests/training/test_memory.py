@@ -1,0 +1,64 @@
+"""What a method remembers of its samples is part of the training: saved, restored, and undone after a warm-up."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import srjt
+from srjt.errors import Interrupted
+from srjt.methods import registry
+from srjt.methods.elr import EarlyLearning
+from srjt.training.record.reporters import SilentReporter
+
+
+class StopAt(SilentReporter):
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        if (epoch, step) == (2, 2):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("method", ["elr", "eae"])
+def test_a_resumed_run_has_the_same_bits(
+    data: Any, settings: dict[str, Any], tmp_path: Path, method: str
+) -> None:
+    chosen = {**settings, "method": method, "epochs": 4}
+    whole = srjt.train(data.manifest, **chosen)
+    with pytest.raises(Interrupted):
+        srjt.train(data.manifest, out=tmp_path, reporter=StopAt(), **chosen)
+    resumed = srjt.train(data.manifest, out=tmp_path, **chosen)
+    for one, other in zip(
+        whole.networks.state_dict().values(), resumed.networks.state_dict().values(), strict=True
+    ):
+        assert torch.equal(one, other)
+    assert whole.history.equals(resumed.history)
+
+
+def test_the_loop_says_how_far_the_training_is(
+    data: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[float, int]] = []
+
+    @dataclass(frozen=True, kw_only=True)
+    class Watching(EarlyLearning):
+        def memory(self, samples: int) -> dict[str, Tensor]:
+            return {"progress": torch.zeros(()), "averages": torch.zeros(samples, self.num_classes)}
+
+        def loss(
+            self, logits: Tensor, targets: Tensor, *, memory: Any = None, rows: Any = None, **more: Any
+        ) -> Any:
+            seen.append((float(memory["progress"]), len(memory["averages"])))
+            return super().loss(logits, targets, memory=memory, rows=rows)
+
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    srjt.methods.register("watching", scores="s", updates="u", paper="p")(Watching)
+    srjt.train(data.manifest, **{**settings, "method": "watching", "epochs": 4})
+    assert sorted({progress for progress, _ in seen}) == [0.0, 0.25, 0.5, 0.75]
+    assert {samples for _, samples in seen} == {len(data.split.train)}
