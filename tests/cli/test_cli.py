@@ -91,7 +91,7 @@ def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:
         assert lines[at + 1].split()[0] == first
     assert lines[lines.index("Two networks") - 1] == ""
     begun = [re.match(r" (\S+)  ", line) for line in lines]
-    assert [found[1] for found in begun if found] == list(methods.names())
+    assert sorted(found[1] for found in begun if found) == sorted(methods.names())
     words = " ".join(listed.split())
     for name in methods.names():
         assert methods.lookup(name).paper in papers

@@ -10,7 +10,7 @@ import pytest
 
 from cli.conftest import TRAIN, Srjt
 
-MAE = "the median after undoing the soft labels, for the least absolute error"
+MAE = "the median, for the least absolute error"
 FEW = "(thresholds need kept predictions for at least 50 validation samples)"
 
 

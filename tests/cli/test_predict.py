@@ -32,7 +32,7 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
         "120 images: "
         + ", ".join(f"{counts.get(g, 0)} × {g}" for g in "0123")
         + ". Written to predictions.csv.\n"
-        + "A grade is the median after undoing the soft labels, for the least absolute error.\n"
+        + "A grade is the median, for the least absolute error.\n"
     )
 
 

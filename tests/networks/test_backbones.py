@@ -125,7 +125,7 @@ def test_names_are_unique_and_hold_what_is_promised():
 
 def test_timm_missing_gives_the_line_to_type(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(SrjtError, match=r"'timm:convnext_tiny' needs timm, .*pip install \"srjt\[timm\]\""):
+    with pytest.raises(SrjtError, match=r"'timm:convnext_tiny' needs timm, .*pip install \"timm>=1"):
         build("timm:convnext_tiny")
 
 

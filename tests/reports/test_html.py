@@ -340,7 +340,7 @@ MATRIX = ((0.9, 0.1), (0.2, 0.8))
             "noise rate 0.25, estimated from the training labels",
         ),
         (
-            {"method": "srjt", "noise_rate": 0.3},
+            {"method": "jocor+ours", "noise_rate": 0.3},
             0.02,
             "noise rate 0.30 used, 0.02 estimated from the training labels",
         ),

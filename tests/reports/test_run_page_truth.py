@@ -31,10 +31,10 @@ METHODS: list[tuple[dict[str, Any], float | None, int, str, set[str]]] = [
      {"noise rate"}),
     ({"method": "co-teaching", "noise_rate": 0.25}, 0.25, 2, "noise rate 0.25, estimated from the training labels",
      {"noise rate"}),
-    ({"method": "srjt", "noise_rate": 0.3}, 0.02, 2,
+    ({"method": "jocor+ours", "noise_rate": 0.3}, 0.02, 2,
      "noise rate 0.30 used, 0.02 estimated from the training labels", {"noise rate"}),
     ({"method": "garg", "transition": MATRIX}, None, 1, "given transition matrix", {"transition"}),
-    ({"method": "garg", "transition": MATRIX, "noise_rate": 0.25}, 0.25, 1,
+    ({"method": "srjt", "transition": MATRIX, "noise_rate": 0.25}, 0.25, 2,
      "transition matrix estimated from the training labels", {"transition"}),
     ({"method": "sord", "soft_labels": "estimated", "noise_rate": 0.25,
       "method_options": {"label_matrix": LABEL_MATRIX}}, 0.25, 1,
@@ -178,7 +178,7 @@ def test_the_page_of_a_run_is_true(number: int, tmp_path: Path) -> None:
     assert shown.get("pretrained") == pretrained
     assert shown["network"] == ("your own" if network.get("own_network") else name)
     assert OF_IMAGES & shown.keys() == (set() if network.get("features") else OF_IMAGES)
-    assert ("soft labels" in shown) == (settings["method"] in ("sord", "co-teaching+ours", "srjt"))
+    assert ("soft labels" in shown) == (settings["method"] in ("sord", "co-teaching+ours", "jocor+ours"))
     assert not any("patient" in text or "fold" in text for text in shown.values())  # a run does not know them
     data = next(section for section in all_sections(page) if section.slug == "data")
     assert sum(count for _, count in data.counts) == SIZES["train"]

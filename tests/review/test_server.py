@@ -225,7 +225,7 @@ def test_an_audit_folder_cannot_expose_files_outside_it(audit_folder: Path, tmp_
         assert statuses == [200] + [404] * 7
         reasons = [client.get(f"/api/problem/{line}")["problem"] for line in range(1, 8)]
         said = [*["outside the audit folder"] * 3, "regular file", "known format", "known format",
-                "no image of this sample"]  # fmt: skip
+                "no image file of this sample"]  # fmt: skip
         assert [word in reason for word, reason in zip(said, reasons, strict=True)] == [True] * 7
         assert client.ask("/thumb/1")[0] == 404
 

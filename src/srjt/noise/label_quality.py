@@ -134,10 +134,10 @@ def true_grade_posterior(
     if prior is not None:
         posterior = _with_shares(posterior, _shares(prior, classes))
     posterior = np.asarray(posterior / posterior.sum(axis=1, keepdims=True)).clip(0.0, 1.0)
-    for rows in _contradictory(y, same_image):
-        posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
     if rate is not None:
         posterior = _with_rate(posterior, y, rate, known)
+    for rows in _contradictory(y, same_image):  # last, because one row for all of them is what makes it true
+        posterior[rows] = _joint(posterior[rows], matrix.T[y[rows]])
     if known is not None:
         posterior[known.rows] = np.eye(classes)[known.true]
     return posterior

@@ -14,7 +14,7 @@ from srjt.training.engine.starvation import PATIENCE, StarvationMonitor
 
 
 def test_selections_add_up_to_what_was_to_be_kept(data: Any, settings: dict[str, Any]) -> None:
-    run = srjt.train(data.manifest, **{**settings, "epochs": 4})
+    run = srjt.train(data.manifest, **{**settings, "method": "co-teaching+ours", "epochs": 4})
     steps = len(data.split.train) // 16
     keep = [run.method.keep(epoch, 16) for epoch in range(1, 5)]
     assert keep == [15, 14, 13, 11]
@@ -142,6 +142,7 @@ def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, An
 
     reporter = SilentReporter()
     chosen = {**settings, "network": Stubborn, "noise_rate": 0.7, "epochs": 8, "learning_rate": 1e-9}
+    chosen["method"] = "co-teaching+ours"
     srjt.train(data.manifest, reporter=reporter, method_options={"ramp_epochs": 1}, **chosen)
     assert len(reporter.notes) == 2
     assert reporter.notes[1].startswith("The selection is starving grade ")

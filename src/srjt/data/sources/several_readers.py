@@ -47,6 +47,15 @@ class ReadingsTable:
         The item of each row of ``frame``, −1 if it has no usable reading.
     columns : ReadingColumns
         Which column is which.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import srjt
+    >>> graded = pd.DataFrame({"image": ["a", "a", "b", "b"], "reader": ["x", "y"] * 2, "grade": [0, 1, 2, 2]})
+    >>> table = srjt.data.read_readings(graded)
+    >>> len(table.readings.items), table.readings.readers
+    (2, ['x', 'y'])
     """
 
     readings: Readings
@@ -100,7 +109,7 @@ def read_readings(
     >>> import pandas as pd
     >>> import srjt
     >>> table = pd.DataFrame({"image": ["a", "b"], "grade_kim": [0, 2], "grade_lee": [1, None]})
-    >>> found = srjt.data.read_readings(table, grades=["0", "1", "2"])
+    >>> found = srjt.data.read_readings(table, grade_column="grade_*", grades=["0", "1", "2"])
     >>> found.readings.readers, len(found.readings)
     (['kim', 'lee'], 3)
     """
