@@ -121,6 +121,7 @@ def train(
     from srjt.data import read
     from srjt.data.grade_names import parse_grade_names
     from srjt.inference.held_out_scores import rule_in_words
+    from srjt.reports.model_card import write_model_card
     from srjt.training.record.reporters import reporter_for
     from srjt.training.record.trackers import track
     from srjt.training.train import train as train_run
@@ -172,6 +173,8 @@ def train(
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
+    if leads and (out / "summary.json").exists():
+        write_model_card(out)
     if not quiet:
         _print_results(run, out, pooled=run_config.convention == "published-code")
         rule = rule_in_words(run)

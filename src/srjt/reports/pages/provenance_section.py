@@ -11,7 +11,7 @@ from srjt.reports.pages.html import Section
 from srjt.reports.pages.settings import settings_section
 from srjt.training.record.run_folder import RunFacts
 
-__all__ = ["provenance_section", "training_seconds"]
+__all__ = ["provenance_section", "source_name", "training_seconds"]
 
 
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collection[str]) -> Section:

@@ -30,6 +30,7 @@ from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
 from srjt.training.engine.starvation import STARVED
 from srjt.training.record.baselines import compare_with_naive, run_baselines
+from srjt.training.record.held_out import FILE as HELD_OUT
 from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 
@@ -50,7 +51,8 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
         metrics,
         grades=_shown_grades(facts),
         noise_rate=rate,
-        confusion=_confusion(folder) if done else None,
+        # the answers below have a matrix that counts every sample once
+        confusion=_confusion(folder) if done and not (folder / HELD_OUT).exists() else None,
         noise_matrix=matrix,
         pooled=pooled,
         note=evaluated,

@@ -1,0 +1,115 @@
+"""The model card and the sections of a run's page about its answers: what they say is true of the run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import srjt
+from srjt.reports.judged_sides import judge_side
+from srjt.reports.model_card import model_card, write_model_card
+from srjt.reports.pages.html import render
+from srjt.reports.pages.run_page import run_page
+
+SETTINGS: dict[str, Any] = {
+    "method": "standard", "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "tune_cpu": False,
+    "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("card")
+    made = srjt.data.synthetic.generate(images=120, patients=30, size=32)
+    data = srjt.data.read(srjt.data.synthetic.write(made, base / "set")).manifest
+    names = {"0": "none", "1": "mi|ld", "2": "<b>moderate", "3": "severe"}
+    srjt.train(
+        data,
+        out=base / "run",
+        split=srjt.data.folds(data)[0],
+        grade_names=names,
+        command="srjt train x",
+        **SETTINGS,
+    )
+    return base / "run"
+
+
+def test_the_card_has_valid_metadata_and_the_scores_of_predict(folder: Path) -> None:
+    card = model_card(folder)
+    _, metadata, text = card.split("---\n", 2)
+    facts = yaml.safe_load(metadata)
+    assert facts["library_name"] == "srjt"
+    run = srjt.load_run(folder, device="cpu")
+    judged = judge_side(run, "test")
+    (result,) = facts["model-index"][0]["results"]
+    values = {metric["type"]: metric["value"] for metric in result["metrics"]}
+    assert values["accuracy"] == pytest.approx(float((judged.predicted == judged.labels).mean()), abs=1e-4)
+    assert values["mae"] == pytest.approx(float(np.abs(judged.predicted - judged.labels).mean()), abs=1e-4)
+    assert result["dataset"]["name"] == "labels.csv"
+    assert "mi\\|ld" in text
+    assert "<b>" not in text.split("## Performance")[1]
+    assert "Fewer than 30 samples of grade" in text
+    assert "There are no patient ids" not in text
+
+
+def test_each_sample_counts_once(folder: Path) -> None:
+    run = srjt.load_run(folder, device="cpu")
+    judged = judge_side(run, "test")
+    assert judged.confusion.sum() == len(run.held_out["test"])
+    counts = [row[0] for row in judged.by_grade()]
+    assert counts == np.bincount(judged.labels, minlength=4).tolist()
+
+
+def test_the_page_has_scores_examples_and_how_the_run_was_made(folder: Path) -> None:
+    sections = {section.slug: section for section in run_page(folder).sections}
+    assert {"answers", "examples", "reproduce"} <= set(sections)
+    assert sections["reproduce"].code == "srjt train x"
+    known = dict(sections["reproduce"].facts)
+    assert known["labels from"].endswith("labels.csv")
+    assert len(known["… SHA-256"]) == 64
+    tiles = sections["examples"].tiles
+    assert tiles
+    assert {tile.number for tile in tiles} <= {"right", "off by one", "off by more"}
+    assert all(tile.picture.startswith("data:image/jpeg") for tile in tiles)
+    assert "confusion" not in {figure.name for section in sections.values() for figure in section.figures}
+    assert "<b>moderate" not in render(run_page(folder))
+
+
+def test_without_images_weights_or_sides_nothing_untrue_is_said(folder: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(folder, moved)
+    table = (moved / "held_out.csv").read_text()
+    (moved / "held_out.csv").write_text(table.replace("/set/", "/gone/"))
+    slugs = {section.slug for section in run_page(moved).sections}
+    assert "answers" in slugs
+    assert "examples" not in slugs
+    (moved / "weights.safetensors").unlink()
+    assert "answers" not in {section.slug for section in run_page(moved).sections}
+    card = model_card(moved)
+    assert "model-index" not in card
+    assert "There is no test of this model." in card
+
+    data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
+    srjt.train(data, out=tmp_path / "all", **SETTINGS)
+    text = write_model_card(tmp_path / "all").read_text()
+    assert "All samples were used for training" in text
+    assert not {"answers", "examples"} & {section.slug for section in run_page(tmp_path / "all").sections}
+
+
+def test_a_run_on_features_without_patients(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    grades = np.arange(90) % 3
+    rows = (rng.normal(size=(90, 4)) + grades[:, None]).astype(np.float32)
+    data = srjt.data.from_arrays(rows, grades).manifest
+    srjt.train(data, out=tmp_path / "run", split=srjt.data.folds(data)[0], method="standard", epochs=2)
+    card = model_card(tmp_path / "run")
+    assert "tabular-classification" in card
+    assert "There are no patient ids" in card
+    assert "The test labels may be wrong themselves" in card
+    assert "resample samples" in card
+    assert "examples" not in {section.slug for section in run_page(tmp_path / "run").sections}
