@@ -56,8 +56,8 @@ def model_card(folder: Path) -> str:
         _description(facts),
         "## Intended use",
         "Research on the severity of what the training samples show. The model is not a medical device, and nothing "
-        "here shows that it is fit for use on patients. Its grades and probabilities hold for samples like those below, "
-        "graded by the same rules.",
+        "here shows that it is fit for use on patients. Its grades and probabilities hold for samples like those "
+        "below, graded by the same rules.",
         "## Training data",
         _data(facts),
         "## Label noise",
