@@ -194,7 +194,9 @@ def test_the_refused_one_of_two_processes_changes_nothing(
 
     tuned = command(labels, out, "--set", "tune_cpu=true")
     first = launcher.start(*tuned, says=tmp_path / "first", setup=choosing("onednn=False", 5.0))
-    assert launcher.wait_until(first, (out / "run.json").exists) is None, (tmp_path / "first").read_text()
+    written = [out / "run.json", out / "image_hashes.npy"]  # the last files before the training itself
+    began = launcher.wait_until(first, lambda: all(path.exists() for path in written))
+    assert began is None, (tmp_path / "first").read_text()
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     second = launcher.start(*tuned, says=tmp_path / "second", setup=choosing("channels_last=True", 0.0))
     assert launcher.wait(second) == 2
