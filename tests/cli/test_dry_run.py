@@ -45,6 +45,21 @@ def test_it_prints_the_plan_and_writes_nothing(labels: Path, tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "more", [(), ("--noise-rate", "0.2"), ("--method", "sord"), ("--method", "garg", "--noise-rate", "auto")]
+)
+def test_every_method_has_a_plan(labels: Path, tmp_path: Path, more: tuple[str, ...]) -> None:
+    small = ["--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "3"]
+    result = CliRunner().invoke(
+        app,
+        ["train", str(labels), "--out", str(tmp_path / "run"), "--dry-run", *small, *more],
+        env={"COLUMNS": "80"},
+    )
+    assert result.exit_code == 0, (result.output, result.exception)
+    estimated = "is estimated first" in " ".join(result.stdout.split())
+    assert estimated == (more == () or "garg" in more)
+
+
 def test_the_cost_counts_steps_weights_and_images() -> None:
     data = srjt.data.synthetic.generate(images=50, patients=10, size=32)
     config = TrainConfig(

@@ -359,6 +359,23 @@ def test_a_run_says_where_its_noise_rate_came_from(
     assert _noise_used(config, None if estimated is None else estimate(estimated)) == sentence
 
 
+@pytest.mark.parametrize(
+    ("method", "record", "sentence"),
+    [
+        ("co-teaching", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2"),
+        ("co-teaching", {"requested": "auto", "used": 0.2}, "noise rate 0.20 from the readers"),
+        ("srjt", {"requested": "auto", "used": 0.2}, "transition matrix from the readers"),
+        ("srjt", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2, errors by one grade assumed"),
+        ("srjt", {"requested": None, "used": None}, "given transition matrix"),
+    ],
+)
+def test_without_an_estimate_the_record_tells_where_the_noise_came_from(
+    method: str, record: dict[str, Any], sentence: str
+) -> None:
+    config = TrainConfig(method=method, noise_rate=0.2, transition=((0.9, 0.1), (0.1, 0.9)))
+    assert _noise_used(config, None, record=record) == sentence
+
+
 def test_a_run_says_what_was_estimated_what_was_used_and_why(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     assert "noise" not in [section.slug for section in run_page(folder).sections]  # of an earlier version

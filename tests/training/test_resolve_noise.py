@@ -226,7 +226,7 @@ def test_several_processes_at_once_are_refused_unless_it_is_known(
     noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SrjtError, match="does not work with several processes"):
+    with pytest.raises(SrjtError, match="cannot be estimated by several processes"):
         resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")
     monkeypatch.delenv("WORLD_SIZE")
     config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")

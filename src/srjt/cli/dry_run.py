@@ -19,6 +19,7 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
     from srjt import methods
     from srjt.training.cost import training_cost
     from srjt.training.engine.devices import choose_device, device_name
+    from srjt.training.resolve_noise import needs_estimate
 
     console = Console(highlight=False, markup=False)
     chosen = choose_device(device)
@@ -43,7 +44,7 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
         parts.append(f"{size(cost.activation_bytes)} for a step")
     parts.append(f"{size(cost.image_bytes)} for the {what}")
     console.print(f"Memory: {', '.join(parts)}.")
-    if config.requested_noise_rate == "auto":
+    if needs_estimate(config) and manifest.posterior is None:
         console.print(
             "The noise rate is estimated first, by shorter trainings that are not included in the time."
         )

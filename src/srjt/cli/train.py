@@ -34,7 +34,7 @@ def train(
         bool | None,
         typer.Option(
             "--per-class/--no-per-class",
-            help="Keep the same share within each grade.",
+            help="Methods that select: keep the same share within each grade.",
             rich_help_panel=METHOD,
             show_default=False,
         ),
@@ -42,7 +42,8 @@ def train(
     ramp_epochs: Annotated[
         int | None,
         typer.Option(
-            help="T′: epochs over which the kept share of a batch falls from 1 to 1 − ε. [dim]default: 5[/]",
+            help="Methods that select: T′, epochs over which the kept share of a batch falls from 1 to 1 − ε. "
+            "[dim]default: 5[/]",
             rich_help_panel=METHOD,
             show_default=False,
         ),
@@ -50,7 +51,7 @@ def train(
     temperature: Annotated[
         float | None,
         typer.Option(
-            help="τ: softmax temperature of the loss that ranks samples; below 1 it is sharper. "
+            help="Methods that select: τ, softmax temperature of the loss that ranks samples; below 1 it is sharper. "
             "[dim]default: 0.1 for +ours, else 1[/]",
             rich_help_panel=METHOD,
             show_default=False,
@@ -106,8 +107,10 @@ def train(
 ) -> None:
     """Train a classifier on images with ordinal labels that are partly wrong.
 
-    The default method, srjt, needs no noise rate; the other defaults are the
-    paper's. With --fold, --splits or --official-split the validation and test
+    The default method, srjt, estimates the label noise first, unless --noise-rate
+    or --transition is given. Network, image size, epochs, batch size and learning
+    rate for images are the paper's; a predicted grade is the median (--optimise).
+    With --fold, --splits or --official-split the validation and test
     sides are evaluated every epoch; without, all samples are used for training.
     Run the same command again to resume after an interruption.
 

@@ -55,11 +55,19 @@ def read_labelled(run: Trained, source: Labelled, *, on_bad_image: OnBadImage = 
     return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
 
 
-def predict_side(run: Trained, source: Labelled, *, views: int = 1) -> tuple[HeldOut, Manifest]:
+def predict_side(
+    run: Trained, source: Labelled, *, views: int = 1, on_bad_image: OnBadImage = "error"
+) -> tuple[HeldOut, Manifest]:
     """Labelled samples that the run has not seen, with its predictions for them."""
-    manifest = read_labelled(run, source)
+    manifest = read_labelled(run, source, on_bad_image=on_bad_image)
     run.check_feature_settings(manifest.made)
-    store = open_store(manifest, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
+    store = open_store(
+        manifest,
+        size=run.config.image_size,
+        resize=run.config.resize,
+        on_bad_image=on_bad_image,
+        find_duplicates=True,
+    )
     return held_out_side(store.manifest, run.probabilities(store.pixels, views=views)[0]), store.manifest
 
 

@@ -16,6 +16,7 @@ from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError
 from srjt.inference.answers import Answers, answers_from
+from srjt.inference.fitted import fit_after_training
 from srjt.inference.predict import (
     RunLike,
     WhichNetwork,
@@ -299,7 +300,8 @@ def _test_side(
         raise SrjtError(
             f"{name} keeps no predictions for a test side: give labelled images with --test (test=… in Python)."
         )
-    table = predict_held_out(run, side, network=network, optimise=optimise, decoding=decoding)
+    fitted = fit_after_training(run, network=network)
+    table = predict_held_out(run, side, network=network, optimise=optimise, decoding=decoding, fitted=fitted)
     labels = side.labels if side.true_labels is None else side.true_labels
     return _Tested(
         name=name,
@@ -323,7 +325,10 @@ def _test_on(
     store = open_store(data, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
     manifest = store.manifest
     probabilities, grades = run.probabilities(store.pixels)
-    table = predictions(run, probabilities, grades, network=network, optimise=optimise, decoding=decoding)
+    fitted = fit_after_training(run, network=network)
+    table = predictions(
+        run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted
+    )
     truth = manifest.true_labels
     return _Tested(
         name=name,

@@ -237,7 +237,7 @@ def evaluate(
         raise SrjtError("Ranges of grades are per image: leave out --coverage, or --per.")
     fitted = fit_after_training(
         run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
-        recalibrate=recalibrate, network=network, views=views,
+        recalibrate=recalibrate, network=network, views=views, on_bad_image=on_bad_image,
     )  # fmt: skip
     decoded_by = grade_rule(
         run, network=network, optimise=optimise, decoding=decoding, recalibration=fitted.recalibration

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from srjt.data.images.store import OnBadImage
 from srjt.errors import SrjtError
 from srjt.inference.calibrate import (
     Labelled,
@@ -51,6 +52,7 @@ def fit_after_training(
     recalibrate: bool = True,
     network: WhichNetwork = "ensemble",
     views: int = 1,
+    on_bad_image: OnBadImage = "error",
 ) -> Fitted:
     """Fit to the validation side of a run, or to ``calibrate_on``; the arguments are those of ``srjt.predict``."""
     check_label_noise(label_noise)
@@ -60,7 +62,7 @@ def fit_after_training(
         raise SrjtError(f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.")
     by = coverage_by or ""
     if calibrate_on is not None:
-        side, manifest = predict_side(run, calibrate_on, views=views)
+        side, manifest = predict_side(run, calibrate_on, views=views, on_bad_image=on_bad_image)
         estimate, columns = None, manifest.table  # the run's estimate is of other labels
     elif coverage is None and (not recalibrate or views > 1 or "validation" not in run.held_out):
         return Fitted()

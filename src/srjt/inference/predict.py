@@ -164,7 +164,7 @@ def predict(
     crops = run.views(views)  # an error before any image is read
     fitted = fit_after_training(
         run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
-        recalibrate=recalibrate, network=network, views=views,
+        recalibrate=recalibrate, network=network, views=views, on_bad_image=on_bad_image,
     )  # fmt: skip
     predict_side = partial(
         predict_held_out, run, network=network, optimise=optimise, decoding=decoding, fitted=fitted

@@ -16,7 +16,7 @@ from srjt.errors import SrjtError
 from srjt.files import write_atomically
 from srjt.reports.judged_sides import JudgedSide, judged_run
 from srjt.reports.pages.provenance_section import source_name
-from srjt.training.record.run_folder import RunFacts, read_facts
+from srjt.training.record.run_folder import RunFacts, read_facts, read_summary
 
 __all__ = ["FILE", "model_card", "write_model_card"]
 
@@ -53,7 +53,7 @@ def model_card(folder: Path) -> str:
     parts = [
         f"---\n{yaml.safe_dump(_metadata(folder, facts, judged), sort_keys=False, allow_unicode=True)}---",
         f"# {folder.resolve().name}",
-        _description(facts),
+        _description(facts, epochs=int(read_summary(folder).get("epochs", facts.config.epochs))),
         "## Intended use",
         "Research on the severity of what the training samples show. The model is not a medical device, and nothing "
         "here shows that it is fit for use on patients. Its grades and probabilities hold for samples like those "
@@ -67,7 +67,7 @@ def model_card(folder: Path) -> str:
         "## Limits",
         _limits(facts, judged),
         "## How to use it",
-        _usage(folder),
+        _usage(folder, facts),
         "## How to cite",
         "The method: *Self-Relaxed Joint Training*, WACV 2025. The software: srjt, see its CITATION.cff.",
     ]
@@ -108,14 +108,14 @@ def _grades(facts: RunFacts) -> list[str]:
     return [display_grade(grade, facts.grade_names) for grade in facts.grades]
 
 
-def _description(facts: RunFacts) -> str:
+def _description(facts: RunFacts, *, epochs: int) -> str:
     config = facts.config
     network = "a network of the authors' own" if facts.own_network else f"`{config.network}`"
     what = "rows of features" if _features(facts) else "images"
     grades = ", ".join(_grades(facts))
     return (
         f"Grades {what} by severity: {grades}. Trained by srjt {facts.version} with the method `{config.method}` on "
-        f"{network}, {config.epochs} epochs."
+        f"{network}, {epochs} epochs."
     )
 
 
@@ -123,7 +123,7 @@ def _data(facts: RunFacts) -> str:
     samples = {side: n for side, n in facts.data.get("samples", {}).items() if n}
     lines = [f"- {side} side: {n:,} samples" for side, n in samples.items()]
     if isinstance(facts.data.get("patients"), int):
-        lines.append(f"- {facts.data['patients']:,} patients; no patient is on two sides")
+        lines.append(f"- {facts.data['patients']:,} patients")
     source = facts.data.get("source")
     if isinstance(source, dict) and "path" in source:
         digest = f", SHA-256 `{source['sha256']}`" if "sha256" in source else ""
@@ -182,10 +182,12 @@ def _limits(facts: RunFacts, judged: JudgedSide | None) -> str:
         "- Samples from other devices, places or populations may be graded differently; this was not tested."
     ]
     if judged is None:
-        lines.append("- There is no test of this model.")
+        lines.append(f"- {_no_performance(facts)}")
     else:
         if not judged.true:
-            lines.append("- The test labels may be wrong themselves, so the true performance is not known.")
+            lines.append(
+                f"- The {judged.name} labels may be wrong themselves, so the true performance is not known."
+            )
         if judged.samples.patients is None:
             lines.append(
                 "- There are no patient ids: images of one patient may be on both sides of the split."
@@ -198,8 +200,6 @@ def _limits(facts: RunFacts, judged: JudgedSide | None) -> str:
     return "\n".join(lines)
 
 
-def _usage(folder: Path) -> str:
-    name = folder.resolve().name
-    return (
-        f"```bash\nsrjt predict {name} IMAGES --out predictions.csv\nsrjt export {name} --out model.onnx\n```"
-    )
+def _usage(folder: Path, facts: RunFacts) -> str:
+    name, samples = folder.resolve().name, "FEATURES" if _features(facts) else "IMAGES"
+    return f"```bash\nsrjt predict {name} {samples} --out predictions.csv\nsrjt export {name} --out model.onnx\n```"

@@ -64,7 +64,8 @@ METHOD, NETWORK, IMAGES, OPTIMISATION, EVALUATION, COMPUTING = (
 class TrainConfig:
     """Settings of one training run; saved with the run. Unknown names are errors.
 
-    Every setting but the method has the paper's value as its default. On the command line a setting is an option
+    Defaults for images are those of the paper or its published code, except the method, the rule for predicted grades
+    (``optimise``) and the precision. On the command line a setting is an option
     (``--batch-size 32``) or given by name (``--set weight_decay=0``).
 
     Parameters
@@ -72,8 +73,9 @@ class TrainConfig:
     method : str
         Name of the method; ``srjt.methods.names()`` lists them.
     noise_rate : float or "auto", optional
-        ε, the share of wrong labels, for methods that select samples or prune weights by it. ``"auto"``: estimated
-        from the labels first. The default method, ``"srjt"``, needs none.
+        ε, the share of wrong labels, which methods that select samples or prune weights need. ``"auto"``: estimated
+        from the labels first, as ``"srjt"`` does by default; a number given to ``"srjt"`` replaces its estimate by
+        errors of one grade at that rate.
     transition : matrix, optional
         P[i, j] = Pr(label = j | true grade = i), shape (C, C), for methods that correct the loss by it.
     soft_labels : {"paper", "estimated"}
@@ -158,7 +160,7 @@ class TrainConfig:
     method: str = setting("srjt", "Name of the method; srjt methods lists them.", panel=METHOD)
     noise_rate: float | Literal["auto"] | None = setting(
         None,
-        "ε, the share of wrong labels, such as 0.2; auto estimates it first.",
+        "ε, the share of wrong labels, such as 0.2; auto estimates it first. srjt: auto.",
         panel=METHOD,
         metavar="RATE|auto",
         takes="a number such as 0.2, or auto",

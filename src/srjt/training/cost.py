@@ -51,8 +51,13 @@ def training_cost(data: Manifest, config: TrainConfig, *, training: int, device:
     The steps run without a compiled or captured step, which are faster on a GPU.
     """
     config = config.for_data(features=data.are_features)
-    if config.noise_rate == "auto":  # the rate changes what a step selects, not its time
-        config = config.replace(noise_rate=0.2)
+    if config.requested_noise_rate == "auto" or config.transition is None:
+        # The noise changes what a step selects, not its time.
+        config = config.replace(
+            noise_rate=0.2,
+            soft_labels="paper",
+            transition=config.transition or torch.eye(data.num_classes).tolist(),
+        )
     method = build_method(config, num_classes=data.num_classes)
     shape: tuple[int, ...] = (3, config.crop, config.crop)
     per_sample = 3 * config.image_size**2

@@ -160,7 +160,11 @@ def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig
         or rate is None
     ):
         return config
-    return config.replace(transition=neighbour_matrix(rate, class_counts=manifest.class_counts).tolist())
+    matrix = neighbour_matrix(rate, class_counts=manifest.class_counts)
+    reached = float(noise.expected_rate(matrix, class_counts=manifest.class_counts))
+    # a rate that errors by one grade cannot produce is lowered; rounding must not change one that they can
+    used = reached if reached < rate - 1e-9 else rate
+    return config.replace(noise_rate=used, transition=matrix.tolist())
 
 
 def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -244,6 +248,9 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
         why = "The rate was given."
     elif needs and requested.transition is None:
         why = "The rate was given; errors by one grade are assumed."
+        given = requested.requested_noise_rate
+        if isinstance(given, float) and rate is not None and rate < given:
+            why += f" A rate of {rate:.2f} is used, the largest at which the own label is the likeliest."
     else:
         rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
     return {
@@ -307,8 +314,8 @@ def _estimate_once(
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
-            "noise_rate 'auto' does not work with several processes: estimate the rate with srjt audit first, and pass "
-            "it as a number."
+            "The noise cannot be estimated by several processes (noise_rate 'auto', the default of srjt): estimate the "
+            "rate with srjt audit first, and pass it as a number."
         )
     if not file.exists():
         try:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,6 @@ from srjt.studies.paper import display_name
 from srjt.training.config import TrainConfig
 from srjt.training.engine.starvation import STARVED
 from srjt.training.record.baselines import compare_with_naive, run_baselines
-from srjt.training.record.held_out import FILE as HELD_OUT
 from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 
@@ -47,12 +47,13 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
     pooled = facts.config.convention == "published-code"
     matrix, rate = _realised_noise(folder, facts)
     evaluated = _evaluated_against(metrics, rate)
+    answers = _answers(folder, facts) if done else []
     figures = run_figures(
         metrics,
         grades=_shown_grades(facts),
         noise_rate=rate,
-        # the answers below have a matrix that counts every sample once
-        confusion=_confusion(folder) if done and not (folder / HELD_OUT).exists() else None,
+        # the answers have a matrix that counts every sample once
+        confusion=_confusion(folder) if done and not answers else None,
         noise_matrix=matrix,
         pooled=pooled,
         note=evaluated,
@@ -61,7 +62,7 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
     sections = [
         _data(facts, rate),
         _noise(facts),
-        *(_answers(folder, facts) if done else []),
+        *answers,
         _scores(metrics, pooled=pooled, note=evaluated, naive=naive),
     ]
     if figures:
@@ -127,7 +128,7 @@ def _lead(facts: RunFacts, metrics: pd.DataFrame, *, done: bool, estimate: Noise
     planned = facts.config.epochs
     epochs = _epochs(reached) if done else f"{reached} of {_epochs(planned)} so far"
     network = "your own network" if facts.own_network else facts.config.network
-    noise = _noise_used(facts.config, estimate)
+    noise = _noise_used(facts.config, estimate, record=facts.noise or {})
     return f"{display_name(facts.config.method)} on {network}, {epochs}{noise and f'; {noise}'}."
 
 
@@ -141,14 +142,28 @@ def _needs(config: TrainConfig) -> tuple[str, ...]:
     return methods.lookup(config.method).method.needs if known else ("noise_rate", "transition")
 
 
-def _noise_used(config: TrainConfig, estimate: NoiseEstimate | None) -> str:
-    """The noise rate or matrix that the method used, and where it came from; empty if it used none."""
+def _noise_used(
+    config: TrainConfig, estimate: NoiseEstimate | None, *, record: Mapping[str, Any] = MappingProxyType({})
+) -> str:
+    """The noise rate or matrix that the method used, and where it came from; empty if it used none.
+
+    record: what the run recorded of it, empty for runs of earlier versions.
+    """
     rate, needs, parts = config.noise_rate, _needs(config), []
     if estimate is None:
+        readers = record.get("requested") == "auto"  # nothing was estimated: several readers told it
+        assumed = isinstance(record.get("used"), float) and "noise_rate" not in needs
         if "noise_rate" in needs and isinstance(rate, float):
-            parts.append(f"given noise rate {rate:g}")
+            parts.append(
+                f"noise rate {rate:.2f} from the readers" if readers else f"given noise rate {rate:g}"
+            )
         if "transition" in needs and config.transition is not None:
-            parts.append("given transition matrix")
+            if readers:
+                parts.append("transition matrix from the readers")
+            elif assumed:
+                parts.append(f"given noise rate {record['used']:g}, errors by one grade assumed")
+            else:
+                parts.append("given transition matrix")
         return " and ".join(parts)
     source = "estimated from the training labels"
     if estimate.identifiable is False:
@@ -297,7 +312,10 @@ def _unused(facts: RunFacts) -> set[str]:
     config, unused = facts.config, set()
     if len(facts.data["in_shape"]) == 1:  # rows of features
         unused |= {"image_size", "crop", "resize", "flip", "pretrained"}
-    unused |= {"noise_rate", "transition"} - set(_needs(config))
+    needs = set(_needs(config))
+    if "transition" in needs and (facts.noise or {}).get("used") is not None:
+        needs = {"noise_rate"}  # the matrix follows from the rate, or from the estimate
+    unused |= {"noise_rate", "transition"} - needs
     if config.reader_targets == "consensus":  # also of data with one reader
         unused |= {"reader_targets"}
     return unused if _uses_soft_labels(config) else unused | {"soft_labels"}

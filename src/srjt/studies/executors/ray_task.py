@@ -29,10 +29,8 @@ __all__ = ["OPTIONAL_FILES", "RUN_FILES", "TaskReport", "TaskSpec", "execute", "
 
 # summary.json is last: a run with it is done
 RUN_FILES = ("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json")
-OPTIONAL_FILES = (
-    "noise.json",
-    "image_hashes.npy",
-)  # if the run used a noise estimate; if it was trained on images
+# If the run used a noise estimate; if it was trained on images; if it has a validation or test side.
+OPTIONAL_FILES = ("noise.json", "image_hashes.npy", "held_out.csv")
 LOCK_TIMEOUT = 120.0  # seconds to wait for a process that Ray has given up and that still has the lock
 
 
