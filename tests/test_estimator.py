@@ -26,9 +26,9 @@ from torch import nn
 
 from processes import Launcher
 from srjt import OrdinalNoiseClassifier, estimator, methods, noise
+from srjt.data.grade_codes import grade_codes
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError
-from srjt.estimator import grade_codes
 from srjt.training.resolve_noise import usable_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise rate")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import signal
 import tempfile
 import warnings
@@ -22,6 +21,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, c
 from torch import nn
 
 from srjt.data.features import as_features
+from srjt.data.grade_codes import grade_codes, ordered_categories, verified_codes
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources.arrays import as_colour
@@ -48,7 +48,6 @@ ROWS_PER_GRADE = 50  # on average; with fewer the noise is not estimated
 SMALL_IMAGE = 64  # pixels a side: the network is tiny up to this size, the paper's above it
 FEW_STEPS = 500  # of a training on rows: with fewer, the default learning rate is too small
 SIZES = (32, 256)  # images are resized to a square with a side in this range
-_NUMBERED = re.compile(r"^(?P<stem>.*?)(?P<number>\d+)$", re.DOTALL)
 
 
 class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -192,7 +191,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         OrdinalNoiseClassifier
             The fitted classifier.
         """
-        grades = self.grades if self.grades is not None else _categories(y)
+        grades = self.grades if self.grades is not None else ordered_categories(y)
         if _are_images(X):
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             X = as_colour(np.asarray(X))
@@ -206,7 +205,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         manifest = _manifest(X, codes, names=[str(name) for name in classes], groups=groups)
         if verified is not None:
             manifest = replace(
-                manifest, table=manifest.table.assign(verified_grade=_verified_codes(verified, classes))
+                manifest, table=manifest.table.assign(verified_grade=verified_codes(verified, classes))
             )
         config = self._config(manifest)
         maker = None if isinstance(self.network, str) else self.network
@@ -351,68 +350,6 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         if "trained_" in state:
             state["trained_"] = _move_to_cpu(state["trained_"])
         return state
-
-
-def grade_codes(y: Array, *, grades: Sequence[Any] | None = None) -> tuple[Array, Ints]:
-    """(C,) the grades from mild to severe, and (N,) the position of each label among them."""
-    try:
-        present = np.unique(y)
-    except TypeError:
-        raise SrjtError("The labels are of different types, which cannot be sorted: use one type.") from None
-    if len(present) < 2:
-        raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
-    if grades is None:
-        classes = _ordered(present)
-    else:
-        listed = list(grades)
-        if len(set(listed)) < max(len(listed), 2):
-            raise SrjtError(f"grades must list at least two grades, each once; got {listed}.")
-        classes = np.array(listed, dtype=object if y.dtype == object else None)
-    code_of = {grade: code for code, grade in enumerate(classes.tolist())}
-    unknown = [label for label in present.tolist() if label not in code_of]
-    if unknown:
-        raise SrjtError(
-            f"The label {unknown[0]!r} is not among the grades {classes.tolist()}. (cross_val_predict replaces strings "
-            "by numbers in alphabetical order when it computes probabilities: use integer labels there.)"
-        )
-    return classes, np.array([code_of[label] for label in y.tolist()], dtype=np.int64)
-
-
-def _verified_codes(verified: Any, classes: Array) -> Ints:
-    """(N,) the position of each verified grade among the classes; −1 where it is None or nan."""
-    code_of = {grade: code for code, grade in enumerate(classes.tolist())}
-    known = [None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()]
-    unknown = [grade for grade in known if grade is not None and grade not in code_of]
-    if unknown:
-        raise SrjtError(
-            f"The verified grade {unknown[0]!r} is not among the grades {classes.tolist()}; use None or nan for rows "
-            "that were not verified."
-        )
-    return np.array([-1 if grade is None else code_of[grade] for grade in known], dtype=np.int64)
-
-
-def _ordered(present: Array) -> Array:
-    """Sorted values in the order of severity, as far as their names show it."""
-    if not all(isinstance(value, str) for value in present.tolist()):
-        return present
-    parsed = [_NUMBERED.match(value) for value in present.tolist()]
-    matches = [match for match in parsed if match]
-    if len(matches) == len(present) and len({match["stem"].strip(" _-") for match in matches}) == 1:
-        by_number: Array = present[np.argsort([int(match["number"]) for match in matches], kind="stable")]
-        return by_number
-    shown = ", ".join(present.tolist()[:8]) + (", …" if len(present) > 8 else "")
-    warnings.warn(
-        f"The names of the grades do not show their order, so they are sorted alphabetically: {shown}. List them from "
-        "mild to severe with grades=[…].",
-        stacklevel=4,
-    )
-    return present
-
-
-def _categories(y: Any) -> list[Any] | None:
-    """The categories of an ordered categorical."""
-    kind = getattr(y, "dtype", None)
-    return list(kind.categories) if isinstance(kind, pd.CategoricalDtype) and kind.ordered else None
 
 
 def _are_images(X: Any) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import srjt
+from srjt.inference.fitted import fit_after_training
 from srjt.reports.judged_sides import judge_side
 from srjt.reports.model_card import model_card, write_model_card
 from srjt.reports.pages.html import render
@@ -45,7 +46,7 @@ def test_the_card_has_valid_metadata_and_the_scores_of_predict(folder: Path) -> 
     facts = yaml.safe_load(metadata)
     assert facts["library_name"] == "srjt"
     run = srjt.load_run(folder, device="cpu")
-    judged = judge_side(run, "test")
+    judged = judge_side(run, "test", fitted=fit_after_training(run))
     (result,) = facts["model-index"][0]["results"]
     values = {metric["type"]: metric["value"] for metric in result["metrics"]}
     assert values["accuracy"] == pytest.approx(float((judged.predicted == judged.labels).mean()), abs=1e-4)
@@ -59,7 +60,7 @@ def test_the_card_has_valid_metadata_and_the_scores_of_predict(folder: Path) -> 
 
 def test_each_sample_counts_once(folder: Path) -> None:
     run = srjt.load_run(folder, device="cpu")
-    judged = judge_side(run, "test")
+    judged = judge_side(run, "test", fitted=fit_after_training(run))
     assert judged.confusion.sum() == len(run.held_out["test"])
     counts = [row[0] for row in judged.by_grade()]
     assert counts == np.bincount(judged.labels, minlength=4).tolist()

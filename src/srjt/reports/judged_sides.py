@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from srjt.inference.fitted import fit_after_training
+from srjt.inference.fitted import Fitted, fit_after_training
 from srjt.inference.predict import predict_held_out
 from srjt.ordinal.baselines import NaiveBaseline
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
@@ -60,15 +60,16 @@ def judged_run(folder: Path) -> tuple[Trained, dict[str, JudgedSide]] | None:
     if not (folder / "weights.safetensors").exists():
         return None
     run = load_run(folder, device="cpu")
-    return run, {name: judge_side(run, name) for name in run.held_out}
+    fitted = fit_after_training(run)
+    return run, {name: judge_side(run, name, fitted=fitted) for name in run.held_out}
 
 
-def judge_side(run: Trained, name: str) -> JudgedSide:
+def judge_side(run: Trained, name: str, *, fitted: Fitted) -> JudgedSide:
     """The test side is judged by its true grades where they are known, the validation side by its labels as given."""
     side = run.held_out[name]
     true = name == "test" and side.true_labels is not None
     labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
-    table = predict_held_out(run, side, fitted=fit_after_training(run))
+    table = predict_held_out(run, side, fitted=fitted)
     place = {grade: c for c, grade in enumerate(run.grades)}
     predicted = np.array([place[grade] for grade in table["grade"]], dtype=np.int64)
     classes = len(run.grades)

@@ -1,0 +1,221 @@
+"""Sources other than a table: folders of grades, LIMUC, Kaggle's eyes, MedMNIST, arrays."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.test_tables import kinds, picture, table
+from srjt.data import from_arrays, read
+from srjt.data.sources import SOURCES, Reading, Source, dr, limuc
+from srjt.errors import SrjtError
+
+
+def test_one_folder_per_grade(tmp_path: Path) -> None:
+    for name in ("Grade 10", "Grade 9", "Grade 8", *[f"Grade {n}" for n in range(1, 7)]):
+        picture(tmp_path / name / "deep/a.png")
+    (tmp_path / "Grade 7").mkdir()  # no sample has it
+    (tmp_path / "Grade 8/notes.doc").write_text("?")
+    (tmp_path / ".DS_Store").write_text("")
+    (tmp_path / "README").write_text("")
+    reading = read(tmp_path)
+    assert reading.kind == "folders"
+    assert reading.manifest.grades == tuple(f"Grade {n}" for n in range(1, 11))
+    assert reading.manifest.class_counts.tolist() == [1] * 6 + [0] + [1] * 3
+    assert {problem.where for problem in reading.problems} == {"Grade 8/notes.doc", "README"}
+    assert "Grade 9/deep/a.png" in reading.manifest.ids
+
+
+def test_images_without_a_suffix_are_known_by_their_content(tmp_path: Path) -> None:
+    for name in ("0/IM0001", "0/1.2.840.5", "1/IM0003"):
+        picture(tmp_path / f"{name}.png").rename(tmp_path / name)
+    (tmp_path / "1/README").write_text("P5 is not always a portable grey map")
+    (tmp_path / "1/DICOMDIR").write_bytes(bytes(128) + b"DICM")
+    os.mkfifo(tmp_path / "1/pipe.png")
+    reading = read(tmp_path)
+    assert reading.manifest.ids == ["0/1.2.840.5", "0/IM0001", "1/IM0003"]
+    assert {problem.where: problem.detail for problem in reading.problems} == {
+        "1/DICOMDIR": "not an image",
+        "1/README": "not an image",
+        "1/pipe.png": "it is a pipe, a socket or a device, not a regular file",
+    }
+
+
+def test_named_folders_need_an_order(tmp_path: Path) -> None:
+    picture(tmp_path / "mild/a.png")
+    picture(tmp_path / "severe/a.png")
+    with pytest.raises(SrjtError, match="mild, severe is not known"):
+        read(tmp_path)
+    assert read(tmp_path, grades=["severe", "mild"]).manifest.labels.tolist() == [1, 0]
+
+
+def test_folders_below_train_and_test(tmp_path: Path) -> None:
+    for side in ("train", "val", "test"):
+        picture(tmp_path / side / "0/a.png")
+        picture(tmp_path / side / "1/a.png")
+    manifest = read(tmp_path).manifest
+    assert manifest.grades == ("0", "1")
+    assert Counter(manifest.table["split"]) == {"train": 2, "validation": 2, "test": 2}
+
+
+def test_a_folder_without_images_or_options_that_do_not_apply(tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="no images in subfolders"):
+        read(tmp_path)
+    picture(tmp_path / "0/a.png")
+    picture(tmp_path / "1/a.png")
+    with pytest.raises(
+        SrjtError, match=r"--grade-column applies to features, table, but .* is read as folders"
+    ):
+        read(tmp_path, grade_column="grade")
+    with pytest.raises(SrjtError, match="did you mean 'folders'"):
+        read(tmp_path, kind="folder")
+    with pytest.raises(SrjtError, match="does not exist"):
+        read(tmp_path / "nowhere")
+    with pytest.raises(SrjtError, match="neither a folder nor a file of a known kind"):
+        read(picture(tmp_path / "x.png"))
+
+
+def test_a_folder_with_a_label_table_is_that_table(tmp_path: Path) -> None:
+    table(tmp_path, "image,grade\na.png,0\nb.png,1\n")
+    assert read(tmp_path).kind == "table"
+
+
+def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> None:
+    root = tmp_path / "patient_based_classified_images"
+    picture(root / "12/Mayo 0/a.bmp")
+    picture(root / "12/Mayo 3/b.bmp")
+    picture(root / "7/Mayo 1/a.bmp")
+    picture(root / "7/odd/a.bmp")
+    (tmp_path / "__MACOSX/12/Mayo 0").mkdir(parents=True)
+    for folder in (root, tmp_path):
+        reading = read(folder)
+        assert reading.kind == "limuc"
+        assert reading.manifest.grades == ("Mayo 0", "Mayo 1", "Mayo 2", "Mayo 3")
+        assert reading.manifest.ids == ["12/Mayo 0/a.bmp", "12/Mayo 3/b.bmp", "7/Mayo 1/a.bmp"]
+        assert reading.manifest.labels.tolist() == [0, 3, 1]
+        assert reading.manifest.patients == ["12", "12", "7"]
+        assert [problem.where for problem in reading.problems] == ["7/odd/a.bmp"]
+    assert limuc.differences(reading.manifest)[:3] == [
+        "3 images where 11,276 were published",
+        "2 patients where 564 were published",
+        "Mayo 0: 1 images where 6,105 were published",
+    ]
+    with pytest.raises(SrjtError, match="LIMUC's folders"):
+        read(root / "7", kind="limuc")
+
+
+def kaggle(folder: Path, counts: tuple[int, ...]) -> Path:
+    levels = [grade for grade, count in enumerate(counts) for _ in range(count)]
+    rows = [
+        f"{row // 2 + 10}_{'left' if row % 2 == 0 else 'right'},{level}" for row, level in enumerate(levels)
+    ]
+    return table(folder, "image,level\n" + "\n".join(rows), "trainLabels.csv")
+
+
+def test_kaggle_patients_are_the_numbers(tmp_path: Path) -> None:
+    kaggle(tmp_path, (2, 1, 1))
+    picture(tmp_path / "train/10_left.jpeg")
+    picture(tmp_path / "train/10_right.jpeg")
+    for source in (tmp_path, tmp_path / "trainLabels.csv"):
+        reading = read(source)
+        assert reading.kind == "dr"
+        assert reading.manifest.num_classes == 5
+        assert reading.manifest.patients == ["10", "10", "11", "11"]
+        assert reading.manifest.ids == ["10_left", "10_right", "11_left", "11_right"]
+        assert reading.manifest.paths[0] == tmp_path / "train/10_left.jpeg"
+        assert reading.manifest.table["eye"].tolist() == ["left", "right"] * 2
+
+
+@pytest.mark.parametrize("counts", [dr.COUNTS, dr.PAPER_COUNTS])
+def test_kaggle_counts_are_known(tmp_path: Path, counts: tuple[int, ...]) -> None:
+    kaggle(tmp_path, counts)
+    manifest = read(tmp_path).manifest
+    assert dr.differences(manifest) == []
+    differences = dr.differences(manifest.select(np.arange(1, len(manifest))))
+    assert differences[0] == f"{sum(counts) - 1:,} labels where Kaggle has 35,126"
+    assert differences[1] == f"grade 0: {counts[0] - 1:,} where Kaggle has 25,810"
+
+
+def test_medmnist_with_its_split_and_grey_images(tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    arrays = {}
+    for number, side in enumerate(("train", "val", "test")):
+        arrays[f"{side}_images"] = np.full((3, 5, 4), number, dtype=np.uint8)
+        arrays[f"{side}_labels"] = np.array([[0], [1], [2]], dtype=np.uint8)
+    np.savez(path, **arrays)
+    reading = read(path)
+    assert reading.kind == "medmnist"
+    assert reading.manifest.arrays is not None
+    assert reading.manifest.arrays.shape == (9, 5, 4, 3)
+    assert reading.manifest.arrays[:, 0, 0, 2].tolist() == [0] * 3 + [1] * 3 + [2] * 3
+    assert reading.manifest.labels.tolist() == [0, 1, 2] * 3
+    assert reading.manifest.table["split"].tolist() == ["train"] * 3 + ["validation"] * 3 + ["test"] * 3
+    assert reading.manifest.ids[3] == "val/0"
+    assert reading.manifest.patients is None
+
+    np.savez(path, **{**arrays, "val_labels": np.zeros((3, 14))})
+    with pytest.raises(SrjtError, match="several labels"):
+        read(path)
+    del arrays["test_labels"]
+    np.savez(path, **arrays)
+    with pytest.raises(SrjtError, match="lacks the array 'test_labels'"):
+        read(path)
+    path.write_bytes(b"PK not really")
+    with pytest.raises(SrjtError, match="cannot be read as a NumPy archive"):
+        read(path)
+
+
+def test_no_pickle_is_ever_loaded(tmp_path: Path) -> None:
+    objects = np.array([print, print], dtype=object)
+    names = [f"{side}_{what}" for side in ("train", "val", "test") for what in ("images", "labels")]
+    np.savez(tmp_path / "x.npz", **dict.fromkeys(names, objects))
+    with pytest.raises(SrjtError, match="cannot be read as a NumPy archive"):
+        read(tmp_path / "x.npz")
+
+
+def test_arrays_from_python() -> None:
+    images = np.zeros((4, 6, 5, 3), dtype=np.uint8)
+    reading = from_arrays(images, np.array([1.0, 2.0, np.nan, 3.0]), patients=[1, 1, 2, "02"])
+    assert reading.manifest.grades == ("1", "2", "3")
+    assert reading.manifest.labels.tolist() == [0, 1, 2]
+    assert reading.manifest.patients == ["1", "1", "02"]
+    assert reading.manifest.arrays is not None
+    assert len(reading.manifest.arrays) == 3
+    assert kinds(reading.problems) == {"missing-grade": 1}
+    named = from_arrays(
+        images, ["b", "a", "b", "a"], names=["a", "b"], true_grades=["a"] * 4, split=["val"] * 4
+    )
+    assert named.manifest.labels.tolist() == [1, 0, 1, 0]
+    assert named.manifest.table["split"].tolist() == ["validation"] * 4
+
+
+@pytest.mark.parametrize(
+    ("images", "options", "sentence"),
+    [
+        (np.zeros((2, 4, 4)), {}, "must be uint8"),
+        (np.zeros((2, 3, 4, 4), dtype=np.uint8), {}, "shape"),
+        (np.zeros((3, 4, 4), dtype=np.uint8), {}, "3 images but 2 entries in grade"),
+        (np.zeros((2, 4, 4), dtype=np.uint8), {"patients": [1]}, "1 entries in patient"),
+        (np.zeros((2, 4, 4), dtype=np.uint8), {"ids": ["a", "a"]}, "ids must be unique"),
+        (np.zeros((2, 4, 4), dtype=np.uint8), {"split": ["left", "test"]}, "not 'left'"),
+    ],
+)
+def test_arrays_that_do_not_fit(images: np.ndarray, options: dict[str, list[object]], sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        from_arrays(images, [0, 1], **options)  # type: ignore[arg-type]
+
+
+def test_a_new_source_is_one_entry_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_xyz(path: Path, *, grades: list[str] | None = None) -> Reading:
+        return from_arrays(np.zeros((2, 4, 4), np.uint8), ["a", "b"], names=grades)
+
+    monkeypatch.setitem(SOURCES, "xyz", Source(lambda path: path.suffix == ".xyz", read_xyz))
+    (tmp_path / "data.xyz").touch()
+    assert read(tmp_path / "data.xyz", grades=["b", "a"]).manifest.labels.tolist() == [1, 0]
+    assert read(tmp_path, kind="xyz", grades=["a", "b"]).manifest.labels.tolist() == [0, 1]
+    with pytest.raises(SrjtError, match=r"--images applies to dr, features, table, but .* is read as xyz"):
+        read(tmp_path / "data.xyz", images=tmp_path)
