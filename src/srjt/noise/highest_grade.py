@@ -73,16 +73,12 @@ def highest_grade_posterior(
         seen[right] = np.eye(classes)[y[right]]
     lower = np.zeros_like(seen)  # … by the mean of the lower grades
     lower[:, 1:] = np.cumsum(seen, axis=1)[:, :-1] / np.arange(1, classes)
-    best, found = -np.inf, None
-    for shown in SHOWN:
-        likelihood, scale = _likelihood(seen, lower, u, shown=float(shown))
-        value, posterior = _fit_prior(likelihood)
-        value += scale
-        if value > best:
-            best, found = value, posterior
-    if found is None:
+    likelihoods, scales = zip(*(_likelihood(seen, lower, u, shown=float(s)) for s in SHOWN), strict=True)
+    values, posteriors = _fit_priors(np.stack(likelihoods))
+    values += scales
+    if not np.isfinite(values).any():
         raise SrjtError("The labels of a patient are impossible under this transition matrix.")
-    return found
+    return np.asarray(posteriors[int(values.argmax())])
 
 
 def highest_grade_weights(
@@ -140,18 +136,17 @@ def _likelihood(
     return scaled, float(top.sum())
 
 
-def _fit_prior(likelihood: Floats) -> tuple[float, Floats]:
-    """The highest log-likelihood over the prior of the grades, and the posterior of each patient."""
-    prior = np.full(likelihood.shape[1], 1.0 / likelihood.shape[1])
-    posterior = likelihood * prior
+def _fit_priors(likelihood: Floats) -> tuple[Floats, Floats]:
+    """(S, M, C) by s → the highest log-likelihoods (S,) over the prior of the grades, and the posteriors (S, M, C)."""
+    prior = np.full((len(likelihood), 1, likelihood.shape[2]), 1.0 / likelihood.shape[2])
+    posterior, total = likelihood, np.ones((*likelihood.shape[:2], 1))
     for _ in range(STEPS):
         posterior = likelihood * prior
-        total = posterior.sum(axis=1, keepdims=True)
-        if not (total > 0).all():
-            return -np.inf, posterior
-        posterior = posterior / total
-        prior = posterior.mean(axis=0)
-    return float(np.log(total).sum()), posterior
+        total = posterior.sum(axis=2, keepdims=True)
+        posterior = posterior / np.maximum(total, 1e-300)  # impossible labels remain so in every step
+        prior = posterior.mean(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.log(total).sum(axis=(1, 2)), posterior
 
 
 def _sums(values: Floats, units: npt.NDArray[np.int64]) -> Floats:
