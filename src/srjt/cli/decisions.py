@@ -12,7 +12,8 @@ from srjt.errors import SrjtError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from srjt.inference.decide import Abstention, Decision
+    from srjt.inference.abstain import Abstention
+    from srjt.inference.decide import Decision
     from srjt.inference.evaluation import Evaluation
     from srjt.ordinal.intervals import Interval
     from srjt.training.trained import Trained

@@ -9,6 +9,7 @@ import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
+from srjt.inference.abstain import abstain_from
 from srjt.inference.answers import (
     answers_from,
     as_columns,
@@ -21,7 +22,6 @@ from srjt.inference.beside_readers import beside_readers
 from srjt.inference.calibrate import Labelled, read_labelled
 from srjt.inference.decide import (
     Threshold,
-    abstain_from,
     check_options,
     decide,
     referral_rule,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from srjt.inference.decide import Abstention, Decision
+from srjt.inference.abstain import Abstention
+from srjt.inference.decide import Decision
 from srjt.inference.range_evaluation import RangeEvaluation
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.intervals import Interval
