@@ -1,4 +1,4 @@
-"""Write the tables of docs/evidence.md, docs/evidence-tables.md and README.md from the stored results.
+"""Write the tables of the evidence pages, the README and the paper from the stored results.
 
     python benchmarks/evidence/page.py             # a minute or two on one core, no GPU
     python benchmarks/evidence/page.py --check     # writes nothing; status 1 if a table is not that of the results
@@ -27,7 +27,7 @@ from srjt.reports.tables.study_tables import study_tables
 from srjt.studies.results import collect_results
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/evidence.md", "docs/evidence-tables.md", "README.md")
+PAGES = ("docs/evidence.md", "docs/evidence-tables.md", "README.md", "paper/paper.md")
 RESULTS = Path(__file__).parent / "results"
 PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 HELD_OUT = {

@@ -209,7 +209,7 @@ def summary(folder: Path) -> str:
             ["how many labels are wrong: mean error of the estimate (simulated readers)",
              f"**{errors[0]:.3f}**", f"{errors[1]:.3f} cleanlab"],
             ["the true grade from three readings: log-loss (simulated readers)",
-             f"**{readers['ours']:.3f}**", f"{readers['Dawid–Skene']:.3f} Dawid–Skene, {readers['votes']:.3f} vote shares"],
+             f"**{readers['ours']:.3f}**", f"{readers['Dawid–Skene']:.3f} Dawid–Skene, {readers['votes']:.3f} votes"],
             ["ranges that promise 90 %, calibrated on human votes (APPA-REAL): how often they hold the truth",
              f"**{ranges['unknown']:.1%}**", f"{ranges['labels']:.1%} if the votes are taken as right"],
         ],
