@@ -93,8 +93,9 @@ def train(
 
     Returns
     -------
-    Trained
-        The networks, every metric of every epoch, and the history of every training sample.
+    Run
+        The networks, every metric of every epoch, and the history of every training sample (``Trained``), with
+        ``summary()``, ``scores``, ``plot()``, ``predict(data)`` and more.
 
     Examples
     --------
@@ -102,8 +103,8 @@ def train(
     >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
     >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1}
     >>> run = srjt.train(data, split=srjt.data.folds(data)[0], noise_rate=0.2, **settings)
-    >>> sorted(set(run.metrics["split"]))
-    ['test', 'train', 'validation']
+    >>> list(run.scores.loc["test"].index)
+    ['accuracy', 'mae', 'macro_f1', 'qwk']
     """
     if not isinstance(data, Manifest):
         raise SrjtError("srjt.train takes a manifest: srjt.train(srjt.data.read(path).manifest, …).")
