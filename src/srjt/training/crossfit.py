@@ -23,7 +23,7 @@ import torch
 
 from srjt._version import __version__
 from srjt.data import Manifest, Split
-from srjt.data.images.feed import Samples, open_feed
+from srjt.data.images.feed import Feed, FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.splits import assign_folds
 from srjt.errors import SrjtError
@@ -98,6 +98,7 @@ def cross_fit(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
     neighbours: int = 0,
     network: NetworkMaker | None = None,
     transform: Transform | None = None,
@@ -198,6 +199,7 @@ def cross_fit(
             cache=cache,
             on_bad_image=on_bad_image,
             cpu_setting=cpu_setting,
+            feeds=feeds,
         )
         cpu_setting = run.cpu  # the same for all folds
         fold_reporter.stepped(config.epochs, 1, 1)  # also if an earlier process has trained this fold
