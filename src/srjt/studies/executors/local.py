@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ class Slots:
         """
         import torch
 
-        from srjt.training.engine.devices import choose_device
+        from srjt.training.engine.devices import choose_device, cores
 
         if jobs is not None and jobs < 1:
             raise SrjtError(f"jobs must be at least 1; got {jobs}.")
@@ -49,9 +48,8 @@ class Slots:
                 raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
         if gpus:
             return cls(devices=tuple(gpu for _ in range(jobs or 1) for gpu in gpus))
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jobs = jobs or cores
-        return cls(devices=("cpu",) * jobs, threads=max(1, cores // jobs))
+        jobs = jobs or cores()
+        return cls(devices=("cpu",) * jobs, threads=max(1, cores() // jobs))
 
 
 def run_locally(

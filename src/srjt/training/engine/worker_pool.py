@@ -29,7 +29,7 @@ from srjt.files import is_locked
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
-__all__ = ["Ended", "Task", "WorkerPool"]
+__all__ = ["WITHOUT_MONAI", "Ended", "Task", "WorkerPool"]
 
 WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
 POLL_SECONDS = 0.2
@@ -40,7 +40,7 @@ class Task:
     """A call that a worker executes: ``function(*arguments, device=…)``."""
 
     name: str
-    function: Callable[..., None]  # at the top of a module, because the worker imports it
+    function: Callable[..., Any]  # at the top of a module, because the worker imports it
     arguments: tuple[Any, ...]
     folder: Path  # while the task has locked it, the task handles signals itself
     settings: Hashable = None  # of the process: a worker never gets tasks with different ones
@@ -51,6 +51,7 @@ class Ended:
     """How a task ended."""
 
     name: str
+    result: Any = None  # of the function
     error: str = ""  # the sentence of a SrjtError, the traceback of any other exception
     expected: bool = True  # whether it was a SrjtError
     exitcode: int | None = None  # of a worker that died, or was stopped, during the task
@@ -153,8 +154,8 @@ def _read_report(slot: _Slot) -> Ended | None:
             if alive:
                 return None
             raise EOFError
-        error, expected = slot.connection.recv()
-        ended = Ended(name=slot.task, error=error, expected=expected)
+        result, error, expected = slot.connection.recv()
+        ended = Ended(name=slot.task, result=result, error=error, expected=expected)
         if not expected:
             _stop(slot)
     except (EOFError, OSError):
@@ -216,17 +217,17 @@ def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
         while True:
             function, arguments, device, folder = connection.recv()
             current[:] = [folder]
-            error, expected = "", True
+            result, error, expected = None, "", True
             with preserve_process_state():
                 try:
-                    function(*arguments, device=device)
+                    result = function(*arguments, device=device)
                 except SrjtError as problem:
                     error = str(problem)
                 except Exception as problem:
                     error, expected = "".join(traceback.format_exception(problem)), False
             current.clear()
             release_memory()
-            connection.send((error, expected))
+            connection.send((result, error, expected))
             if not expected:
                 break
     except Interrupted as stopped:
