@@ -15,7 +15,7 @@ import torch
 
 from srjt.data.features import as_features
 from srjt.data.grade_names import display_grade
-from srjt.data.images.feed import open_feed
+from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
@@ -69,6 +69,7 @@ def single_run(
     noise: dict[str, Any] | None = None,
     grade_names: dict[str, str] | None = None,
     cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
     command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
@@ -140,7 +141,7 @@ def single_run(
     with lock_run_folder(folder if process.is_main else None, facts) as facts:
         if folder is not None and process.is_main:
             check_images(folder, used, recorded=facts.data.get("images"), what="run")
-        feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
+        feed = (feeds or FeedCache()).open(store.pixels, device=chosen, share=config.memory_share)
         if chosen.type == "cuda":
             channels_last(networks.to(chosen))
         elif facts.cpu is None:
