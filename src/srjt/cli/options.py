@@ -17,6 +17,7 @@ __all__ = [
     "READING",
     "Abstain",
     "CalibrateOn",
+    "CalibrateSet",
     "Config",
     "Coverage",
     "CoverageBy",
@@ -139,6 +140,16 @@ CalibrateOn = Annotated[
     typer.Option(
         metavar="SOURCE",
         help="Labelled samples that the run was not trained on. [dim]default: its validation side[/]",
+        show_default=False,
+        rich_help_panel=CALIBRATION,
+    ),
+]
+CalibrateSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--calibrate-set",
+        metavar="NAME=VALUE",
+        help="How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
         show_default=False,
         rich_help_panel=CALIBRATION,
     ),
