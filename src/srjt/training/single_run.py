@@ -179,6 +179,11 @@ def single_run(
             for name, rows in parts.sides().items()
             if name != "train" and len(rows)
         }
+        held_out = tuple(sides)
+        if config.track_wrong_labels and true is not None:
+            wrong = parts.train[labels[parts.train] != true[parts.train]]
+            if len(wrong):
+                sides["wrong_labels"] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], chosen))
         try:
             with (
                 torch_flags(config, chosen, images=len(parts.train) * config.epochs),
@@ -241,6 +246,7 @@ def single_run(
                         )[0].numpy(),
                     )
                     for name, side in sides.items()
+                    if name in held_out
                 }  # fmt: skip
             trained = replace(trained, held_out=predicted)
             if folder is not None:
@@ -280,7 +286,7 @@ def _write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
                 "epochs": fitted.epochs,
                 **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
                 "last_epochs": averages.to_dict("records"),
-                "confusion": {name: counts.tolist() for name, counts in fitted.confusions.items()},
+                "confusion": {name: fitted.confusions[name].tolist() for name in run.held_out},
             },
         )
     except OSError as problem:
