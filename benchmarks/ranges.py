@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("--features", type=Path, help="features with clean grades, as srjt reads them")
     parser.add_argument("--seeds", type=int, nargs=2, default=(100, 110), help="of the simulations")
     parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--out", type=Path, help="a CSV file with a row for each method and data set")
     args = parser.parse_args()
     if args.probabilities:
         source: Iterator[Data] = stored(args.probabilities)
@@ -98,13 +99,27 @@ def main() -> None:
     by_setting: dict[str, list[Data]] = {}
     for data in source:
         by_setting.setdefault(data.setting, []).append(data)
+    rows: list[dict[str, object]] = []
     for setting, sets in by_setting.items():
         each = max(1, args.splits // len(sets))
         found = [evaluate(data, coverage=args.coverage, splits=each, seed=k) for k, data in enumerate(sets)]
+        rows += [
+            {
+                "setting": setting,
+                "data set": k,
+                "method": name,
+                "coverage": row[:, 0].mean(),
+                "width": row[:, 1].mean(),
+            }
+            for k, one in enumerate(found)
+            for name, row in one.items()
+        ]
         patients = (
             len({name for data in sets for name in data.patients}) // 2
         )  # the other half is for the noise
         show(setting, found, coverage=args.coverage, splits=each * len(sets), patients=patients)
+    if args.out:
+        pd.DataFrame(rows).round(5).to_csv(args.out, index=False)
 
 
 def simulated(seeds: range) -> Iterator[Data]:
