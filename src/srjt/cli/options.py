@@ -27,6 +27,7 @@ __all__ = [
     "Force",
     "GradeNames",
     "GroupNearDuplicates",
+    "Html",
     "Import",
     "LabelNoise",
     "Network",
@@ -233,6 +234,10 @@ Pool = Annotated[
         "validation side.",
         rich_help_panel=DECISIONS,
     ),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page to read and send too.", show_default=False),
 ]
 GradeNames = Annotated[
     str | None,

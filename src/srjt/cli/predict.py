@@ -22,6 +22,7 @@ def predict(
         typer.Argument(metavar="IMAGES", help="Image files, folders or a CSV file; or one file of features."),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")] = Path("predictions.csv"),
+    html: options.Html = None,
     force: options.Force = False,
     network: options.Network = "ensemble",
     optimise: options.Optimise = None,
@@ -53,7 +54,7 @@ def predict(
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.cli.decisions import named_run, parse_threshold
     from srjt.cli.messages import decoding_bar
-    from srjt.cli.output import refuse_overwrite, writing
+    from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import list_unreadable, usable
     from srjt.data.formulas import neutralise_formula, warn_about_formulas
     from srjt.data.grade_names import display_grade
@@ -67,6 +68,7 @@ def predict(
 
     check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
+    check_html(html, out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
     by = () if coverage_by in (None, "grade") else (coverage_by,)
@@ -120,6 +122,7 @@ def predict(
             keep=as_columns(keep),
             progress=decoded,
         )
+    predicted = table.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
     if not trained.grade_names and "grade_name" in ours:
         ours.remove("grade_name")  # a column of the source
@@ -130,6 +133,15 @@ def predict(
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         streamed = is_stream(out)
         write_output(out, content)
+    if html is not None:  # after the predictions, which are then not lost if the page cannot be written
+        from srjt.reports.pages.html import write_page
+        from srjt.reports.pages.predictions_page import predictions_page
+
+        page = predictions_page(
+            trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
+            skipped=[(problem.where, problem.detail) for problem in problems],
+        )  # fmt: skip
+        write_page(page, html)
     counts = table["grade"].value_counts()
     shares = ", ".join(
         f"{counts.get(neutralise_formula(grade), 0):,} × {display_grade(grade, trained.grade_names)}"
@@ -142,6 +154,8 @@ def predict(
         what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
     typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
+    if html is not None:
+        typer.echo(f"The page is in {html}.", err=streamed)
     for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
         if column in table:
             typer.echo(f"{(table[column] == 'yes').sum():,} {meaning}.", err=streamed)

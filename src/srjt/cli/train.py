@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,6 +117,7 @@ def train(
     (co-teaching, jocor, codis). NAME+ours is the paper's method on top of it:
     NAME is called its host.
     """
+    from srjt.cli.output import typed_command
     from srjt.cli.samples import grouped, list_unreadable, usable
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.cli.splits import chosen_split
@@ -172,7 +172,7 @@ def train(
             reporter=reporter,
             config=run_config,
             grade_names=None if grade_names is None else parse_grade_names(grade_names),
-            command=_typed_command(),
+            command=typed_command("train"),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
@@ -183,11 +183,6 @@ def train(
         rule = rule_in_words(run)
         typer.echo(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
         typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
-
-
-def _typed_command() -> str | None:
-    """The command as it was typed; None if the verb was called otherwise."""
-    return shlex.join(["srjt", *sys.argv[1:]]) if sys.argv[1:2] == ["train"] else None
 
 
 def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:

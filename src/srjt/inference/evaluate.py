@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
+from srjt.inference.answer_rows import answer_rows
 from srjt.inference.answers import (
     answers_from,
     as_columns,
@@ -106,6 +108,8 @@ class Evaluation:
         The network as one more reader, if several readers graded the samples.
     not_compared : str
         Why it could not be compared with them; "" otherwise.
+    answers : DataFrame
+        One row per answer: whose it is, ``label``, ``grade`` and ``p_<grade>``. Not in ``to_dict``.
     """
 
     samples: int
@@ -130,11 +134,12 @@ class Evaluation:
     abstention: Abstention | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
+    answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; what several readers say only if there are some."""
-        plain = asdict(replace(self, readers=None))
-        del plain["readers"], plain["not_compared"]
+        plain = asdict(replace(self, readers=None, answers=pd.DataFrame()))
+        del plain["readers"], plain["not_compared"], plain["answers"]
         if self.readers is not None:
             plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
@@ -334,4 +339,5 @@ def evaluate(
         else abstain_from(answers, rule=rule, share=abstain, validation=validation),
         readers=compared,
         not_compared=reason,
+        answers=answer_rows(run, answers, manifest, units),
     )

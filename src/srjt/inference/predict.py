@@ -199,7 +199,7 @@ def predict(
         samples=store.manifest.table,
     )  # fmt: skip
     table = answer_table(run, table, store.manifest.table, answer, keep=keep)
-    table.attrs["views"] = len(crops)
+    table.attrs["views"], table.attrs["per"] = len(crops), per
     table.attrs["recalibration"] = "" if fitted.recalibration is None else str(fitted.recalibration)
     table.attrs["ranges"] = "" if fitted.ranges is None else str(fitted.ranges)
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)

@@ -20,10 +20,11 @@ from srjt.training.record.baselines import baseline_on
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained, load_run
 
-__all__ = ["JudgedSide", "judge_side", "judge_sides", "judged_run"]
+__all__ = ["GradeScores", "JudgedSide", "judge_side", "judge_sides", "judged_run", "scores_by_grade"]
 
 RESAMPLES = 1000
 Ints = npt.NDArray[np.int64]
+GradeScores = tuple[int, float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +42,24 @@ class JudgedSide:
     confusion: Ints  # (C, C), each sample once
     naive: NaiveBaseline | None
 
-    def by_grade(self) -> list[tuple[int, float, float, float]]:
-        """Per grade: samples, share predicted right, share of its predictions that are right, MAE; nan if none."""
-        counts, found = self.confusion, []
-        distance = np.abs(np.arange(len(counts))[:, None] - np.arange(len(counts)))
-        for grade in range(len(counts)):
-            samples, answers = counts[grade].sum(), counts[:, grade].sum()
-            right = counts[grade, grade]
-            found.append((
-                int(samples),
-                right / samples if samples else np.nan,
-                right / answers if answers else np.nan,
-                (counts[grade] * distance[grade]).sum() / samples if samples else np.nan,
-            ))  # fmt: skip
-        return found
+    def by_grade(self) -> list[GradeScores]:
+        return scores_by_grade(self.confusion)
+
+
+def scores_by_grade(counts: Ints) -> list[GradeScores]:
+    """(C, C) → per grade: samples, share predicted right, share of its predictions that are right, MAE; nan if none."""
+    found = []
+    distance = np.abs(np.arange(len(counts))[:, None] - np.arange(len(counts)))
+    for grade in range(len(counts)):
+        samples, answers = counts[grade].sum(), counts[:, grade].sum()
+        right = counts[grade, grade]
+        found.append((
+            int(samples),
+            right / samples if samples else np.nan,
+            right / answers if answers else np.nan,
+            (counts[grade] * distance[grade]).sum() / samples if samples else np.nan,
+        ))  # fmt: skip
+    return found
 
 
 def judged_run(folder: Path) -> tuple[Trained, dict[str, JudgedSide]] | None:

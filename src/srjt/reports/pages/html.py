@@ -14,7 +14,7 @@ from PIL import Image
 
 from srjt._version import __version__
 from srjt.errors import SrjtError
-from srjt.files import write_atomically
+from srjt.files import write_atomically, write_output
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
 from srjt.reports.tables.table import Table
 
@@ -52,6 +52,7 @@ class Section:
     code: str = ""
     facts: Sequence[tuple[str, str]] = ()  # term, value
     counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
+    counted: str = "samples"  # what these numbers are of
     hint: str = ""  # not printed
     large_tiles: Sequence[Tile] = ()
     tiles: Sequence[Tile] = ()
@@ -104,7 +105,10 @@ def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content, follow_links=follow_links)
+        if follow_links:
+            write_output(path, content)
+        else:
+            write_atomically(path, content, follow_links=False)
     except OSError as problem:
         raise SrjtError(f"The report cannot be written to {path}: {problem.strerror}.") from None
 
