@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from srjt.data.grade_names import check_grade_names
+from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
 from srjt.files import write_atomically
@@ -66,7 +66,7 @@ def report(
     maps : bool
         Show where the networks of an audit look, for its most doubtful labels.
     grade_names : mapping of str to str, optional
-        Grade → its name, for the page of a run. Default: the names that the run was trained with.
+        Grade → its name. Default: the names that the run, the study or the audit was made with.
 
     Returns
     -------
@@ -138,20 +138,18 @@ def _read_page(
     folder: Path, metrics: tuple[str, ...], *, maps: bool, grade_names: Mapping[str, str] | None
 ) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
-    if grade_names is not None and not (folder / "run.json").exists():
-        raise SrjtError(f"Grade names are shown on the page of a run, which {folder} is not: leave them out.")
     if maps and not (folder / "audit.json").exists():
         raise SrjtError(
             f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run."
         )
     try:
         if (folder / "study.json").exists():
-            results = collect_results(folder)
+            results = _with_names(collect_results(folder), grade_names)
             return study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
             return run_page(folder, grade_names=grade_names), None
         if (folder / "audit.json").exists():
-            return audit_page(folder, maps=maps), None
+            return audit_page(folder, maps=maps, grade_names=grade_names), None
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
@@ -162,6 +160,15 @@ def _read_page(
         f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
         "audit.json."
     )
+
+
+def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:
+    """The results of a study with the grades as people read them."""
+    grades = [str(grade) for grade in results.facts["grades"]]
+    kept = (results.facts.get("study") or {}).get("grade_names") or {}
+    checked = check_grade_names(kept if grade_names is None else grade_names, grades)
+    shown = [display_grade(grade, checked) for grade in grades]
+    return replace(results, facts={**results.facts, "grades": shown})
 
 
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:

@@ -47,6 +47,7 @@ def study(
     gpus_per_run: float | None = None,
     cpus_per_run: float | None = None,
     cache: str | Path | None = None,
+    grade_names: Mapping[str, str] | None = None,
     watcher: StudyWatcher | None = None,
     **settings: Any,
 ) -> StudyResults:
@@ -102,6 +103,8 @@ def study(
         For ``executor="ray"``: address of the cluster, share of a GPU and CPU cores for each run.
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the report.
     watcher : StudyWatcher, optional
         Receives the progress. Default: nothing is shown.
     **settings
@@ -144,6 +147,7 @@ def study(
         "splits": None if splits is None else str(splits),
         "group_near_duplicates": group_near_duplicates or None,
         "reading": reading and {k: str(v) if isinstance(v, Path) else v for k, v in reading.items()},
+        "grade_names": None if grade_names is None else dict(grade_names),
     }
     resolved = resolve_config(
         arguments, train=settings, preset=preset, file=None if config is None else Path(config)
