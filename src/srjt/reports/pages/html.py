@@ -67,8 +67,10 @@ class Page:
     kind: str  # above the title: "Study", "Run"
     title: str
     lead: str
+    links: Sequence[tuple[str, str]] = ()  # text, file beside the page
     notes: Sequence[Note] = ()
     sections: Sequence[Section] = field(default_factory=tuple)
+    refresh: int = 0  # seconds after which a browser loads the page again; 0: never
 
 
 def page_figures(page: Page) -> list[CaptionedFigure]:
