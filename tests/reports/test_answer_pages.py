@@ -77,7 +77,7 @@ PREDICTIONS: dict[str, Rule] = {
     "options",
     [
         {},
-        {"per": "patient"},
+        {"per": "patient", "coverage": 0.9},
         {"coverage": 0.9, "decoding": "argmax"},
         {"refer_from": "severe", "abstain": 0.2, "views": 2},
     ],
@@ -174,7 +174,7 @@ EVALUATION: dict[str, Rule] = {
     [
         ({}, True, True),
         ({"views": 2, "recalibrate": False}, False, False),
-        ({"per": "patient", "refer_from": "1"}, False, True),
+        ({"per": "patient", "refer_from": "1", "coverage": 0.9}, False, True),
         ({"coverage": 0.9, "abstain": 0.2}, False, True),
         ({"refer_from": "mi|ld", "abstain": 0.2, "decoding": "argmax"}, True, True),
     ],

@@ -10,7 +10,7 @@ from srjt.data.grade_names import display_grade
 
 if TYPE_CHECKING:
     from srjt.inference.decide import Abstention, Decision
-    from srjt.inference.evaluate import Evaluation
+    from srjt.inference.evaluation import Evaluation
     from srjt.training.trained import Trained
 
 __all__ = [

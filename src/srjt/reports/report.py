@@ -13,7 +13,7 @@ from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
 from srjt.files import write_atomically
-from srjt.inference.evaluate import Evaluation
+from srjt.inference.evaluation import Evaluation
 from srjt.inference.predict import RunLike, open_run
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import save_figure

@@ -11,7 +11,7 @@ import numpy as np
 from srjt.data.grade_names import display_grade
 from srjt.data.manifest import Manifest
 from srjt.inference.decide import Abstention, Decision
-from srjt.inference.evaluate import Evaluation
+from srjt.inference.evaluation import Evaluation
 from srjt.inference.range_evaluation import RangeEvaluation
 from srjt.ordinal.baselines import NaiveBaseline
 from srjt.ordinal.intervals import Interval
@@ -41,7 +41,7 @@ from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.model_section import made_section, model_section, run_name
 from srjt.reports.pages.thumbnails import thumbnails_of
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
-from srjt.training.record.baselines import baseline_on, compare_with_naive
+from srjt.training.record.baselines import baseline_from, compare_with_naive
 from srjt.training.trained import Trained
 
 __all__ = ["evaluation_page"]
@@ -66,8 +66,8 @@ def evaluation_page(
     grades = [display_grade(grade, run.grade_names) for grade in run.grades]
     # the naive grades are those of images
     naive = None
-    if run.folder is not None and not found.per:
-        naive = baseline_on(run.folder, np.asarray(found.confusion).sum(axis=1))
+    if run.facts is not None and not found.per:
+        naive = baseline_from(run.facts, np.asarray(found.confusion).sum(axis=1))
     features = len(run.in_shape) == 1
     sections = [
         _answers(found, naive, grades),

@@ -9,7 +9,6 @@ from srjt._version import __version__
 from srjt.reports.pages.html import Section
 from srjt.studies.paper import display_name
 from srjt.training.record.provenance import describe_provenance, describe_source
-from srjt.training.record.run_folder import read_facts
 from srjt.training.trained import Trained
 
 __all__ = ["made_section", "model_section", "run_name"]
@@ -24,7 +23,7 @@ def run_name(run: Trained) -> str:
 
 def model_section(run: Trained, *, grade_rule: str, recalibration: str, views: int) -> Section:
     """The run, its training data, and how its probabilities become grades."""
-    facts = None if run.folder is None else read_facts(run.folder)
+    facts = run.facts
     known = [("run", run_name(run)), ("method", display_name(run.config.method))]
     own = facts is not None and facts.own_network
     known.append(("network", "your own" if own else str(run.config.network)))

@@ -17,7 +17,6 @@ from srjt.reports.pages.html import Note, Page, Section, Tile
 from srjt.reports.pages.model_section import made_section, model_section, run_name
 from srjt.reports.pages.thumbnails import thumbnails_of
 from srjt.reports.tables.table import Column, Row, Table, TableCell
-from srjt.training.record.run_folder import read_facts
 from srjt.training.trained import Trained
 
 __all__ = ["predictions_page"]
@@ -93,8 +92,8 @@ def _grades(run: Trained, table: pd.DataFrame, per: tuple[str, ...]) -> Section:
     counts = table["grade"].value_counts()
     text = ["Predicted grades:"]
     training = None
-    if run.folder is not None and not per:  # labels are those of images
-        training = read_facts(run.folder).data.get("class_counts")
+    if run.facts is not None and not per:  # labels are those of images
+        training = run.facts.data.get("class_counts")
     if training and sum(training):
         shares = ", ".join(
             f"{_shown(run, grade)}: {count / sum(training):.1%}"
