@@ -271,10 +271,10 @@ def _readers(found: NetworkComparison) -> Section:
         slug="readers",
         title="The network as one more reader (quadratic κ)",
         caption="To rest: κ with the consensus of all other readers, of this reader and of the network, on the same "
-        "images.",
+        "samples.",
         columns=(
             Column(name="reader", label="reader"),
-            Column(name="images", label="images", kind="number"),
+            Column(name="samples", label="samples", kind="number"),
             *(Column(name=name, label=label, kind="number") for name, label in names.items()),
         ),
         rows=tuple(rows),
