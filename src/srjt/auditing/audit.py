@@ -25,6 +25,7 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
+from srjt.training.parallel_folds import Jobs
 from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.resolve_noise import resolve_noise_rate
 
@@ -112,6 +113,7 @@ def audit(
     progress: bool = True,
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
+    jobs: Jobs = 1,
     on_bad_image: OnBadImage = "error",
     source: str = "",
     table: Path | None = None,
@@ -151,6 +153,11 @@ def audit(
         Receives the progress instead.
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    jobs : int or "auto"
+        Trainings at the same time, in processes of their own; needs ``out``. ``"auto"``: one per GPU or CPU core, as
+        far as memory allows and if they are long enough; in a script, call it under ``if __name__ == "__main__":``,
+        because the processes import the script. With the same number of threads per training the result is the same
+        for any number.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out and list it in ``Audit.fitted.skipped``.
     source : str
@@ -204,6 +211,7 @@ def audit(
             folds=folds,
             seed=config.seed,
             out=None if folder is None else folder / "fits",
+            jobs=jobs,
             neighbours=NEIGHBOURS,
             reporter=watching,
             **common,

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
     from srjt.data import Reading
+    from srjt.training.parallel_folds import Jobs
 
 ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", "verified_grade_column")
 SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
@@ -47,6 +49,14 @@ def audit(
     settings: dict[str, Any],
     import_: options.Import = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
+    jobs: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are long.",
+            rich_help_panel=options.COMPUTING,
+        ),
+    ] = "auto",
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
@@ -105,6 +115,7 @@ def audit(
             config=run_config,
             device=device,
             reporter=reporter,
+            jobs=_jobs(jobs),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             source=str(source),
             table=table,
@@ -115,6 +126,14 @@ def audit(
     list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
     if not quiet:
         _print_summary(done, out, folds=folds, epochs=run_config.epochs)
+
+
+def _jobs(text: str) -> Jobs:
+    if text == "auto":
+        return "auto"
+    if not text.isdigit():
+        raise SrjtError(f"--jobs takes a whole number or auto; got {text!r}.")
+    return int(text)
 
 
 def _as_options(how: dict[str, Any]) -> list[str]:

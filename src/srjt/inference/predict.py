@@ -24,7 +24,7 @@ from srjt.errors import SrjtError, suggest
 from srjt.inference.answer_table import answer_rule, answer_table, check_columns
 from srjt.inference.answers import as_columns
 from srjt.inference.calibrate import Labelled
-from srjt.inference.decide import Threshold
+from srjt.inference.decide import Threshold, check_options
 from srjt.inference.fitted import Fitted, fit_after_training
 from srjt.inference.grade_rule import (
     WhichNetwork,
@@ -117,7 +117,8 @@ def predict(
         Number of views of an image over which the probabilities are averaged: the centre crop; with its mirror image;
         with the four corners too, each plain and mirrored.
     coverage : float, optional
-        Add a range of grades to each sample that contains the true grade with at least this probability. Default: none.
+        Add a range of grades to each answer that contains the true grade with at least this probability; with ``per``
+        the true grade of a patient is the highest of the images. Default: none.
     coverage_by : str, optional
         ``"grade"``: the promise holds for each true grade. A column of ``calibrate_on`` and ``data``: for each value.
     calibrate_on : Manifest or path, optional
@@ -162,11 +163,12 @@ def predict(
     (['image', 'patient', 'grade'], 60)
     """
     check_choices(network, decoding, optimise)
+    check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
     run, per, keep = open_run(run), as_columns(per), as_columns(keep)
     crops = run.views(views)  # an error before any image is read
     fitted = fit_after_training(
         run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
-        recalibrate=recalibrate, network=network, views=views, on_bad_image=on_bad_image,
+        recalibrate=recalibrate, network=network, views=views, on_bad_image=on_bad_image, per=per, pool=pool,
     )  # fmt: skip
     predict_side = partial(
         predict_held_out, run, network=network, optimise=optimise, decoding=decoding, fitted=fitted
@@ -175,7 +177,7 @@ def predict(
         run, network=network, optimise=optimise, decoding=decoding, recalibration=fitted.recalibration
     )
     answer = answer_rule(
-        run, predict=predict_side, grade_rule=decoded_by,
+        run, predict=predict_side, grade_rule=decoded_by, learned=fitted.learned,
         refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, per=per, pool=pool,
         views=len(crops),
     )  # fmt: skip
@@ -201,7 +203,11 @@ def predict(
         run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted,
         samples=store.manifest.table,
     )  # fmt: skip
-    table = answer_table(run, table, store.manifest.table, answer, keep=keep)
+    ranges = None
+    if per and fitted.ranges is not None:
+        chosen = probabilities_of(probabilities, network)
+        ranges = partial(fitted.grade_ranges, chosen, samples=store.manifest.table)
+    table = answer_table(run, table, store.manifest.table, answer, keep=keep, ranges=ranges)
     table.attrs["views"] = len(crops)
     table.attrs["recalibration"] = "" if fitted.recalibration is None else str(fitted.recalibration)
     table.attrs["ranges"] = "" if fitted.ranges is None else str(fitted.ranges)
@@ -254,7 +260,7 @@ def predictions(
     """(K, N, C) probabilities and (K, N) grades → grade, p_<grade> …, expected_grade, entropy, disagreement.
 
     The disagreement of two networks is their total variation distance, from 0 (equal probabilities) to 1. fitted: a
-    recalibration, ranges. samples: the table of the samples, for ranges by the values of a column.
+    recalibration, ranges of images. samples: the table of the samples, for ranges by the values of a column.
     """
     recalibration = fitted.recalibration
     raw = chosen = probabilities_of(probabilities, network)
@@ -264,11 +270,10 @@ def predictions(
     predicted = decoded_grades(rule, probabilities, grades, network=network, recalibration=recalibration)
     p = torch.from_numpy(chosen)
     columns: dict[str, object] = {"grade": [run.grades[g] for g in predicted]}
-    if fitted.ranges is not None:
-        low, high = fitted.ranges.ranges(raw, parts=fitted.parts(samples))
-        # another decoding may leave the range; a wider range still keeps its promise
-        columns["grade_low"] = [run.grades[g] for g in np.minimum(low, predicted)]
-        columns["grade_high"] = [run.grades[g] for g in np.maximum(high, predicted)]
+    if fitted.ranges is not None and fitted.ranges.pooled is None:
+        low, high = fitted.grade_ranges(raw, predicted, samples=samples)
+        columns["grade_low"] = [run.grades[g] for g in low]
+        columns["grade_high"] = [run.grades[g] for g in high]
     columns |= {f"p_{name}": chosen[:, c] for c, name in enumerate(run.grades)}
     columns["expected_grade"] = expected_grade(p).numpy()
     columns["entropy"] = torch.special.entr(p).sum(dim=-1).clamp(min=0.0).numpy()  # rounding: p may exceed 1

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
+from srjt import methods, networks
 from srjt.data.manifest import Manifest
 from srjt.training.config import TrainConfig
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.engine.step import make_optimizer
 from srjt.training.trained import build_method, build_networks
 
-__all__ = ["Cost", "training_cost"]
+__all__ = ["Cost", "available_memory", "step_memory", "training_cost"]
 
 STEPS = 3  # timed, after one to warm up
 CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
@@ -98,3 +103,41 @@ def training_cost(data: Manifest, config: TrainConfig, *, training: int, device:
         activation_bytes=None if measured is None else max(0, measured - COPIES * weights),
         image_bytes=len(data) * per_sample,
     )
+
+
+def step_memory(config: TrainConfig, *, batch: int) -> int:
+    """Bytes that a training on images needs beyond them, computed from shapes alone: nothing is allocated.
+
+    The weights, their gradients and moments, and the activations of a step, with their gradients.
+    """
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    shape = (3, config.crop, config.crop)
+    network = networks.build(
+        str(config.network), head=lambda features: nn.Linear(features, 2), in_shape=shape
+    )
+    weights = sum(p.numel() * p.element_size() for p in network.parameters())
+    network = network.to("meta").train()
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = network(torch.empty(batch, *shape, device="meta"))
+    del output
+    count = methods.lookup(config.method, registered_by=config.imports).networks
+    return count * (COPIES * weights + 2 * sum(kept.values()))
+
+
+def available_memory() -> int | None:
+    """Bytes that new processes may use: of the machine, or of the container if that is less; None if not known."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
+    with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        found.append(max(0, limit - used))
+    return min(found, default=None)

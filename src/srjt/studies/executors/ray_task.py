@@ -125,7 +125,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
     from srjt.studies.config import StudyConfig
     from srjt.studies.executors.worker import run_planned
     from srjt.studies.folder import run_folder
-    from srjt.studies.open_data import open_data
+    from srjt.studies.kept_data import open_kept_data
 
     if task.version != __version__:
         raise SrjtError(
@@ -150,7 +150,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
             write_atomically(file, splits)
         study["splits"] = str(file)
     cache = None if task.cache is None else Path(task.cache)
-    data = open_data(StudyConfig.from_dict(study), format=task.format, cache=cache)
+    data = open_kept_data(StudyConfig.from_dict(study), format=task.format, cache=cache)
     planned = data.find(task.entry)
     if planned.key != task.entry["key"]:
         raise SrjtError(
