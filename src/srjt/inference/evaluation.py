@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from srjt.inference.decide import Abstention, Decision
+from srjt.inference.abstain import Abstention
+from srjt.inference.decide import Decision
 from srjt.inference.range_evaluation import RangeEvaluation
 from srjt.notebook_html import html_block, html_table, html_text
 from srjt.ordinal.calibration import CalibrationBin
