@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from srjt.inference.decide import Abstention, Decision
-    from srjt.inference.evaluate import Evaluation
+    from srjt.inference.evaluation import Evaluation
     from srjt.ordinal.intervals import Interval
     from srjt.training.trained import Trained
 

@@ -32,6 +32,7 @@ def evaluate(
     coverage: options.Coverage = None,
     coverage_by: options.CoverageBy = None,
     calibrate_on: options.CalibrateOn = None,
+    calibrate_set: options.CalibrateSet = None,
     label_noise: options.LabelNoise = "unknown",
     recalibrate: options.Recalibrate = True,
     side: Annotated[
@@ -90,7 +91,7 @@ def evaluate(
     )
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import refuse_overwrite, writing
-    from srjt.cli.samples import usable
+    from srjt.cli.samples import calibration_samples, usable
     from srjt.cli.splits import chosen_split
     from srjt.data import read
     from srjt.data.grade_names import display_grade
@@ -105,6 +106,9 @@ def evaluate(
     refuse_overwrite(out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
+    calibration = calibration_samples(
+        calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
+    )
     reading = read(source, grades=list(trained.grades), **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if side is not None or fold is not None or splits is not None:
@@ -125,7 +129,7 @@ def evaluate(
     with decoding_bar() as decoded:
         found = evaluate(
             trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
-            coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,  # type: ignore[arg-type]
+            coverage=coverage, coverage_by=coverage_by, calibrate_on=calibration, label_noise=label_noise,  # type: ignore[arg-type]
             refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
             per=per, pool=pool, recalibrate=recalibrate,  # type: ignore[arg-type]
             readings=reading.readings, on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]

@@ -11,12 +11,14 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin,
 
 import typer
 
+from srjt.cli.import_option import Import
 from srjt.training.config import TrainConfig
 
 __all__ = [
     "READING",
     "Abstain",
     "CalibrateOn",
+    "CalibrateSet",
     "Config",
     "Coverage",
     "CoverageBy",
@@ -143,6 +145,16 @@ CalibrateOn = Annotated[
         rich_help_panel=CALIBRATION,
     ),
 ]
+CalibrateSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--calibrate-set",
+        metavar="NAME=VALUE",
+        help="How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
+        show_default=False,
+        rich_help_panel=CALIBRATION,
+    ),
+]
 LabelNoise = Annotated[
     str,
     typer.Option(
@@ -240,25 +252,6 @@ GradeNames = Annotated[
         metavar="LIST",
         help='Names of all grades to show: "0=none,1=mild".',
         show_default=False,
-    ),
-]
-
-
-def _import(modules: list[str] | None) -> list[str] | None:
-    from srjt.methods.plugins import import_modules
-
-    import_modules(modules or ())
-    return modules
-
-
-Import = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--import",
-        metavar="MODULE",
-        callback=_import,
-        is_eager=True,
-        help="Import a module that registers methods of your own. Repeatable.",
     ),
 ]
 

@@ -30,6 +30,7 @@ def predict(
     coverage: options.Coverage = None,
     coverage_by: options.CoverageBy = None,
     calibrate_on: options.CalibrateOn = None,
+    calibrate_set: options.CalibrateSet = None,
     label_noise: options.LabelNoise = "unknown",
     recalibrate: options.Recalibrate = True,
     refer_from: options.ReferFrom = None,
@@ -54,7 +55,7 @@ def predict(
     from srjt.cli.decisions import named_run, parse_threshold
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import refuse_overwrite, writing
-    from srjt.cli.samples import list_unreadable, usable
+    from srjt.cli.samples import calibration_samples, list_unreadable, usable
     from srjt.data.formulas import neutralise_formula, warn_about_formulas
     from srjt.data.grade_names import display_grade
     from srjt.data.sources.features import read_ungraded_features
@@ -69,6 +70,9 @@ def predict(
     refuse_overwrite(out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
+    calibration = calibration_samples(
+        calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
+    )
     by = () if coverage_by in (None, "grade") else (coverage_by,)
     columns = (*as_columns(per), *as_columns(keep), *by)
     problems: tuple[Problem, ...] = ()
@@ -107,7 +111,7 @@ def predict(
             views=views,
             coverage=coverage,
             coverage_by=coverage_by,
-            calibrate_on=calibrate_on,
+            calibrate_on=calibration,
             label_noise=label_noise,  # type: ignore[arg-type]
             recalibrate=recalibrate,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]

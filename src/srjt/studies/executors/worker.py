@@ -49,6 +49,7 @@ def run_planned(
         cache=cache,
         shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
         cpu_setting=cpu,
+        progress=False,
         feeds=FEEDS,
     )
     # A finished run is never resumed, and its checkpoints would be three quarters of the study's disk space.

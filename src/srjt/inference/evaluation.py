@@ -1,0 +1,106 @@
+"""The result of ``srjt.evaluate``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from srjt.inference.decide import Abstention, Decision
+from srjt.inference.range_evaluation import RangeEvaluation
+from srjt.ordinal.calibration import CalibrationBin
+from srjt.ordinal.intervals import Interval
+from srjt.ordinal.pooling import LearnedPooling
+from srjt.readers import NetworkComparison
+
+__all__ = ["Evaluation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The result of ``srjt.evaluate``.
+
+    Attributes
+    ----------
+    samples : int
+        Number of evaluated samples: images, or patients where the answers are per patient.
+    judged_by : str
+        ``"true grades"``, ``"given grades"`` or ``"consensus grades"`` (of several readers): the labels that the
+        predictions are compared with.
+    by_patient : bool
+        Whether the intervals resample patients; else they resample samples and are probably too narrow.
+    views : int
+        Views of each sample over which the probabilities are averaged.
+    grade_rule : str
+        What a predicted grade is, in words.
+    intervals : dict of str to Interval
+        Every metric with its 95 % interval: (value, low, high).
+    confusion : list of list of int
+        Counts; rows are the labels, columns the predicted grades.
+    calibration_error : float
+        Expected calibration error.
+    ranked_probability_score : float
+        Mean ranked probability score; 0 is best.
+    calibration : list of CalibrationBin
+        Confidence and accuracy per bin.
+    recalibration : str
+        How the probabilities were recalibrated; empty if they were not.
+    ranges : RangeEvaluation or None
+        How often ranges of grades contain the label, with ``coverage``.
+    images : int
+        Number of images; ``samples`` unless the answers are pooled.
+    per : tuple of str
+        Columns whose values have one answer each, such as ("patient",); empty: each image has one.
+    pool : str
+        How the images of a patient are pooled; empty if they are not.
+    learned_pooling : LearnedPooling or None
+        Parameters of a learned pooling.
+    pooling_labels : str
+        Which labels it was fitted by, as a sentence; empty if it is not learned.
+    unknown_units : int
+        Images without a value in a column of ``per``; each of them is judged alone.
+    decision : Decision or None
+        Whether to refer, with ``refer_from``.
+    abstention : Abstention or None
+        What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    readers : NetworkComparison or None
+        The network as one more reader, if several readers graded the samples.
+    not_compared : str
+        Why it could not be compared with them; "" otherwise.
+    """
+
+    samples: int
+    judged_by: str
+    by_patient: bool
+    views: int
+    grade_rule: str
+    intervals: dict[str, Interval]
+    confusion: list[list[int]]
+    calibration_error: float
+    ranked_probability_score: float
+    calibration: list[CalibrationBin]
+    recalibration: str = ""
+    ranges: RangeEvaluation | None = None
+    images: int = 0
+    per: tuple[str, ...] = ()
+    pool: str = ""
+    learned_pooling: LearnedPooling | None = None
+    pooling_labels: str = ""
+    unknown_units: int = 0
+    decision: Decision | None = None
+    abstention: Abstention | None = None
+    readers: NetworkComparison | None = None
+    not_compared: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; what several readers say only if there are some."""
+        plain = asdict(replace(self, readers=None))
+        del plain["readers"], plain["not_compared"]
+        if self.readers is not None:
+            plain["readers"] = self.readers.to_dict()
+        plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
+        plain["calibration"] = [b._asdict() for b in self.calibration]
+        plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
+        plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
+        plain["decision"] = self.decision and self.decision.to_dict()
+        plain["abstention"] = self.abstention and self.abstention.to_dict()
+        return plain
