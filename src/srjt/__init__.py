@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from srjt.ordinal.labels import soft_labels
     from srjt.ordinal.selection import keep_rate
     from srjt.reports.report import report
+    from srjt.run import load_run, train
     from srjt.studies.study import study
-    from srjt.training.train import train
-    from srjt.training.trained import load_run
 
 __all__ = [
     "OrdinalNoiseClassifier",
@@ -58,7 +57,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "explain": ("srjt.inference.explain", "explain"),
     "export": ("srjt.inference.export", "export"),
     "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
-    "load_run": ("srjt.training.trained", "load_run"),
+    "load_run": ("srjt.run", "load_run"),
     "methods": ("srjt.methods", None),
     "noise": ("srjt.noise", None),
     "ordinal": ("srjt.ordinal", None),
@@ -67,7 +66,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "report": ("srjt.reports.report", "report"),
     "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
     "study": ("srjt.studies.study", "study"),
-    "train": ("srjt.training.train", "train"),
+    "train": ("srjt.run", "train"),
 }
 
 

@@ -24,7 +24,7 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
-from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.resolve_noise import resolve_noise_rate
 
 __all__ = ["DEFAULTS", "Audit", "audit", "with_noise_rate"]
@@ -81,6 +81,7 @@ def audit(
     readings: Readings | None = None,
     config: TrainConfig | None = None,
     device: str | None = None,
+    progress: bool = True,
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
@@ -116,8 +117,10 @@ def audit(
         Settings of the trainings. Default: the method ``sord``, 30 epochs.
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
+    progress : bool
+        Show a bar: on standard error if it is a terminal, or below the cell of a notebook.
     reporter : Reporter, optional
-        Receives the progress. Default: nothing is shown.
+        Receives the progress instead.
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
     on_bad_image : {"error", "skip"}
@@ -153,19 +156,18 @@ def audit(
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
-    reporter = reporter or SilentReporter()
     folder = None if out is None else Path(out)
     common: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}
     if folder is not None:
         prepare_folder(folder)
-    with lock_folder(folder):
+    with lock_folder(folder), reporter_in_python(reporter, progress=progress) as watching:
         # without verified grades: with more of them the finished trainings are still valid
         unverified = replace(manifest, table=manifest.table.drop(columns="verified_grade", errors="ignore"))
         config, _ = resolve_noise_rate(
             unverified,
             config=config,
             out=None if folder is None else folder / "warmup",
-            reporter=reporter,
+            reporter=watching,
             **common,
         )
         fitted = cross_fit(
@@ -175,11 +177,11 @@ def audit(
             seed=config.seed,
             out=None if folder is None else folder / "fits",
             neighbours=NEIGHBOURS,
-            reporter=reporter,
+            reporter=watching,
             **common,
         )
         samples = fitted.manifest
-        reporter.note("Estimating the noise and scoring every label.")
+        watching.note("Estimating the noise and scoring every label.")
         estimate = estimate_noise(
             samples.labels,
             fitted.probabilities,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -50,6 +50,7 @@ from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.ordinal.pooling import LearnedPooling, Pooling
 from srjt.ordinal.purpose import Purpose
+from srjt.progress import ProgressOption, progress_bar
 from srjt.readers import NetworkComparison, Readings
 
 __all__ = ["Evaluation", "evaluate"]
@@ -168,7 +169,7 @@ def evaluate(
     abstain: float | None = None,
     per: str | Sequence[str] | None = None,
     pool: Pooling = "highest",
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressOption = True,
 ) -> Evaluation:
     """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
 
@@ -211,8 +212,9 @@ def evaluate(
     pool : {"highest", "mean", "learned"}
         How the answers of several images become one: the highest grade, the mean probabilities, or a pooling that is
         fitted on the validation side.
-    progress : callable, optional
-        Called with (images decoded, images in total).
+    progress : bool or callable
+        Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
+        decoded, images in total).
 
     Returns
     -------
@@ -266,14 +268,15 @@ def evaluate(
     if not isinstance(data, Manifest):
         data = read_labelled(run, data, on_bad_image=on_bad_image)
     run.check_feature_settings(data.made)
-    store = open_store(
-        data,
-        size=run.config.image_size,
-        resize=run.config.resize,
-        on_bad_image=on_bad_image,
-        progress=progress,
-        find_duplicates=True,
-    )
+    with progress_bar("Decoding", progress) as decoded:
+        store = open_store(
+            data,
+            size=run.config.image_size,
+            resize=run.config.resize,
+            on_bad_image=on_bad_image,
+            progress=decoded,
+            find_duplicates=True,
+        )
     manifest = store.manifest
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = run.probabilities(store.pixels, views=views)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from srjt.noise.true_grades import LabelNoise
 from srjt.ordinal.decoding import Decoding, expected_grade
 from srjt.ordinal.pooling import Pooling
 from srjt.ordinal.purpose import Purpose, check_purpose
+from srjt.progress import ProgressOption, progress_bar
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained, load_run
 
@@ -94,7 +95,7 @@ def predict(
     per: str | Sequence[str] | None = None,
     pool: Pooling = "highest",
     keep: Sequence[str] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressOption = True,
 ) -> pd.DataFrame:
     """Predict the grades of images, or of rows of features.
 
@@ -137,8 +138,9 @@ def predict(
         One answer per patient, or per value of other columns, as for ``srjt.evaluate``.
     keep : sequence of str
         Columns of the data to keep in the result. The patient is always kept.
-    progress : callable, optional
-        Called with (images decoded, images in total).
+    progress : bool or callable
+        Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
+        decoded, images in total).
 
     Returns
     -------
@@ -186,13 +188,14 @@ def predict(
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
     run.check_feature_settings(manifest.made)
     check_columns(manifest.table, per=per, keep=keep)
-    store = open_store(
-        manifest,
-        size=run.config.image_size,
-        resize=run.config.resize,
-        on_bad_image=on_bad_image,
-        progress=progress,
-    )
+    with progress_bar("Decoding", progress) as decoded:
+        store = open_store(
+            manifest,
+            size=run.config.image_size,
+            resize=run.config.resize,
+            on_bad_image=on_bad_image,
+            progress=decoded,
+        )
     probabilities, grades = run.probabilities(store.pixels, views=views)
     table = predictions(
         run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted,

@@ -14,7 +14,7 @@ from srjt.inference.predict import predict_held_out
 from srjt.ordinal.baselines import NaiveBaseline
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
-from srjt.training.record.baselines import baseline_on
+from srjt.training.record.baselines import baseline_from
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained, load_run
 
@@ -88,5 +88,5 @@ def judge_side(run: Trained, name: str, *, fitted: Fitted) -> JudgedSide:
             labels, predicted, num_classes=classes, groups=side.groups, resamples=RESAMPLES
         ),
         confusion=counts,
-        naive=None if run.folder is None else baseline_on(run.folder, counts.sum(axis=1)),
+        naive=None if run.facts is None else baseline_from(run.facts, counts.sum(axis=1)),
     )

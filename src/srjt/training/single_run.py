@@ -235,6 +235,7 @@ def single_run(
             history=history,
             grade_names=facts.grade_names,
             skipped=tuple(store.skipped),
+            facts=facts,
         )
         if process.is_main:
             with use_cpu_setting(facts.cpu, networks):

@@ -57,6 +57,7 @@ def run_planned(
         cache=cache,
         shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
         cpu_setting=cpu,
+        progress=False,
     )
     # A finished run is never resumed, and its checkpoints would be three quarters of the study's disk space.
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
