@@ -74,7 +74,7 @@ def rank_methods(scores: Mapping[str, Sequence[float]], *, lower_is_better: bool
         Pair(
             better,
             worse,
-            mean_interval(sign * (np.asarray(scores[worse]) - np.asarray(scores[better])), level=level),  # type: ignore[arg-type]
+            mean_interval(sign * (np.asarray(scores[worse]) - np.asarray(scores[better])), level=level),
         )
         for better, worse in compared
     ]
