@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -39,6 +40,7 @@ from srjt.inference.grade_rule import WhichNetwork, grade_rule
 from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
 from srjt.inference.range_evaluation import RangeEvaluation, evaluate_ranges
 from srjt.noise.true_grades import LabelNoise
+from srjt.notebook_html import html_block, html_table, html_text
 from srjt.ordinal.calibration import (
     CalibrationBin,
     calibration_bins,
@@ -47,7 +49,7 @@ from srjt.ordinal.calibration import (
 )
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import confusion_matrix
+from srjt.ordinal.metrics import METRICS, confusion_matrix
 from srjt.ordinal.pooling import LearnedPooling, Pooling
 from srjt.ordinal.purpose import Purpose
 from srjt.progress import ProgressOption, progress_bar
@@ -131,6 +133,27 @@ class Evaluation:
     abstention: Abstention | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
+        return f"<Evaluation: {self.samples:,} samples, {values}, by {self.judged_by}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                METRICS[name].long_name,
+                f"{value:.3f}",
+                f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–",
+            )
+            for name, (value, low, high) in self.intervals.items()
+        ]
+        per = f" (one answer per {', '.join(self.per)})" if self.per else ""
+        units = "patients" if self.by_patient else "samples, and are too narrow if a patient has several"
+        return html_block(
+            f"{self.samples:,} samples{per}, compared with their {self.judged_by}",
+            html_table(("metric", "value", "95 % interval"), rows),
+            html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; what several readers say only if there are some."""

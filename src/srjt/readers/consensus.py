@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, suggest
+from srjt.ordinal.intervals import Interval
 from srjt.readers.fit import (
     ENOUGH,
     Evidence,
@@ -25,6 +26,7 @@ from srjt.readers.fit import (
     predictive,
     state_posterior,
 )
+from srjt.readers.notebook import consensus_html
 from srjt.readers.readings import Readings
 from srjt.readers.uncertainty import beta_interval, reader_intervals
 
@@ -69,6 +71,15 @@ class Consensus:
     network_power: float | None  # of the network's probabilities; None without a network
     model: Fit = field(repr=False)
     evidence: Evidence = field(repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Consensus: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        wrong = map(Interval, self.noise_rate, *self.noise_rate_interval)
+        rows = list(zip(self.readers, self.readings, wrong, self.bias, self.spread, strict=True))
+        title, *notes = str(self).splitlines()
+        return consensus_html(title, rows, *notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them."""
