@@ -148,9 +148,7 @@ def test_a_range_for_one_patient() -> None:
         promised=0.9, reached=0.93, width=2.1, grades=4, patient="p007", images=images, promise="…"
     )
     patient, overall = range_sentences(facts)
-    assert patient == (
-        "Patient p007 of the test side has 3 images. The range contains the true grade of 2 of 3."
-    )
+    assert patient == ("Patient p007 has 3 images. The range contains the true grade of 2 of 3.")
     assert "93% of the ranges contain the true grade (as promised: at least 90%)" in overall
     short = RangeFacts(**{**vars(facts), "reached": 0.88, "images": images[:2]})
     patient, overall = range_sentences(short)

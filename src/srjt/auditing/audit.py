@@ -12,6 +12,7 @@ import pandas as pd
 
 from srjt import methods
 from srjt._version import __version__
+from srjt.auditing.doubtful_labels import DoubtfulLabels
 from srjt.auditing.folder import image_names, prepare_folder, write_audit
 from srjt.auditing.reading_scores import combined_posterior, score_readings
 from srjt.auditing.scores import error_rates, score, summarise
@@ -33,6 +34,7 @@ __all__ = ["DEFAULTS", "Audit", "audit", "with_noise_rate"]
 
 # SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong labels.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}
+SHOWN = 8  # doubtful labels that a notebook shows with an audit
 NEIGHBOURS = 4  # similar samples of each grade
 
 
@@ -64,6 +66,32 @@ class Audit:
     fitted: CrossFit
     folder: Path | None = None
     readings: pd.DataFrame | None = None
+
+    def worst(self, count: int = 20) -> DoubtfulLabels:
+        """The labels that are most likely wrong.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+
+        Returns
+        -------
+        DoubtfulLabels
+            A notebook shows them with their images; ``table`` has them as rows of ``scores``.
+        """
+        if count < 1:
+            raise SrjtError(f"The number of labels must be at least 1; got {count}.")
+        return DoubtfulLabels(table=self.scores.head(count), samples=self.fitted.manifest)
+
+    def __repr__(self) -> str:
+        low, high = self.estimate.rate_interval
+        where = "" if self.folder is None else f", {self.folder}"
+        rate = f"{self.estimate.rate:.1%} wrong ({low:.1%} to {high:.1%})"
+        return f"<Audit: {len(self.scores):,} labels, {rate}{where}>"
+
+    def _repr_html_(self) -> str:
+        return f"{self.estimate._repr_html_()}{self.worst(SHOWN)._repr_html_()}"
 
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:

@@ -13,7 +13,8 @@ from srjt.reports.evaluation_words import SCORE_NAMES, abstention_words, decisio
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from srjt.inference.decide import Abstention, Decision
+    from srjt.inference.abstain import Abstention
+    from srjt.inference.decide import Decision
     from srjt.ordinal.intervals import Interval
     from srjt.training.trained import Trained
 

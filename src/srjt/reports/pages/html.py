@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from PIL import Image
-
 from srjt._version import __version__
+from srjt.data.images.thumbnails import data_uri
 from srjt.errors import SrjtError
 from srjt.files import write_atomically, write_output
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
@@ -113,13 +111,6 @@ def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
             write_atomically(path, content, follow_links=False)
     except OSError as problem:
         raise SrjtError(f"The report cannot be written to {path}: {problem.strerror}.") from None
-
-
-def data_uri(image: Image.Image) -> str:
-    """A picture as text that a page can contain."""
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=82)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _size(captioned: CaptionedFigure) -> str:
