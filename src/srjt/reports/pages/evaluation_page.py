@@ -10,7 +10,8 @@ import numpy as np
 
 from srjt.data.grade_names import display_grade
 from srjt.data.manifest import Manifest
-from srjt.inference.decide import Abstention, Decision
+from srjt.inference.abstain import Abstention
+from srjt.inference.decide import Decision
 from srjt.inference.evaluation import Evaluation
 from srjt.inference.range_evaluation import RangeEvaluation
 from srjt.ordinal.baselines import NaiveBaseline
