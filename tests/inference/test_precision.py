@@ -82,5 +82,6 @@ def test_only_a_run_from_a_gpu_gets_another_layout(run: Trained, monkeypatch: py
 def test_batches_on_a_cpu_do_not_grow_with_the_images(crop: int, size: int) -> None:
     feed = ResidentFeed(torch.zeros(1, 2, 2, 3, dtype=torch.uint8))
     assert evaluation_batch_size(feed, crop=crop, largest=1024) == size
-    elsewhere = ResidentFeed(torch.zeros(1, 2, 2, 3, dtype=torch.uint8, device="meta"))
-    assert evaluation_batch_size(elsewhere, crop=crop, largest=1024) == 1024
+    on_gpu = ResidentFeed(torch.zeros(1, 2, 2, 3, dtype=torch.uint8, device="meta"))
+    features = ResidentFeed(torch.zeros(1, 5))
+    assert {evaluation_batch_size(f, crop=crop, largest=1024) for f in (on_gpu, features)} == {1024}

@@ -18,6 +18,7 @@ __all__ = [
     "READING",
     "Abstain",
     "CalibrateOn",
+    "CalibrateSet",
     "Config",
     "Coverage",
     "CoverageBy",
@@ -28,6 +29,7 @@ __all__ = [
     "Force",
     "GradeNames",
     "GroupNearDuplicates",
+    "Html",
     "Import",
     "LabelNoise",
     "Network",
@@ -144,6 +146,16 @@ CalibrateOn = Annotated[
         rich_help_panel=CALIBRATION,
     ),
 ]
+CalibrateSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--calibrate-set",
+        metavar="NAME=VALUE",
+        help="How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
+        show_default=False,
+        rich_help_panel=CALIBRATION,
+    ),
+]
 LabelNoise = Annotated[
     str,
     typer.Option(
@@ -234,6 +246,10 @@ Pool = Annotated[
         "validation side.",
         rich_help_panel=DECISIONS,
     ),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page to read and send too.", show_default=False),
 ]
 GradeNames = Annotated[
     str | None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -13,12 +13,14 @@ from torch import Tensor
 from srjt.data.images.augment import Crops, centre_crops, crop_and_flip, gather_crops, normalise
 from srjt.data.images.feed import Feed
 from srjt.methods import Method
-from srjt.training.engine.plan import Plan
+from srjt.training.engine.plan import Plan, draw_grades
 
 __all__ = [
     "CENTRE",
+    "NO_READERS",
     "Batch",
     "Preprocess",
+    "ReaderTargets",
     "TrainingSet",
     "Views",
     "centre_batches",
@@ -73,6 +75,18 @@ class Preprocess:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReaderTargets:
+    """How the N training samples differ from samples with one certain label each; on the CPU, in float64."""
+
+    probabilities: Tensor | None = None  # (N, C) of the true grades, to learn from in place of the labels
+    draw_from: Tensor | None = None  # (N, C) from which the grades to learn from are drawn each epoch
+    certainty: Tensor | None = None  # (N,) relative frequency of the samples
+
+
+NO_READERS = ReaderTargets()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSet:
     """The N training samples: their pixels, given labels and, where known, true grades."""
 
@@ -80,12 +94,19 @@ class TrainingSet:
     rows: Tensor  # (N,) int64 on the CPU: their rows in the store
     labels: Tensor  # (N,) int64 on the device
     true: Tensor | None  # (N,) true grades where they are known, on the device
-    probabilities: Tensor | None = None  # (N, C) of the true grades, to learn from in place of the labels
+    readers: ReaderTargets = NO_READERS
 
-    @property
+    @cached_property
     def targets(self) -> Tensor:
-        """(N,) or (N, C) what is learnt from."""
-        return self.labels if self.probabilities is None else self.probabilities
+        """(N,) or (N, C) what is learnt from; at a fixed address, which a captured graph reads."""
+        if self.readers.probabilities is not None:
+            return self.readers.probabilities.float().to(self.labels.device)
+        return self.labels if self.readers.draw_from is None else self.labels.clone()
+
+    def start_epoch(self, epoch: int, *, seed: int) -> None:
+        """Draw the grades to learn from, if they are drawn anew each epoch."""
+        if self.readers.draw_from is not None:
+            self.targets.copy_(draw_grades(self.readers.draw_from, epoch=epoch, seed=seed))
 
 
 class Batch(NamedTuple):
@@ -147,9 +168,10 @@ def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
 
 
 def evaluation_batch_size(feed: Feed, *, crop: int, largest: int) -> int:
-    """Samples of an evaluation step: ``largest``, or on a CPU what its caches and memory bear."""
-    on_cpu = feed.pixels is not None and feed.pixels.device.type == "cpu"
-    return min(largest, max(1, CPU_PIXELS // crop**2)) if on_cpu else largest
+    """Samples of an evaluation step: ``largest``, but of images on a CPU what its caches and memory bear."""
+    pixels = feed.pixels
+    images_on_cpu = pixels is not None and pixels.ndim == 4 and pixels.device.type == "cpu"
+    return min(largest, max(1, CPU_PIXELS // crop**2)) if images_on_cpu else largest
 
 
 def centre_batches(

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from srjt.files import cache_folder, write_json
 
-__all__ = ["CpuSetting", "channels_last", "fastest_setting", "use_cpu_setting"]
+__all__ = ["CpuSetting", "channels_last", "fastest_setting", "use_cpu_setting", "use_threads"]
 
 TIMED_STEPS = 3  # per setting, after one step to warm up
 
@@ -55,6 +55,17 @@ def use_cpu_setting(setting: CpuSetting | None, *modules: nn.Module) -> Iterator
         yield
     finally:
         torch.backends.mkldnn.set_flags(*before)
+
+
+@contextlib.contextmanager
+def use_threads(count: int | None) -> Iterator[None]:
+    """Run the body with as many threads as a run will have; None: no change."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def channels_last(module: nn.Module) -> nn.Module:
