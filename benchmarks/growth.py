@@ -64,9 +64,9 @@ def prepare_images(folder: Path, images: int) -> None:
 
     data = generate(images=images, patients=max(images // 4, 10), size=32, seed=0)
     (folder / "images").mkdir()
-    for name, pixels in zip(data.ids, data.arrays, strict=True):
-        Image.fromarray(pixels).save(folder / "images" / Path(name).name)
-    names = [f"images/{Path(name).name}" for name in data.ids]
+    names = [f"images/{number}.png" for number in range(images)]
+    for name, pixels in zip(names, data.arrays, strict=True):
+        Image.fromarray(pixels).save(folder / name)
     pd.DataFrame({"image": names, "grade": data.labels, "patient": data.patients}).to_csv(
         folder / "labels.csv", index=False
     )

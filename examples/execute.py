@@ -1,7 +1,7 @@
 """Execute the notebooks of this folder, each in an empty folder of its own, and keep their outputs.
 
-python examples/execute.py            all of them
-python examples/execute.py 3-audit    those whose names begin so
+    python examples/execute.py            all of them
+    python examples/execute.py 3-audit    those whose names begin so
 """
 
 from __future__ import annotations
