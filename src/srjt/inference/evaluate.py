@@ -10,6 +10,7 @@ import torch
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.inference.abstain import abstain_from
+from srjt.inference.answer_rows import answer_rows
 from srjt.inference.answers import (
     answers_from,
     as_columns,
@@ -238,4 +239,5 @@ def evaluate(
         else abstain_from(answers, rule=rule, share=abstain, validation=validation),
         readers=compared,
         not_compared=reason,
+        answers=answer_rows(run, answers, manifest, units),
     )
