@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,7 +15,7 @@ from srjt.data.images.feed import Samples, open_feed
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
-from srjt.data.sources import read
+from srjt.data.sources.inputs import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError
 from srjt.inference.fitted import fit_after_training
 from srjt.inference.predict import RunLike, open_run, predictions, read_samples
@@ -74,9 +73,9 @@ class Explanation:
 
 def explain(
     run: RunLike,
-    data: Manifest | str | os.PathLike[str],
+    data: UnlabelledData,
     *,
-    training: Manifest | str | os.PathLike[str] | None = None,
+    training: LabelledData | None = None,
     neighbours: int = 4,
     on_bad_image: OnBadImage = "error",
     progress: ProgressOption = True,
@@ -87,9 +86,9 @@ def explain(
     ----------
     run : Trained or path
         A trained run on images, or the path of its folder.
-    data : Manifest or path
-        The images; a path as for ``srjt.predict``.
-    training : Manifest or path, optional
+    data : Manifest, path, DataFrame, array or torch dataset
+        The images, as for ``srjt.predict``.
+    training : Manifest, path, DataFrame, pair of arrays or torch dataset, optional
         The data that the run was trained on, for the most similar training images and their labels. Samples that the
         run did not learn from are left out where its history tells them.
     neighbours : int
@@ -195,13 +194,9 @@ def _mean(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _training_samples(
-    run: Trained, source: Manifest | str | os.PathLike[str], *, on_bad_image: OnBadImage
-) -> Manifest:
+def _training_samples(run: Trained, data: LabelledData, *, on_bad_image: OnBadImage) -> Manifest:
     """The samples that the run learnt from, as far as its history tells them; else all."""
-    if not isinstance(source, Manifest):
-        reading = read(source, grades=run.grades)
-        source = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+    source = labelled_samples(data, grades=run.grades, on_bad_image=on_bad_image)
     learnt = set(run.training_ids)
     if not learnt:
         return source
