@@ -21,11 +21,10 @@ from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate
 from srjt.inference.explain import explain
 from srjt.inference.export import export
-from srjt.inference.fitted import fit_after_training
 from srjt.inference.held_out_scores import held_out_scores
 from srjt.inference.predict import predict
 from srjt.notebook_html import html_block
-from srjt.reports.judged_sides import JudgedSide, judge_side
+from srjt.reports.judged_sides import JudgedSide, judge_sides
 from srjt.reports.run_summary import RunSummary, score_table, summarise_run
 from srjt.training import train as training
 from srjt.training import trained
@@ -106,10 +105,7 @@ class Run(Trained):
 
     @cached_property
     def _sides(self) -> dict[str, JudgedSide]:
-        if not self.held_out:
-            return {}
-        fitted = fit_after_training(self)
-        return {name: judge_side(self, name, fitted=fitted) for name in self.held_out}
+        return judge_sides(self) if self.held_out else {}
 
     def __repr__(self) -> str:
         scores = held_out_scores(self)  # without intervals, which take a while

@@ -81,6 +81,17 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
         pd.testing.assert_frame_equal(read, table, check_dtype=False)
 
 
+def test_the_plan_with_its_time(study: Srjt) -> None:
+    code, out, err = study("--fold", 0, "--dry-run", "--time")
+    assert (code, err) == (0, "")
+    text = " ".join(out.split())
+    assert "2 runs on" in text
+    assert "on eight such devices" in text
+    assert not Path("study").exists()
+    code, _, err = study("--fold", 0, "--time")
+    assert (code, "add --dry-run" in err) == (2, True)
+
+
 def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt) -> None:
     options = [
         "study", "synthetic", "--folds", 3, "--methods", "standard co-teaching+ours", "--noise", "quasi:0.4",

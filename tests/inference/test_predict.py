@@ -146,7 +146,7 @@ def test_mistaken_runs_and_data_are_one_sentence(run: Trained, data: Any, tmp_pa
             function(tmp_path, data.manifest)
         with pytest.raises(SrjtError, match=r"A run is what srjt\.train returns, .*; got dict"):
             function({}, data.manifest)  # type: ignore[operator]
-        with pytest.raises(SrjtError, match="Data are a manifest, a path, .*; got int"):
+        with pytest.raises(SrjtError, match=r"Data are a manifest, a path, .*; got int"):
             function(run, 7)  # type: ignore[operator]
         with pytest.raises(SrjtError, match="nowhere does not exist"):
             function(run, tmp_path / "nowhere")

@@ -83,7 +83,7 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
 @pytest.mark.slow
 def test_an_error_of_a_fold_is_the_error_of_the_cross_fit(images: Manifest, tmp_path: Path) -> None:
     impossible = CONFIG.replace(learning_rate=1e30, tune_cpu=False)
-    with pytest.raises(SrjtError, match="no longer finite|was not finite"):
+    with pytest.raises(SrjtError, match=r"no longer finite|was not finite"):
         cross_fit(images, config=impossible, folds=3, out=tmp_path, device="cpu", jobs=2)
 
 

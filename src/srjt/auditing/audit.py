@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,6 +16,7 @@ from srjt.auditing.doubtful_labels import DoubtfulLabels
 from srjt.auditing.folder import image_names, prepare_folder, write_audit
 from srjt.auditing.reading_scores import combined_posterior, score_readings
 from srjt.auditing.scores import error_rates, score, summarise
+from srjt.data.grade_names import check_grade_names
 from srjt.data.images.store import OnBadImage
 from srjt.data.select_readings import select_readings
 from srjt.data.sources.inputs import LabelledData, labelled_samples
@@ -119,6 +120,7 @@ def audit(
     table: Path | None = None,
     label_column: str = "grade",
     read_options: Sequence[str] = (),
+    grade_names: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Audit:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
@@ -169,6 +171,8 @@ def audit(
         The column of ``table`` that holds the labels.
     read_options : sequence of str
         The command-line options with which ``table`` was read, for the command that ``srjt review export`` prints.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the report and the review.
     **settings
         Any field of ``TrainConfig``; these override ``config``. A method that needs the noise rate is trained with
         the estimate of a first, short cross-fit.
@@ -189,6 +193,7 @@ def audit(
     manifest = labelled_samples(manifest, on_bad_image=on_bad_image)
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
+    names = check_grade_names(grade_names or {}, manifest.grades)
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
     folder = None if out is None else Path(out)
     common: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}
@@ -242,6 +247,7 @@ def audit(
                 "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "source": source,
                 "grades": list(samples.grades),
+                **({"grade_names": names} if names else {}),
                 "samples": len(samples),
                 "method": config.method,
                 "network": config.for_data(features=samples.are_features).network,

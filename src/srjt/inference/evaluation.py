@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from srjt.inference.decide import Abstention, Decision
+import pandas as pd
+
+from srjt.inference.abstain import Abstention
+from srjt.inference.decide import Decision
 from srjt.inference.range_evaluation import RangeEvaluation
 from srjt.notebook_html import html_block, html_table, html_text
 from srjt.ordinal.calibration import CalibrationBin
@@ -69,6 +72,8 @@ class Evaluation:
         The network as one more reader, if several readers graded the samples.
     not_compared : str
         Why it could not be compared with them; "" otherwise.
+    answers : DataFrame
+        One row per answer: whose it is, ``label``, ``grade`` and ``p_<grade>``. Not in ``to_dict``.
     """
 
     samples: int
@@ -93,6 +98,7 @@ class Evaluation:
     abstention: Abstention | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
+    answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
@@ -117,8 +123,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; what several readers say only if there are some."""
-        plain = asdict(replace(self, readers=None))
-        del plain["readers"], plain["not_compared"]
+        plain = asdict(replace(self, readers=None, answers=pd.DataFrame()))
+        del plain["readers"], plain["not_compared"], plain["answers"]
         if self.readers is not None:
             plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}

@@ -85,6 +85,7 @@ def execute(task: TaskSpec, splits: bytes | None, *, process: str) -> Iterator[T
     """
     from srjt.studies.executors.worker import write_error_report
     from srjt.studies.folder import error_file, run_folder
+    from srjt.training.engine.process_state import preserve_process_state, release_memory
 
     key = task.entry["key"]
     shared = task.may_share and (Path(task.folder) / task.token).exists()
@@ -96,7 +97,10 @@ def execute(task: TaskSpec, splits: bytes | None, *, process: str) -> Iterator[T
         yield begun
         try:
             # beside the scratch folders, so that the runs of one node share an estimate
-            _train(task, splits, folder, estimates=None if shared else scratch.parent / "estimates")
+            estimates = None if shared else scratch.parent / "estimates"
+            with preserve_process_state():  # Ray gives this process other runs
+                _train(task, splits, folder, estimates=estimates)
+            release_memory()
             files = None if shared else _read_files(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
         except Interrupted as stopped:

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import os
 import random
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,8 +70,6 @@ def preserve_process_state() -> Iterator[None]:
 
 def release_memory() -> None:
     """Free what a training held and nobody refers to any more; its peak of memory is not that of the next one."""
-    if "torch._dynamo" in sys.modules:  # compiled networks; more than eight would no longer be compiled
-        torch.compiler.reset()
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
