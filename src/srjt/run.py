@@ -89,6 +89,9 @@ class Run(Trained):
     def plot(self) -> Figure:
         """Accuracy and mean absolute error per epoch, and the confusion matrix of the test side (else validation).
 
+        The curves are those of the networks' own grades, averaged over the networks; the matrix, as ``scores``, is of
+        the answers of ``predict``, which decodes the mean of their probabilities.
+
         Returns
         -------
         matplotlib.figure.Figure

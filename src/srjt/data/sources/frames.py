@@ -9,7 +9,7 @@ import pandas as pd
 from srjt.data.features import as_features
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
-from srjt.data.sources.columns import SYNONYMS, choose_columns
+from srjt.data.sources.columns import SYNONYMS, choose_columns, one_column
 from srjt.data.sources.feature_tables import NUMBERED, feature_columns_of
 from srjt.errors import SrjtError
 
@@ -37,7 +37,7 @@ def read_feature_frame(
     frame: pd.DataFrame,
     *,
     feature_columns: str | Sequence[str] | None = None,
-    grade_column: str | None = None,
+    grade_column: str | Sequence[str] | None = None,
     patient_column: str | None = None,
     true_grade_column: str | None = None,
     verified_grade_column: str | None = None,
@@ -48,7 +48,7 @@ def read_feature_frame(
     features = frame_features(frame, feature_columns)
     rest = frame.drop(columns=features.columns)
     given = {
-        "grade": grade_column,
+        "grade": one_column(grade_column),
         "patient": patient_column,
         "true_grade": true_grade_column,
         "verified_grade": verified_grade_column,
