@@ -208,11 +208,11 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
         grade=readings.grade[rows],
     )
     # which readings are held out depends on their order: compare fits of the same variant
-    from srjt.readers.consensus import _evidence
+    from srjt.readers.evidence import evidence_of
     from srjt.readers.variants import _path
 
     one, other = (
-        next(_path(_evidence(r, repeats="one reading"), alike=False, iterations=20, tolerance=0.0))
+        next(_path(evidence_of(r, repeats="one reading"), alike=False, iterations=20, tolerance=0.0))
         for r in (readings, mixed)
     )
     assert other.posterior[items] == pytest.approx(one.posterior, abs=1e-8)
