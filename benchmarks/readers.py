@@ -37,7 +37,7 @@ FIRST_SEED = 40_000  # the model was developed on other seeds
 
 
 def simulate(world: str, *, count: int, seed: int) -> tuple[Readings, npt.NDArray[np.int64], Floats]:
-    """Readings, the true grades, and the share of wrong readings of each reader."""
+    """Readings, the true grades, and each reader's noise rate (2, R): as expected on the items, and as it happened."""
     rng = np.random.default_rng([seed, WORLDS.index(world), count])
     classes, items = int(rng.integers(3, 8)), int(rng.choice([200, 600]))
     readers = max(count, int(rng.choice([2, 3, 6, 12, 50])))
@@ -46,8 +46,11 @@ def simulate(world: str, *, count: int, seed: int) -> tuple[Readings, npt.NDArra
     reader = np.argsort(rng.random((items, readers)), axis=1)[:, :count].ravel()
     shares = _shares(world, rng, true=true, item=item, reader=reader, classes=classes, readers=readers)
     grade = (shares.cumsum(axis=1) < rng.random((len(item), 1))).sum(axis=1).clip(0, classes - 1)
-    wrong, made = np.bincount(reader, grade != true[item]), np.bincount(reader)
-    return make_readings(item, reader, grade, classes=classes), true, wrong / np.maximum(made, 1)
+    missed = 1.0 - shares[np.arange(len(item)), true[item]]
+    rates = [
+        np.bincount(reader, wrong) / np.bincount(reader).clip(1) for wrong in (missed, grade != true[item])
+    ]
+    return make_readings(item, reader, grade, classes=classes), true, np.array(rates)
 
 
 def _shares(
@@ -218,17 +221,18 @@ def simulated(args: argparse.Namespace) -> None:
 
 
 def interval_counts(found: Consensus, rates: Floats) -> dict[str, object]:
-    """How many readers have a 95 % interval of their noise rate, and how many of these hold the share of wrong
-    readings that the reader made; the same of all readings together."""
+    """How many readers have a 95 % interval of their noise rate, and how many of these hold the rate (the expected one,
+    and the share of wrong readings that the reader made); the same of the expected rate of all readings together."""
     if not found.determined:
         return {}
     low, high = found.noise_rate_interval
     made = found.readings > 0
     first, last = found.overall_noise_rate_interval
-    overall = float(rates @ found.readings / found.readings.sum())
+    overall = float(rates[0] @ found.readings / found.readings.sum())
     return {
         "intervals": int(made.sum()),
-        "hold": int(((low <= rates) & (rates <= high))[made].sum()),
+        "hold": int(((low <= rates[0]) & (rates[0] <= high))[made].sum()),
+        "hold made": int(((low <= rates[1]) & (rates[1] <= high))[made].sum()),
         "width": float((high - low)[made].sum()),
         "overall holds": float(first <= overall <= last),
     }
@@ -246,12 +250,12 @@ def show_simulated(table: pd.DataFrame) -> None:
         print("\nMAE, ours − median vote: mean and standard error over the data sets")
         print(pd.DataFrame({"mean": grouped.mean(), "error": grouped.sem()}).round(4).to_string())
     if "hold" in ours:
-        by_count = ours.groupby("readings")[["intervals", "hold", "width", "overall holds"]]
+        by_count = ours.groupby("readings")[["intervals", "hold", "hold made", "width", "overall holds"]]
         sums = by_count.sum()
         print(
             "\nshare of the 95 % intervals that hold a reader's noise rate, their width; that of all readings"
         )
-        shares = {"hold": sums["hold"] / sums["intervals"], "width": sums["width"] / sums["intervals"]}
+        shares = {name: sums[name] / sums["intervals"] for name in ("hold", "hold made", "width")}
         print(pd.DataFrame(shares | {"overall": by_count.mean()["overall holds"]}).round(3).to_string())
         print(f"all: {sums['hold'].sum() / sums['intervals'].sum():.3f}")
 
