@@ -29,7 +29,7 @@ import readers
 import srjt
 from srjt.data import Manifest, Split, folds, from_arrays
 from srjt.ordinal import decode
-from srjt.readers import Readings, consensus
+from srjt.readers import Consensus, Readings, consensus
 
 TARGETS = ("one reading", "majority", "consensus", "certainty", "posterior", "resample")
 COUNTS = (1, 2, 3, 5)
@@ -47,7 +47,7 @@ class Case:
     clean: Manifest
     split: Split
     readings: Readings
-    crowd: bool = False
+    found: Consensus
 
 
 def simulated(args: argparse.Namespace) -> Iterator[Case]:
@@ -61,7 +61,10 @@ def simulated(args: argparse.Namespace) -> Iterator[Case]:
                 x = 3.0 * np.outer(severity, direction) + rng.normal(size=(len(true), FEATURES))
                 clean = from_arrays(x.astype(np.float32), true, true_grades=true).manifest
                 split = folds(clean, folds=5, seed=0)[0]
-                yield Case(key=(world, count, seed, 0), clean=clean, split=split, readings=found)
+                agreed = consensus(found)
+                yield Case(
+                    key=(world, count, seed, 0), clean=clean, split=split, readings=found, found=agreed
+                )
 
 
 def votes(args: argparse.Namespace) -> Iterator[Case]:
@@ -76,14 +79,15 @@ def votes(args: argparse.Namespace) -> Iterator[Case]:
             grade = np.take_along_axis(given, order, axis=1).ravel()
             item, one = np.repeat(np.arange(len(true)), count), np.zeros(len(grade), dtype=np.int64)
             found = readers.make_readings(item, one, grade, classes=clean.num_classes)
+            agreed = consensus(found, repeats="independent")
             for fold in args.folds:
                 key = ("votes", count, seed, fold)
-                yield Case(key=key, clean=clean, split=splits[fold], readings=found, crowd=True)
+                yield Case(key=key, clean=clean, split=splits[fold], readings=found, found=agreed)
 
 
 def one_run(case: Case, *, method: str, target: str, **settings: Any) -> float:
     """The MAE of the networks' mean probabilities, decoded by their median, on the true grades of the test side."""
-    found = consensus(case.readings, repeats="independent" if case.crowd else "one reading")
+    found = case.found
     first = case.readings.grade[np.unique(case.readings.item, return_index=True)[1]]
     shares = readers.votes(case.readings)
     labels: Ints = {"one reading": first, "majority": shares.argmax(axis=1)}.get(target, found.grade)

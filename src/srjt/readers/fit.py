@@ -173,9 +173,8 @@ def deviate(matrices: Floats, counts: Floats, states: States, *, strength: float
 def _factors(matrices: Floats, counts: Floats, states: States, *, strength: float) -> tuple[Floats, Floats]:
     """(R, C, C) the matrices by true grade, and the factors that bring them to the shrunk counts."""
     by_grade = np.einsum("rsj,sc->rcj", counts, states.of_grade)
-    expected = np.einsum(
-        "rs,rsj,sc->rcj", np.maximum(counts.sum(axis=2), 1e-9), matrices, states.of_grade, optimize=True
-    )
+    size = np.maximum(counts.sum(axis=2), 1e-9)
+    expected = np.einsum("rsj,sc->rcj", size[:, :, None] * matrices, states.of_grade)
     rows = expected / expected.sum(axis=2, keepdims=True)
     shrunk = (strength * rows + by_grade) / (strength + by_grade.sum(axis=2, keepdims=True))
     return rows, shrunk / rows
