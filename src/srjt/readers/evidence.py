@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix, diags_array  # type: ignore[import-untyped]
 
 from srjt.readers.readings import Readings
 
@@ -36,6 +36,14 @@ class Evidence:
         """(I,) items with one reading, and no other witness."""
         once = np.asarray(self.said.sum(axis=1)).ravel() <= 1.0
         return once if self.log_factor is None else once & ~self.log_factor.any(axis=1)
+
+    @cached_property
+    def comparable(self) -> csr_matrix:
+        """(I, R·C) the readings that tell how readers read. One reader's reading of an item that nobody else has read
+        does not: it would only make the reader's errors fit the frequencies of the grades."""
+        if self.readers > 1 or not self.single.any():
+            return self.said
+        return diags_array((~self.single).astype(np.float64)).tocsr() @ self.said
 
     @cached_property
     def single_readings(self) -> Floats:

@@ -111,7 +111,7 @@ def expectation(
         rows = slice(start, start + CHUNK)
         by_state = state_posterior(evidence, states=states, prior=prior, columns=columns, rows=rows)
         posterior[rows] = by_state @ states.of_grade
-        counts += evidence.said[rows].T @ by_state
+        counts += evidence.comparable[rows].T @ by_state
         total += by_state.sum(axis=0)
     return posterior, counts.reshape(-1, evidence.classes, len(prior)).transpose(0, 2, 1), total
 

@@ -191,7 +191,7 @@ def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Float
 
 def _types_given_others(evidence: Evidence, fit: Fit) -> Floats:
     """(R, T) probabilities of the types by the likelihood Σ_s p(s | other readings) F_t(reading | s)."""
-    said = evidence.said.tocoo()
+    said = evidence.comparable.tocoo()
     classes = evidence.classes
     reader, grade = np.divmod(said.col, classes)
     chosen = _at_most(reader, max(20, _READINGS // evidence.readers))
