@@ -185,8 +185,11 @@ def scores(posterior: Floats, true: npt.NDArray[np.int64]) -> dict[str, float]:
     }
 
 
-def show(rows: list[dict[str, object]], by: list[str]) -> None:
+def show(rows: list[dict[str, object]], by: list[str], out: Path | None = None) -> None:
+    """Print the means by ``by`` and method; with ``out``, also write every row."""
     table = pd.DataFrame(rows)
+    if out is not None:
+        table.round(5).to_csv(out, index=False)
     for measure in ("MAE", "log-loss", "accuracy", "calibration error", "seconds"):
         wide = table.pivot_table(index=by, columns="method", values=measure, sort=False)
         print(f"\n{measure}\n{wide.round(3).to_string()}", flush=True)
@@ -214,10 +217,9 @@ def simulated(args: argparse.Namespace) -> None:
                     else:
                         p = method(readings)
                     rows.append(row | {"seconds": time.perf_counter() - start} | scores(p, true))
-        if args.out:
-            pd.DataFrame(rows).to_csv(args.out, index=False)
-    table = pd.DataFrame(rows)
-    show_simulated(table)
+        show(rows, ["world", "readings"], args.out)
+    show(rows, ["readings"])
+    show_intervals(pd.DataFrame(rows))
 
 
 def interval_counts(found: Consensus, rates: Floats) -> dict[str, object]:
@@ -238,9 +240,8 @@ def interval_counts(found: Consensus, rates: Floats) -> dict[str, object]:
     }
 
 
-def show_simulated(table: pd.DataFrame) -> None:
-    for by in (["world", "readings"], ["readings"]):
-        show(table.to_dict("records"), by)
+def show_intervals(table: pd.DataFrame) -> None:
+    """How far ours is ahead of the median vote, and how many intervals hold what they should."""
     ours = table[table["method"] == "ours"]
     median = table[table["method"] == "votes"]
     if len(ours) and len(median):
@@ -274,7 +275,7 @@ def acne(args: argparse.Namespace) -> None:
         rows.append(
             {"set": "acne", "method": name, "seconds": time.perf_counter() - start, **scores(p, true)}
         )
-    show(rows, ["set"])
+    show(rows, ["set"], args.out)
     print(consensus(readings))
 
 
@@ -292,7 +293,7 @@ def brixia(args: argparse.Namespace) -> None:
     rows: list[dict[str, object]] = []
     for name, p in (("ours", consensus(checked).posterior), ("votes", votes(alone))):
         rows.append({"set": "brixia", "method": name, "seconds": 0.0, **scores(p[~known], senior[~known])})
-    show(rows, ["set"])
+    show(rows, ["set"], args.out)
 
 
 def crowd(args: argparse.Namespace) -> None:
@@ -327,7 +328,7 @@ def crowd(args: argparse.Namespace) -> None:
             p = run()
             passed = time.perf_counter() - start
             rows.append({"votes": count, "method": name, "seconds": passed, **scores(p[200:], true[200:])})
-    show(rows, ["votes"])
+    show(rows, ["votes"], args.out)
 
 
 def million(args: argparse.Namespace) -> None:
@@ -358,7 +359,6 @@ def main() -> None:
     one.add_argument("--seeds", type=int, default=2)
     one.add_argument("--worlds", nargs="+", default=WORLDS, choices=WORLDS)
     one.add_argument("--counts", nargs="+", type=int, default=COUNTS, choices=COUNTS)
-    one.add_argument("--out", type=Path, help="CSV file for the rows of the table")
     one.set_defaults(run=simulated)
     two = commands.add_parser("acne")
     two.add_argument("file", type=Path)
@@ -374,6 +374,8 @@ def main() -> None:
     four.set_defaults(run=million)
     for command in (one, two, three):
         command.add_argument("--methods", nargs="+", help="only these, for example ours votes Dawid–Skene")
+    for command in (one, two, three, five):
+        command.add_argument("--out", type=Path, help="a CSV file with a row for each method and data set")
     for command in (one, two, three, four, five):
         command.add_argument("--first-seed", type=int, default=FIRST_SEED)
     args = parser.parse_args()

@@ -5,9 +5,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import griffe
+
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+[^)]+\)")
 
 
 def on_page_markdown(markdown: str, **page: Any) -> str:
     """Links that leave docs/ lead to files of the repository, which the site does not have: their text stays."""
     return OUTSIDE.sub(r"\1", markdown)
+
+
+class WrappedFunctions(griffe.Extension):
+    """``srjt.run`` wraps functions of ``srjt.training``: the site shows their signatures and docstrings."""
+
+    def on_package(self, *, pkg: griffe.Module, **context: Any) -> None:
+        for name, path in {"train": "training.train.train", "load_run": "training.trained.load_run"}.items():
+            for shown in (pkg, pkg["run"]):
+                shown.members[name] = griffe.Alias(name, pkg[path], parent=shown)

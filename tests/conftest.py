@@ -10,7 +10,12 @@ from hypothesis import settings
 
 from processes import Launcher
 
-pytest_plugins = ["fixtures.small_images", "fixtures.noisy_features", "fixtures.audit_folders"]
+pytest_plugins = [
+    "fixtures.small_images",
+    "fixtures.noisy_features",
+    "fixtures.audit_folders",
+    "fixtures.notebooks",
+]
 
 settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("srjt")

@@ -13,7 +13,7 @@ SOURCE = Path(srjt.__file__).parent
 # From the ground up. A file may import from its own room and from rooms on lower floors, nothing else.
 FLOORS = (
     ("_version", "errors"),
-    ("files", "download", "settings"),
+    ("files", "download", "settings", "notebook_html", "progress"),
     ("ordinal",),
     ("noise", "readers"),
     ("methods", "networks", "data"),
@@ -25,6 +25,7 @@ FLOORS = (
     ("auditing", "studies"),
     ("review",),
     ("reports",),
+    ("run",),
     ("cli",),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

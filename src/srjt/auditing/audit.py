@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,10 +12,12 @@ import pandas as pd
 
 from srjt import methods
 from srjt._version import __version__
+from srjt.auditing.doubtful_labels import DoubtfulLabels
 from srjt.auditing.folder import image_names, prepare_folder, write_audit
 from srjt.auditing.reading_scores import combined_posterior, score_readings
 from srjt.auditing.scores import error_rates, score, summarise
 from srjt.data import Manifest
+from srjt.data.grade_names import check_grade_names
 from srjt.data.images.store import OnBadImage
 from srjt.data.select_readings import select_readings
 from srjt.errors import SrjtError, suggest
@@ -24,13 +26,15 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
-from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.parallel_folds import Jobs
+from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.resolve_noise import resolve_noise_rate
 
 __all__ = ["DEFAULTS", "Audit", "audit", "with_noise_rate"]
 
 # SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong labels.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}
+SHOWN = 8  # doubtful labels that a notebook shows with an audit
 NEIGHBOURS = 4  # similar samples of each grade
 
 
@@ -63,6 +67,32 @@ class Audit:
     folder: Path | None = None
     readings: pd.DataFrame | None = None
 
+    def worst(self, count: int = 20) -> DoubtfulLabels:
+        """The labels that are most likely wrong.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+
+        Returns
+        -------
+        DoubtfulLabels
+            A notebook shows them with their images; ``table`` has them as rows of ``scores``.
+        """
+        if count < 1:
+            raise SrjtError(f"The number of labels must be at least 1; got {count}.")
+        return DoubtfulLabels(table=self.scores.head(count), samples=self.fitted.manifest)
+
+    def __repr__(self) -> str:
+        low, high = self.estimate.rate_interval
+        where = "" if self.folder is None else f", {self.folder}"
+        rate = f"{self.estimate.rate:.1%} wrong ({low:.1%} to {high:.1%})"
+        return f"<Audit: {len(self.scores):,} labels, {rate}{where}>"
+
+    def _repr_html_(self) -> str:
+        return f"{self.estimate._repr_html_()}{self.worst(SHOWN)._repr_html_()}"
+
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
     """``config`` with ``noise_rate="auto"`` if its method needs a noise rate or a matrix that is not given."""
@@ -81,13 +111,16 @@ def audit(
     readings: Readings | None = None,
     config: TrainConfig | None = None,
     device: str | None = None,
+    progress: bool = True,
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
+    jobs: Jobs = 1,
     on_bad_image: OnBadImage = "error",
     source: str = "",
     table: Path | None = None,
     label_column: str = "grade",
     read_options: Sequence[str] = (),
+    grade_names: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Audit:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
@@ -116,10 +149,17 @@ def audit(
         Settings of the trainings. Default: the method ``sord``, 30 epochs.
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
+    progress : bool
+        Show a bar: on standard error if it is a terminal, or below the cell of a notebook.
     reporter : Reporter, optional
-        Receives the progress. Default: nothing is shown.
+        Receives the progress instead.
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    jobs : int or "auto"
+        Trainings at the same time, in processes of their own; needs ``out``. ``"auto"``: one per GPU or CPU core, as
+        far as memory allows and if they are long enough; in a script, call it under ``if __name__ == "__main__":``,
+        because the processes import the script. With the same number of threads per training the result is the same
+        for any number.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out and list it in ``Audit.fitted.skipped``.
     source : str
@@ -131,6 +171,8 @@ def audit(
         The column of ``table`` that holds the labels.
     read_options : sequence of str
         The command-line options with which ``table`` was read, for the command that ``srjt review export`` prints.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the report and the review.
     **settings
         Any field of ``TrainConfig``; these override ``config``. A method that needs the noise rate is trained with
         the estimate of a first, short cross-fit.
@@ -152,20 +194,20 @@ def audit(
         raise SrjtError("srjt.audit takes a manifest: srjt.audit(srjt.data.read(path).manifest, …).")
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
+    names = check_grade_names(grade_names or {}, manifest.grades)
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
-    reporter = reporter or SilentReporter()
     folder = None if out is None else Path(out)
     common: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}
     if folder is not None:
         prepare_folder(folder)
-    with lock_folder(folder):
+    with lock_folder(folder), reporter_in_python(reporter, progress=progress) as watching:
         # without verified grades: with more of them the finished trainings are still valid
         unverified = replace(manifest, table=manifest.table.drop(columns="verified_grade", errors="ignore"))
         config, _ = resolve_noise_rate(
             unverified,
             config=config,
             out=None if folder is None else folder / "warmup",
-            reporter=reporter,
+            reporter=watching,
             **common,
         )
         fitted = cross_fit(
@@ -174,12 +216,13 @@ def audit(
             folds=folds,
             seed=config.seed,
             out=None if folder is None else folder / "fits",
+            jobs=jobs,
             neighbours=NEIGHBOURS,
-            reporter=reporter,
+            reporter=watching,
             **common,
         )
         samples = fitted.manifest
-        reporter.note("Estimating the noise and scoring every label.")
+        watching.note("Estimating the noise and scoring every label.")
         estimate = estimate_noise(
             samples.labels,
             fitted.probabilities,
@@ -205,6 +248,7 @@ def audit(
                 "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "source": source,
                 "grades": list(samples.grades),
+                **({"grade_names": names} if names else {}),
                 "samples": len(samples),
                 "method": config.method,
                 "network": config.for_data(features=samples.are_features).network,

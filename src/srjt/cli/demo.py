@@ -2,98 +2,142 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-METHODS = ("standard", "co-teaching", "co-teaching+ours")
-NOISE_RATE = 0.4
+if TYPE_CHECKING:
+    from srjt.reports.tables.table import Table
+
+SEEDS = 6
 
 
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs and the figure.")] = Path(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs and the page.")] = Path(
         "srjt-demo"
     ),
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs per method.")] = 30,
-    images: Annotated[int, typer.Option(min=200, help="Number of images to draw.")] = 1500,
-    seed: Annotated[int, typer.Option(help="Seed of the data, the noise and the networks.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How often everything is repeated, for the intervals.")
+    ] = SEEDS,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 0,
+    epochs: Annotated[int, typer.Option(min=2, help="Epochs per training.")] = 30,
+    images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 800,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Seeds at the same time. [dim]default: one per core[/]"),
+    ] = None,
+    open_page: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Open the page in a browser. [dim]default: in a terminal[/]"),
+    ] = None,
 ) -> None:
-    """Draw images of rising severity, corrupt 40 % of the labels, train three methods, compare them.
+    """Train three methods on labels that err as readers do, and show who learns the mistakes, on a page.
 
-    A second call opens the finished runs; delete the folder to start over.
+    Finished seeds are kept: the same command resumes an interrupted demo. Delete
+    the folder to start over.
     """
     from rich.console import Console
-    from rich.table import Table
 
-    from srjt import noise
-    from srjt.data import folds
-    from srjt.data.corrupt import corrupt_sides
-    from srjt.data.synthetic import generate
-    from srjt.reports.figures.curves import plot_curves
-    from srjt.training.record.baselines import NAIVE, run_baselines
-    from srjt.training.record.metrics_log import LAST, last_epochs
-    from srjt.training.record.reporters import reporter_for
-    from srjt.training.train import train
+    from srjt.reports.demo.experiment import DemoSettings
+    from srjt.reports.demo.findings import audit_sentences, label_sentences, ranking_sentences
+    from srjt.reports.demo.workers import run_seeds, usable_cores
+    from srjt.reports.figures.canvas import save_figure
+    from srjt.reports.pages.demo_page import demo_page, demo_ranking, demo_table, told
+    from srjt.reports.pages.html import page_figures, write_page
 
-    console = Console(markup=False)
-    with console.status("Drawing images…"):
-        clean = generate(images=images, patients=max(images // 10, 20), size=64, seed=seed)
-    split = folds(clean, folds=5, seed=seed)[0]
-    rho = noise.rho_for_rate("quasi", rate=NOISE_RATE, class_counts=clean.class_counts)
-    matrix = noise.transition_matrix("quasi", num_classes=clean.num_classes, rho=rho)
-    data, injected = corrupt_sides(clean, split, matrix, seed=seed)
+    console = Console(markup=False, highlight=False)
+    settings = DemoSettings(images=images, epochs=epochs)
     console.print(
-        f"{len(clean):,} images of {len(set(clean.patients or ())):,} patients, grades {', '.join(clean.grades)}; "
-        f"{len(split.train):,} for training, of which {injected.realised_rate:.0%} have a wrong label; "
-        f"{len(split.test):,} with true labels for testing.",
-        highlight=False,
+        f"{seeds} seed{'s' if seeds > 1 else ''}, each with {images:,} images of other patients, read by a simulated "
+        f"reader. {told()}"
     )
-    runs = {}
-    for method in METHODS:
-        with reporter_for() as reporter:
-            runs[method] = train(
-                data,
-                out=out / method,
-                split=split,
-                method=method,
-                noise_rate=NOISE_RATE,
-                network="tiny",
-                image_size=64,
-                crop=60,
-                epochs=epochs,
-                learning_rate=2e-3,
-                seed=seed,
-                device="cpu",
-                reporter=reporter,
-            )
+    chosen = list(range(seed, seed + seeds))
+    with _progress(chosen) as show:
+        facts = run_seeds(out, settings, chosen, jobs=jobs or usable_cores(), show=show)
 
-    table = Table(title=f"Test side, mean over the last {min(LAST, epochs)} epochs and the networks")
-    for column in ("method", "accuracy ↑", "MAE ↓", "macro-F1 ↑", "label precision ↑"):
-        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
-    for method, run in runs.items():
-        scores = last_epochs(run.metrics).set_index(["split", "metric"])["value"]
-        recent = run.metrics[run.metrics["epoch"] > epochs - LAST]
-        precision = recent.loc[recent["metric"] == "label_precision", "value"].mean()
-        numbers = [scores["test", name] for name in ("accuracy", "mae", "macro_f1")]
-        table.add_row(method, *(f"{value:.3f}" for value in (*numbers, precision)))
-    naive = run_baselines(out / METHODS[0])["test"]  # the same side for all methods
-    table.add_row("naive", f"{naive.accuracy:.3f}", f"{naive.mae:.3f}", style="dim")
-    table.caption = NAIVE
-    console.print(table)
-    chance = (0.25 / len(split.test)) ** 0.5 * 2
-    console.print(
-        f"One fold, one seed, {len(split.test)} test images: differences below about {chance:.2f} may be chance.",
-        style="dim",
-        highlight=False,
-    )
-    figure = out / "curves.png"
-    plot_curves({name: run.metrics for name, run in runs.items()}, figure, noise_rate=injected.realised_rate)
-    console.print(f"Curves: {figure}   Runs: {out}", highlight=False)
-    # In a clone set up by make the command is not on the PATH. A command to be copied gets its own line.
+    # In a clone set up by make the command is not on the PATH.
     command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
-    console.print("Next, on your own data:", highlight=False)
-    typer.echo(f"  {command} train labels.csv --method srjt --fold 0 --out runs/mine")
+    page = demo_page(facts, settings, folder=out, command=command)
+    for figure in page_figures(page):
+        save_figure(figure, out / "figures")
+    file = out / "demo.html"
+    write_page(page, file)
+
+    console.print(f"\n{label_sentences(facts[0].labels)[0]}\n")
+    _print_table(console, demo_table(facts))
+    first = facts[0].audit
+    assert first is not None
+    for sentence in (*ranking_sentences(demo_ranking(facts)), audit_sentences(first)[0]):
+        console.print(sentence)
+    # A path or a command to be copied gets its own line.
+    console.print("\nThe whole story, with pictures:")
+    typer.echo(f"  {file}")
+    console.print("Next, on your own data:")
+    typer.echo(f"  {command} train labels.csv --fold 0 --out runs/mine")
+    if open_page or (open_page is None and _is_interactive()):
+        webbrowser.open(file.absolute().as_uri())
+
+
+def _is_interactive() -> bool:
+    """Whether a person sits at a screen: a terminal, a display, and no continuous integration."""
+    display = (
+        not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+    return sys.stdout.isatty() and bool(display) and not os.environ.get("CI")
+
+
+@contextmanager
+def _progress(seeds: Sequence[int]) -> Iterator[Callable[[int, str, float], None]]:
+    """A bar over all seeds in a terminal; elsewhere a line when a seed is finished."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console()
+    shares = dict.fromkeys(seeds, 0.0)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"{'training':26}", total=float(len(seeds)))
+
+        def show(seed: int, what: str, share: float) -> None:
+            if share >= 1.0 > shares[seed] and not console.is_terminal:
+                typer.echo(f"seed {seed} is done")
+            shares[seed] = max(share, shares[seed])
+            what = f"seed {seed}, {what}" if what else "training"
+            bar.update(task, completed=sum(shares.values()), description=f"{what:26}")
+
+        yield show
+
+
+def _print_table(console: object, table: Table) -> None:
+    """The table of the page, in 80 columns."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table as TerminalTable
+
+    assert isinstance(console, Console)
+    shown = TerminalTable(
+        box=SIMPLE_HEAD, padding=(0, 2, 0, 0), show_edge=False, title=table.title, title_justify="left"
+    )
+    for column in table.columns:
+        heading = {"repeated": "repeated ↓"}.get(column.name, column.heading)
+        shown.add_column(heading, justify="left" if column.kind == "text" else "right", no_wrap=True)
+    for row in table.rows:
+        shown.add_row(*(cell.text for cell in row.cells))
+    console.print(shown)
+    console.print(
+        f"{table.caption} Repeated: the share of the wrong training labels that the networks say again.",
+        style="dim",
+    )

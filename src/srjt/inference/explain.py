@@ -22,6 +22,7 @@ from srjt.inference.fitted import fit_after_training
 from srjt.inference.predict import RunLike, open_run, predictions, read_samples
 from srjt.inference.saliency import contributions, rank_correlation
 from srjt.ordinal.decoding import expected_grade
+from srjt.progress import ProgressOption, progress_bar
 from srjt.training.neighbours import features, nearest
 from srjt.training.trained import Trained, build_networks
 
@@ -78,7 +79,7 @@ def explain(
     training: Manifest | str | os.PathLike[str] | None = None,
     neighbours: int = 4,
     on_bad_image: OnBadImage = "error",
-    progress: Callable[[int, int], None] | None = None,
+    progress: ProgressOption = True,
 ) -> Explanation:
     """Explain the predictions of a run: where its networks look, and which training images are alike.
 
@@ -95,8 +96,9 @@ def explain(
         Number of similar training images per image.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out.
-    progress : callable, optional
-        Called with (images explained, images in total).
+    progress : bool or callable
+        Show a bar while images are explained, in a terminal or a notebook; or a function that is called with (images
+        explained, images in total).
 
     Returns
     -------
@@ -130,7 +132,8 @@ def explain(
     probabilities, grades = run.probabilities(store.pixels)
     table = predictions(run, probabilities, grades, fitted=fit_after_training(run))  # as srjt.predict
     table.insert(0, "image", store.manifest.table["image"].to_numpy())
-    maps = network_maps(run, store.pixels, progress=progress)
+    with progress_bar("Explaining", progress) as explained:
+        maps = network_maps(run, store.pixels, progress=explained)
     found: list[list[int]] | None = None
     known = None if training is None else _training_samples(run, training, on_bad_image=on_bad_image)
     if known is not None:

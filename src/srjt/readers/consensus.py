@@ -15,8 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, suggest
+from srjt.ordinal.intervals import Interval
 from srjt.readers.evidence import Evidence, Repeats, evidence_of
 from srjt.readers.fit import CHUNK, Fit, log_columns, state_posterior
+from srjt.readers.notebook import consensus_html
 from srjt.readers.readings import Readings
 from srjt.readers.uncertainty import reader_intervals
 from srjt.readers.variants import ENOUGH, Variants, fit_variants, hold_out, predictive
@@ -64,6 +66,15 @@ class Consensus:
     def model(self) -> Fit:
         """The likeliest variant of the model."""
         return self.variants.fits[0]
+
+    def __repr__(self) -> str:
+        return f"<Consensus: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        wrong = map(Interval, self.noise_rate, *self.noise_rate_interval)
+        rows = list(zip(self.readers, self.readings, wrong, self.bias, self.spread, strict=True))
+        title, *notes = str(self).splitlines()
+        return consensus_html(title, rows, *notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them."""

@@ -11,12 +11,13 @@ from typing import Any
 from srjt.data.groups import DuplicateImagesWarning, describe_duplicates
 from srjt.errors import SrjtError, suggest
 from srjt.methods.plugins import import_modules
+from srjt.progress import show_bar
 from srjt.studies.config import StudyConfig, load_preset
 from srjt.studies.folder import lock_study, run_status, study_format, write_plan
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
 from srjt.studies.results import StudyResults, collect_results
-from srjt.studies.watcher import SilentWatcher, StudyWatcher
+from srjt.studies.watcher import BarWatcher, StudyWatcher
 from srjt.training.config import TrainConfig, load_config
 
 __all__ = ["Executor", "choose_executor", "resolve_config", "run_study", "study"]
@@ -47,16 +48,18 @@ def study(
     gpus_per_run: float | None = None,
     cpus_per_run: float | None = None,
     cache: str | Path | None = None,
+    grade_names: Mapping[str, str] | None = None,
+    progress: bool = True,
     watcher: StudyWatcher | None = None,
     **settings: Any,
 ) -> StudyResults:
     """Compare methods over noises, folds and seeds.
 
-    Each combination is trained once, in its own process. Call it again after an interruption: finished runs are not
+    Each combination is trained once, in one of a few worker processes. Call it again after an interruption: finished runs are not
     repeated, unfinished ones are resumed. With one more method, only that method is trained. All methods use the
     same splits and, per noise, fold and seed, the same labels.
 
-    In a script, call it under ``if __name__ == "__main__":``, because the processes of the runs import the script.
+    In a script, call it under ``if __name__ == "__main__":``, because the worker processes import the script.
 
     Parameters
     ----------
@@ -95,15 +98,20 @@ def study(
     jobs : int, optional
         Runs at a time: per GPU (default 1), or on the CPU (default one per core).
     device : str, optional
-        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: all GPUs, or the CPU if there is none.
+        ``"cpu"``, ``"cuda:1"``, or several GPUs as in ``"cuda:0,cuda:1"``. Default: all GPUs, or the CPU if there is
+        none.
     executor : {"local", "ray"}
         Train on this machine, or on a Ray cluster.
     address, gpus_per_run, cpus_per_run : optional
         For ``executor="ray"``: address of the cluster, share of a GPU and CPU cores for each run.
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the report.
+    progress : bool
+        Show a bar: on standard error if it is a terminal, or below the cell of a notebook.
     watcher : StudyWatcher, optional
-        Receives the progress. Default: nothing is shown.
+        Receives the progress instead.
     **settings
         Any field of ``TrainConfig`` that all runs share: ``epochs``, ``network``, ``learning_rate``, …
 
@@ -144,6 +152,7 @@ def study(
         "splits": None if splits is None else str(splits),
         "group_near_duplicates": group_near_duplicates or None,
         "reading": reading and {k: str(v) if isinstance(v, Path) else v for k, v in reading.items()},
+        "grade_names": None if grade_names is None else dict(grade_names),
     }
     resolved = resolve_config(
         arguments, train=settings, preset=preset, file=None if config is None else Path(config)
@@ -164,13 +173,17 @@ def study(
     data = open_data(resolved, format=study_format(folder), cache=None if cache is None else Path(cache))
     if sentence := describe_duplicates(data.manifest, near=resolved.group_near_duplicates):
         warnings.warn(sentence, DuplicateImagesWarning, stacklevel=2)
-    outcome = run_study(
-        data,
-        folder,
-        command=f"srjt.study({call})",
-        execute=execute,
-        watcher=watcher or SilentWatcher(),
-    )
+    bar = show_bar("study", shown=progress and watcher is None)
+    try:
+        outcome = run_study(
+            data,
+            folder,
+            command=f"srjt.study({call})",
+            execute=execute,
+            watcher=watcher or BarWatcher(bar),
+        )
+    finally:
+        bar.close()
     if failed := [key for key, status in outcome.items() if status != "done"]:
         warnings.warn(
             f"{len(failed)} of {len(outcome)} runs failed: the column error of results.runs has the reasons.",

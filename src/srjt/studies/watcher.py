@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from srjt.progress import Bar
 from srjt.studies.grid import PlannedRun
 
-__all__ = ["SilentWatcher", "StudyWatcher"]
+__all__ = ["BarWatcher", "SilentWatcher", "StudyWatcher"]
 
 
 class StudyWatcher(Protocol):
@@ -35,3 +36,28 @@ class SilentWatcher:
     def started(self, planned: PlannedRun) -> None: ...
     def updated(self, running: Sequence[PlannedRun]) -> None: ...
     def ended(self, planned: PlannedRun, status: str) -> None: ...
+
+
+class BarWatcher:
+    """Moves a bar: the runs that are done, and what is being trained."""
+
+    def __init__(self, bar: Bar) -> None:
+        self.bar, self.done, self.total = bar, 0, 0
+
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
+        self.done, self.total = done, len(planned_runs)
+        self.updated([])
+
+    def note(self, text: str) -> None:
+        self.bar.note(text)
+
+    def started(self, planned: PlannedRun) -> None: ...
+
+    def updated(self, running: Sequence[PlannedRun]) -> None:
+        named = ", ".join(f"{run.method.name} {run.noise.label} fold {run.fold}" for run in running)
+        self.bar.update(self.done, self.total, f"{self.done}/{self.total} runs  {named}".strip())
+
+    def ended(self, planned: PlannedRun, status: str) -> None:
+        self.done += status == "done"
+        if status == "failed":
+            self.bar.note(f"failed: {planned.key}")

@@ -40,6 +40,7 @@ ADDED_LATER: tuple[tuple[str, Any], ...] = (
     ("keep", "last"),
     ("patience", None),
     ("reader_targets", "consensus"),
+    ("track_wrong_labels", False),
 )
 
 # Beyond these a value is a slip of the keyboard, and would fail much later and less clearly.
@@ -148,6 +149,10 @@ class TrainConfig:
         Samples per step of an evaluation.
     checkpoint_seconds : float
         Least time between two checkpoints.
+    track_wrong_labels : bool
+        Where the true grades are known: predict the training samples whose labels are wrong after every epoch.
+        ``metrics.csv`` then has their split ``wrong_labels``, whose accuracy is the share of wrong labels that the
+        networks repeat.
 
     Examples
     --------
@@ -251,6 +256,7 @@ class TrainConfig:
     memory_share: float = setting(0.5)
     eval_batch_size: int = setting(1024)
     checkpoint_seconds: float = setting(30.0)
+    track_wrong_labels: bool = setting(False)
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -14,7 +14,7 @@ import torch
 
 from srjt.data.features import as_features
 from srjt.data.grade_names import display_grade
-from srjt.data.images.feed import open_feed
+from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
@@ -68,6 +68,7 @@ def single_run(
     noise: dict[str, Any] | None = None,
     grade_names: dict[str, str] | None = None,
     cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
     command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
@@ -115,6 +116,9 @@ def single_run(
             "class_counts": np.bincount(
                 manifest.labels[parts.train], minlength=manifest.num_classes
             ).tolist(),
+            "validation_counts": np.bincount(
+                manifest.labels[parts.validation], minlength=manifest.num_classes
+            ).tolist(),
             "in_shape": list(in_shape),
             "fingerprint": fingerprint(manifest, parts),
             "images": image_digest(used),
@@ -139,7 +143,7 @@ def single_run(
     with lock_run_folder(folder if process.is_main else None, facts) as facts:
         if folder is not None and process.is_main:
             check_images(folder, used, recorded=facts.data.get("images"), what="run")
-        feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
+        feed = (feeds or FeedCache()).open(store.pixels, device=chosen, share=config.memory_share)
         if chosen.type == "cuda":
             channels_last(networks.to(chosen))
         elif facts.cpu is None:
@@ -178,6 +182,11 @@ def single_run(
             for name, rows in parts.sides().items()
             if name != "train" and len(rows)
         }
+        held_out = tuple(sides)
+        if config.track_wrong_labels and true is not None:
+            wrong = parts.train[labels[parts.train] != true[parts.train]]
+            if len(wrong):
+                sides["wrong_labels"] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], chosen))
         try:
             with (
                 torch_flags(config, chosen, images=len(parts.train) * config.epochs),
@@ -227,6 +236,7 @@ def single_run(
             history=history,
             grade_names=facts.grade_names,
             skipped=tuple(store.skipped),
+            facts=facts,
         )
         if process.is_main:
             with use_cpu_setting(facts.cpu, networks):
@@ -239,6 +249,7 @@ def single_run(
                         )[0].numpy(),
                     )
                     for name, side in sides.items()
+                    if name in held_out
                 }  # fmt: skip
             trained = replace(trained, held_out=predicted)
             if folder is not None:
@@ -278,7 +289,7 @@ def _write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
                 "epochs": fitted.epochs,
                 **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
                 "last_epochs": averages.to_dict("records"),
-                "confusion": {name: counts.tolist() for name, counts in fitted.confusions.items()},
+                "confusion": {name: fitted.confusions[name].tolist() for name in run.held_out},
             },
         )
     except OSError as problem:

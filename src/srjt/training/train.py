@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt.data.grade_names import check_grade_names
+from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
@@ -17,7 +18,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.engine.devices import choose_device
-from srjt.training.record.reporters import Reporter, SilentReporter
+from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.record.run_folder import is_finished
 from srjt.training.resolve_noise import noise_record, resolve_noise_rate
 from srjt.training.single_run import no_validation_side, single_run
@@ -35,12 +36,14 @@ def train(
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
     device: str | None = None,
+    progress: bool = True,
     reporter: Reporter | None = None,
     config: TrainConfig | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     shared_estimate: Path | None = None,
     cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
     grade_names: Mapping[str, str] | None = None,
     command: str | None = None,
     **settings: Any,
@@ -69,8 +72,10 @@ def train(
         the random crop and flip, and of the centre crop.
     device : str, optional
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: a GPU if there is one.
+    progress : bool
+        Show a bar: on standard error if it is a terminal, or below the cell of a notebook. Nothing is shown elsewhere.
     reporter : Reporter, optional
-        Receives the progress. Default: nothing is shown.
+        Receives the progress instead.
     config : TrainConfig, optional
         Settings as an object. Default: the paper's.
     cache : path, optional
@@ -82,6 +87,8 @@ def train(
     cpu_setting : CpuSetting, optional
         How the networks run on a CPU. Default: the fastest way, found by a short trial. A study chooses one for all
         its runs, because it changes the last bits of a result.
+    feeds : FeedCache, optional
+        Keeps the images on the GPU for the next training with the same images.
     grade_names : mapping of str to str, optional
         Grade → its name for people, such as ``{"0": "none", "1": "doubtful"}``; kept with the run and shown beside the
         grades. All grades are named, or none.
@@ -93,8 +100,9 @@ def train(
 
     Returns
     -------
-    Trained
-        The networks, every metric of every epoch, and the history of every training sample.
+    Run
+        The networks, every metric of every epoch, and the history of every training sample (``Trained``), with
+        ``summary()``, ``scores``, ``plot()``, ``predict(data)`` and more.
 
     Examples
     --------
@@ -102,8 +110,8 @@ def train(
     >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
     >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1}
     >>> run = srjt.train(data, split=srjt.data.folds(data)[0], noise_rate=0.2, **settings)
-    >>> sorted(set(run.metrics["split"]))
-    ['test', 'train', 'validation']
+    >>> list(run.scores.loc["test"].index)
+    ['accuracy', 'mae', 'macro_f1', 'qwk']
     """
     if not isinstance(data, Manifest):
         raise SrjtError("srjt.train takes a manifest: srjt.train(srjt.data.read(path).manifest, …).")
@@ -118,8 +126,8 @@ def train(
         "cache": cache,
         "on_bad_image": on_bad_image,
         "cpu_setting": cpu_setting,
+        "feeds": feeds,
     }
-    reporter = reporter or SilentReporter()
     names = check_grade_names(grade_names or {}, data.grades)  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     choose_device(device)  # an error before images are decoded
@@ -127,29 +135,29 @@ def train(
         raise no_validation_side()
     if out is None or not is_finished(Path(out)):
         fetch_weights(requested, network=inputs["network"], features=data.are_features)
-    config, estimate = resolve_noise_rate(
-        data,
-        config=requested,
-        out=shared_estimate or out,
-        reporter=reporter,
-        **inputs,
-    )
-    if estimate is not None and shared_estimate is not None and out is not None:
-        folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            folder / "noise.json", (shared_estimate / "noise.json").read_bytes(), follow_links=False
+    with reporter_in_python(reporter, progress=progress) as watching:
+        config, estimate = resolve_noise_rate(
+            data,
+            config=requested,
+            out=shared_estimate or out,
+            reporter=watching,
+            **inputs,
         )
-    reporter.begin(config.method, epochs=config.epochs)
-    noise = noise_record(requested, config, estimate)
-    run = single_run(
-        data,
-        config=config,
-        out=out,
-        reporter=reporter,
-        noise=noise,
-        command=command,
-        grade_names=names,
-        **inputs,
-    )
+        if estimate is not None and shared_estimate is not None and out is not None:
+            folder = Path(out)
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(
+                folder / "noise.json", (shared_estimate / "noise.json").read_bytes(), follow_links=False
+            )
+        watching.begin(config.method, epochs=config.epochs)
+        run = single_run(
+            data,
+            config=config,
+            out=out,
+            reporter=watching,
+            noise=noise_record(requested, config, estimate),
+            command=command,
+            grade_names=names,
+            **inputs,
+        )
     return replace(run, noise_estimate=estimate)

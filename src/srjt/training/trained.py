@@ -36,11 +36,12 @@ __all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_r
 NetworkMaker = Callable[[], nn.Module]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Trained:
     """A trained run: the networks after the last epoch, or the best one, and the record of their training.
 
-    ``srjt.train`` and ``srjt.load_run`` return it; ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export`` take it.
+    ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export`` take it. ``srjt.train`` and ``srjt.load_run`` return it as a
+    ``Run``, which has these verbs as methods.
 
     Attributes
     ----------
@@ -67,7 +68,7 @@ class Trained:
     folder : Path or None
         The folder of the run, if it has one.
     metrics : DataFrame
-        epoch, split, network, metric, value; empty after ``load_run``.
+        epoch, split, network, metric, value.
     history : DataFrame
         One row per training sample: how often it was seen and selected, its running loss; empty after ``load_run``.
     held_out : mapping of str to HeldOut
@@ -77,6 +78,8 @@ class Trained:
         None where the noise rate was given, or not needed.
     skipped : tuple of (str, str)
         (id, reason) of unreadable images.
+    facts : RunFacts or None
+        What ``run.json`` says: the data, where the noise rate comes from, command, machine and versions.
     """
 
     networks: StackedNetworks
@@ -95,6 +98,22 @@ class Trained:
     noise_estimate: NoiseEstimate | None = None
     grade_names: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
+    facts: RunFacts | None = None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.describe()}>"
+
+    def describe(self) -> str:
+        """Method, network, number of epochs and folder, in one line."""
+        own = self.facts is not None and self.facts.own_network
+        epochs = int(self.metrics["epoch"].max()) if len(self.metrics) else self.config.epochs
+        parts = [
+            self.config.method,
+            "your own network" if own else str(self.config.network),
+            "1 epoch" if epochs == 1 else f"{epochs} epochs",
+            *([] if self.folder is None else [str(self.folder)]),
+        ]
+        return ", ".join(parts)
 
     def probabilities(
         self, pixels: Samples, *, views: int = 1
@@ -292,8 +311,8 @@ def load_run(
 
     Returns
     -------
-    Trained
-        The networks, ready for ``srjt.predict``, ``srjt.evaluate`` and ``srjt.export``.
+    Run
+        The networks (``Trained``), with ``summary()``, ``scores``, ``plot()``, ``predict(data)`` and more.
 
     Examples
     --------
@@ -347,4 +366,5 @@ def load_run(
         held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         noise_estimate=read_noise_estimate(path),
         grade_names=facts.grade_names,
+        facts=facts,
     )

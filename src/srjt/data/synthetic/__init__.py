@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from srjt.data.synthetic.generate import check_empty, generate, write
+from srjt.data.synthetic.generate import check_empty, generate, redraw, write
+from srjt.data.synthetic.reader import read_labels
 
-__all__ = ["check_empty", "generate", "write"]
+__all__ = ["check_empty", "generate", "read_labels", "redraw", "write"]

@@ -7,7 +7,7 @@ their boundary. The images of a patient are similar in severity and appearance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from srjt.data.synthetic.drawing import draw, random_appearance
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
 
-__all__ = ["check_empty", "generate", "write"]
+__all__ = ["check_empty", "generate", "redraw", "stream", "write"]
 
 _DATASET, _PATIENT, _IMAGE = 0, 1, 2  # separate random streams, so that no image depends on another
 
@@ -68,11 +68,11 @@ def generate(
     """
     _check(images=images, patients=patients, size=size, grades=grades, seed=seed)
     patient, severity = _population(images, patients, grades, seed)
-    appearances = [random_appearance(_stream(seed, _PATIENT, p)) for p in range(patients)]
+    appearances = [random_appearance(stream(seed, _PATIENT, p)) for p in range(patients)]
     arrays = np.empty((images, size, size, 3), np.uint8)
     for i in range(images):
         share = float(severity[i]) / grades
-        arrays[i] = draw(share, appearances[patient[i]], size=size, rng=_stream(seed, _IMAGE, i))
+        arrays[i] = draw(share, appearances[patient[i]], size=size, rng=stream(seed, _IMAGE, i))
         if progress is not None:
             progress()
     folder = [f"p{p:03d}" for p in patient]
@@ -88,6 +88,43 @@ def generate(
         }
     )
     return Manifest(table=table, grades=tuple(str(g) for g in range(grades)), arrays=arrays)
+
+
+def redraw(
+    rows: Sequence[int], *, images: int, patients: int, size: int, grades: int = 4, seed: int = 0
+) -> npt.NDArray[np.uint8]:
+    """Some images of a dataset again, at another size: the same scenes, for people to look at.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        Which images.
+    images, patients, grades, seed : int
+        Of the dataset, as for ``generate``.
+    size : int
+        Height and width, 32 to 256.
+
+    Returns
+    -------
+    ndarray of uint8, shape (len(rows), size, size, 3)
+
+    Examples
+    --------
+    >>> import srjt
+    >>> srjt.data.synthetic.redraw([3, 5], images=100, patients=20, size=128).shape
+    (2, 128, 128, 3)
+    """
+    _check(images=images, patients=patients, size=size, grades=grades, seed=seed)
+    patient, severity = _population(images, patients, grades, seed)
+    return np.array([
+        draw(
+            float(severity[row]) / grades,
+            random_appearance(stream(seed, _PATIENT, int(patient[row]))),
+            size=size,
+            rng=stream(seed, _IMAGE, int(row)),
+        )
+        for row in rows
+    ])  # fmt: skip
 
 
 def write(manifest: Manifest, folder: Path | str, *, progress: Callable[[], object] | None = None) -> Path:
@@ -164,7 +201,7 @@ def _population(
     images: int, patients: int, grades: int, seed: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """The patient of each image, (N,) ascending, and its severity, (N,) in [0, grades)."""
-    rng = _stream(seed, _DATASET)
+    rng = stream(seed, _DATASET)
     others = np.floor(rng.random(images - patients) * patients).astype(np.int64)
     patient = np.sort(np.concatenate([np.arange(patients), others]))  # one image each, the others at random
     counts = _counts(images, grades)
@@ -198,5 +235,6 @@ def _triangular(rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]:
     return rng.random(n) + rng.random(n)
 
 
-def _stream(seed: int, *key: int) -> np.random.Generator:
+def stream(seed: int, *key: int) -> np.random.Generator:
+    """Random numbers of one thing, such as an image: they do not depend on what else is drawn."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *key])))

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from srjt.reports.figures.canvas import GREY, INK, SHADE, house_style, new_figure, printable
 
-__all__ = ["confusion_figure", "correct_labels", "matrix_figure", "transition_figure"]
+__all__ = ["confusion_figure", "confusion_panel", "correct_labels", "matrix_figure", "transition_figure"]
 
 PANEL = 1.95  # inches
 ACROSS = 4  # panels in a row
@@ -36,10 +36,10 @@ def matrix_figure(
     rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell.
     emphasised: titles in bold.
     """
-    names = [printable(grade, longest=12) for grade in grades]
+    names = _short_names(grades)
     across = min(ACROSS, max(len(panels), 1))
     down = -(-len(panels) // across)
-    turned = max(map(len, names), default=0) > 28 // max(len(names), 1)
+    turned = _are_long(names)
     longest = max(map(len, names), default=1)
     left = 0.42 + 0.07 * longest
     bottom = 0.42 + (0.05 * longest if turned else 0.1)
@@ -57,14 +57,50 @@ def matrix_figure(
         axes.set_xticks(ticks, names if lowest else [])
         axes.set_yticks(ticks, names if column == 0 else [])
         if turned:
-            axes.tick_params(axis="x", rotation=35)
-            for label in axes.get_xticklabels():
-                label.set(ha="right", rotation_mode="anchor")
+            _turn_labels(axes)
         if lowest:
             axes.set_xlabel(columns)
         if column == 0:
             axes.set_ylabel(rows)
     return figure
+
+
+def confusion_panel(
+    figure: Figure, counts: npt.ArrayLike, *, grades: Sequence[str], title: str, rows: str, left: float
+) -> None:
+    """Draw one confusion matrix into a figure, ``left`` inches from its left edge; it takes the full height."""
+    names = _short_names(grades)
+    width, height = figure.get_size_inches()
+    start, bottom = left + 0.42 + 0.07 * max(map(len, names), default=1), 0.65 if _are_long(names) else 0.5
+    side = min(height - bottom - 0.3, width - start - 0.1)
+    axes = figure.add_axes((start / width, bottom / height, side / width, side / height))
+    _draw_matrix(axes, np.asarray(counts, dtype=np.float64), write=_share_and_count)
+    ticks = np.arange(len(names)) + 0.5
+    axes.set_xticks(ticks, names)
+    axes.set_yticks(ticks, names)
+    if _are_long(names):
+        _turn_labels(axes)
+    axes.set(xlabel="predicted grade", ylabel=rows)
+    axes.set_title(printable(title), pad=8)
+
+
+def _short_names(grades: Sequence[str]) -> list[str]:
+    return [printable(grade, longest=12) for grade in grades]
+
+
+def _are_long(names: Sequence[str]) -> bool:
+    """Whether the names do not fit side by side below a matrix."""
+    return max(map(len, names), default=0) > 28 // max(len(names), 1)
+
+
+def _turn_labels(axes: Any) -> None:
+    axes.tick_params(axis="x", rotation=35)
+    for label in axes.get_xticklabels():
+        label.set(ha="right", rotation_mode="anchor")
+
+
+def _share_and_count(count: float, share: float) -> str:
+    return f"{share:.0%}\n{count:,.0f}" if count else "0"
 
 
 def confusion_figure(
@@ -75,16 +111,12 @@ def confusion_figure(
     rows: str = "true grade",
 ) -> Figure:
     """Confusion matrices: each cell shows its share of the row and its count."""
-
-    def write(count: float, share: float) -> str:
-        return f"{share:.0%}\n{count:,.0f}" if count else "0"
-
     return matrix_figure(
         panels,
         grades=grades,
         rows=rows,
         columns="predicted grade",
-        write=write,
+        write=_share_and_count,
         emphasised=emphasised,
     )
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
-from srjt.training.record.run_folder import read_facts, read_summary
+from srjt.training.record.run_folder import RunFacts, read_facts, read_summary
 
-__all__ = ["NAIVE", "baseline_on", "compare_with_naive", "run_baselines"]
+__all__ = ["NAIVE", "baseline_from", "baseline_on", "compare_with_naive", "run_baselines"]
 
 NAIVE = "naive: always the most frequent training label (accuracy), always their median (MAE)"
 
@@ -28,7 +28,11 @@ def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
 def baseline_on(folder: Path, counts: npt.ArrayLike) -> NaiveBaseline | None:
     """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no samples, or if the
     run does not know its training labels."""
-    facts = read_facts(folder)
+    return baseline_from(read_facts(folder), counts)
+
+
+def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:
+    """``baseline_on`` for a run whose facts are at hand, also for one without a folder."""
     training = facts.data.get("class_counts")
     if not isinstance(training, list) or not all(type(count) is int and count >= 0 for count in training):
         return None

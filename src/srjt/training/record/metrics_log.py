@@ -38,7 +38,7 @@ BEST_EPOCH = "best_epoch"  # recorded every epoch by runs that keep the best one
 
 class MetricRow(NamedTuple):
     epoch: int
-    split: str  # train, validation, test
+    split: str  # train, validation, test; wrong_labels: of the training side, if they are tracked
     network: str  # 1, 2, ensemble, pooled; empty for numbers of the whole run
     metric: str
     value: float

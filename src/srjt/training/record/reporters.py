@@ -1,21 +1,25 @@
-"""Show the progress of a training: a bar in a terminal, plain lines elsewhere, or nothing."""
+"""Show the progress of a training: a bar in a terminal or a notebook, plain lines elsewhere, or nothing."""
 
 from __future__ import annotations
 
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from srjt.progress import NotebookBar, in_notebook, in_terminal
 from srjt.training.record.metrics_log import MetricRow
 
 __all__ = [
     "FoldReporter",
+    "NotebookReporter",
     "PlainReporter",
     "Reporter",
     "SilentReporter",
     "TerminalReporter",
     "headline",
     "reporter_for",
+    "reporter_in_python",
 ]
 
 
@@ -125,12 +129,12 @@ class PlainReporter(SilentReporter):
 class TerminalReporter(SilentReporter):
     """Shows a progress bar of the whole training with the latest numbers beside it."""
 
-    def __init__(self, *, show_test: bool = False) -> None:
+    def __init__(self, *, show_test: bool = False, stderr: bool = False) -> None:
         super().__init__(show_test=show_test)
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.console = Console()
+        self.console = Console(stderr=True) if stderr else Console()
         self.bar = BarColumn(bar_width=16)
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -197,6 +201,40 @@ class TerminalReporter(SilentReporter):
         }
 
 
+class NotebookReporter(SilentReporter):
+    """Shows the same in the output of a notebook's cell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bar = NotebookBar("training")
+        self._latest = ""
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.close()
+
+    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
+        super().begin(title, epochs=epochs, folds=folds)
+        self.bar.label, self._latest = title or "training", ""
+
+    def note(self, text: str) -> None:
+        super().note(text)
+        self.bar.note(text)
+
+    def decoded(self, done: int, total: int) -> None:
+        self.bar.update(done, total, f"{done:,}/{total:,} images decoded")
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        self._update(epoch, done=epoch - 1 + step / steps)
+
+    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
+        self._latest = _text(headline(rows))
+        self._update(epoch, done=epoch)
+
+    def _update(self, epoch: int, *, done: float) -> None:
+        position = _position(epoch, epochs=self.epochs, folds=self.folds)
+        self.bar.update(done, self.epochs * self.folds, f"{position}  {self._latest}".strip())
+
+
 def reporter_for(*, quiet: bool = False, show_test: bool = False) -> SilentReporter:
     """The reporter for standard output: a bar in a terminal, lines in a file or pipe.
 
@@ -206,6 +244,18 @@ def reporter_for(*, quiet: bool = False, show_test: bool = False) -> SilentRepor
         return SilentReporter()
     shown = TerminalReporter if sys.stdout.isatty() else PlainReporter
     return shown(show_test=show_test)
+
+
+def reporter_in_python(reporter: Reporter | None, *, progress: bool) -> AbstractContextManager[Reporter]:
+    """The given reporter; without one, with ``progress``: a bar in a notebook or a terminal, nothing elsewhere.
+
+    A script whose output goes to a file stays silent, as other libraries are.
+    """
+    if reporter is not None:
+        return nullcontext(reporter)
+    if progress and in_notebook():
+        return NotebookReporter()
+    return TerminalReporter(stderr=True) if progress and in_terminal() else SilentReporter()
 
 
 class FoldReporter:

@@ -1,0 +1,162 @@
+"""Progress for people who work in Python: a bar in a terminal, a line that is rewritten in a notebook, or nothing."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = [
+    "Bar",
+    "NotebookBar",
+    "ProgressOption",
+    "TerminalBar",
+    "in_notebook",
+    "in_terminal",
+    "progress_bar",
+    "show_bar",
+]
+
+# True: shown where somebody can see it; a function is called with (done, total) instead
+ProgressOption = bool | Callable[[int, int], None]
+
+REDRAWN = 0.2  # seconds between two updates: drawing takes time from the work
+SOON = 1.0  # seconds: what is done by then needs no bar
+
+
+def in_notebook() -> bool:
+    """Whether the code runs in the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return _leads() and hasattr(shell, "kernel")
+
+
+def in_terminal() -> bool:
+    """Whether standard error is a terminal. The output of a program, on standard output, stays as it is."""
+    return _leads() and sys.stderr is not None and sys.stderr.isatty()
+
+
+def _leads() -> bool:
+    """Of several processes that train together, one shows the progress."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+class Bar:
+    """Shows nothing; the other bars show how much is done."""
+
+    def update(self, done: float, total: float, text: str = "") -> None:
+        """``done`` of ``total``, and what else there is to say."""
+
+    def note(self, text: str) -> None:
+        """A sentence that stays."""
+
+    def close(self) -> None:
+        """Nothing more will come: show the last state."""
+
+    def clear(self) -> None:
+        """Nothing more will come: leave no trace."""
+        self.close()
+
+
+class TerminalBar(Bar):
+    """A bar on standard error, which disappears at the end."""
+
+    def __init__(self, label: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.console = Console(stderr=True, markup=False)
+        self.progress = Progress(
+            TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), TimeElapsedColumn(),
+            TextColumn("{task.fields[text]}", markup=False), console=self.console, transient=True,
+        )  # fmt: skip
+        self.task = self.progress.add_task(label, total=None, text="")
+        self.progress.start()
+
+    def update(self, done: float, total: float, text: str = "") -> None:
+        self.progress.update(self.task, completed=done, total=total, text=text)
+
+    def note(self, text: str) -> None:
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self.progress.stop()
+
+
+class NotebookBar(Bar):
+    """A bar below the cell. It is one output that is rewritten, so that the saved notebook has its last state."""
+
+    def __init__(self, label: str) -> None:
+        self.label, self.notes = label, list[str]()
+        self.done, self.total, self.text = 0.0, 0.0, ""
+        self.began, self.drawn = time.monotonic(), 0.0
+        self.output: Any = None
+
+    def update(self, done: float, total: float, text: str = "") -> None:
+        self.done, self.total, self.text = done, total, text
+        if done >= total or time.monotonic() - self.drawn > REDRAWN:
+            self.draw()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self.draw()
+
+    def close(self) -> None:
+        self.draw()
+
+    def clear(self) -> None:
+        if self.output is not None:
+            self.output.update({"text/plain": "", "text/html": ""}, raw=True)
+
+    def draw(self) -> None:
+        """Write the output, or write it anew."""
+        self.drawn = time.monotonic()
+        seconds = round(self.drawn - self.began)
+        words = [self.label, f"{seconds // 60}:{seconds % 60:02d}", self.text]
+        shown = {"text/plain": "  ".join(filter(None, words)), "text/html": self._html(words)}
+        if self.output is None:
+            display = importlib.import_module("IPython.display").display
+            self.output = display(shown, raw=True, display_id=True)
+        else:
+            self.output.update(shown, raw=True)
+
+    def _html(self, words: list[str]) -> str:
+        label, clock, text = map(html.escape, words)
+        value = f' value="{self.done:g}" max="{self.total:g}"' if self.total else ""
+        bar = f'<progress style="width:12em;vertical-align:middle"{value}></progress>'
+        notes = "".join(f'<div style="opacity:.75">{html.escape(note)}</div>' for note in self.notes)
+        return f'<div style="font-family:system-ui,sans-serif">{label} {bar} {clock} {text}{notes}</div>'
+
+
+def show_bar(label: str, *, shown: bool = True) -> Bar:
+    """The bar for where the code runs. shown: False for a bar that shows nothing."""
+    if shown and in_notebook():
+        return NotebookBar(label)
+    return TerminalBar(label) if shown and in_terminal() else Bar()
+
+
+@contextmanager
+def progress_bar(label: str, progress: ProgressOption) -> Iterator[Callable[[int, int], None]]:
+    """A function of (done, total): the given one, or one that moves a bar, which leaves no trace."""
+    if callable(progress):
+        yield progress
+        return
+    bars: list[Bar] = []
+    began = time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        if not bars and time.monotonic() - began > SOON:
+            bars.append(show_bar(label, shown=progress))
+        for bar in bars:
+            bar.update(done, total, f"{done:,}/{total:,}")
+
+    try:
+        yield update
+    finally:
+        for bar in bars:
+            bar.clear()

@@ -1,0 +1,138 @@
+"""What ``run.summary()`` says: the data, the method, the noise, and the scores beside naive ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from srjt.data.grade_names import display_grade
+from srjt.notebook_html import html_block, html_facts, html_table, html_text
+from srjt.ordinal.metrics import METRICS
+from srjt.reports.judged_sides import JudgedSide
+from srjt.training.record.baselines import NAIVE, compare_with_naive
+from srjt.training.trained import Trained
+
+__all__ = ["METRICS_SHOWN", "RunSummary", "score_table", "summarise_run"]
+
+METRICS_SHOWN = ("accuracy", "mae", "macro_f1", "qwk")
+SIDES = ("test", "validation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """The result of ``run.summary()``: print it, or let a notebook show it.
+
+    Attributes
+    ----------
+    title : str
+        Method, network, number of epochs, folder.
+    facts : tuple of (str, str)
+        What the run was trained on, and what is known about wrong labels.
+    scores : DataFrame
+        As ``run.scores``.
+    notes : tuple of str
+        What the scores are compared with, and warnings.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    scores: pd.DataFrame
+    notes: tuple[str, ...]
+
+    def __str__(self) -> str:
+        wide = max((len(term) for term, _ in self.facts), default=0)
+        lines = [self.title, *(f"  {term:{wide}}  {value}" for term, value in self.facts)]
+        if len(self.scores):
+            shown = pd.DataFrame(
+                [row[2:] for row in self._rows()],
+                columns=list(HEADER[2:]),
+                index=[f"  {side:10}  {metric}" for side, metric, *_ in self._rows()],
+            )
+            lines += ["", shown.to_string()]
+        return "\n".join([*lines, "", *self.notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        table = html_table(HEADER, self._rows(), text_columns=2) if len(self.scores) else ""
+        return html_block(self.title, html_facts(self.facts), table, *map(html_text, self.notes))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        """The scores as text; the side is written once."""
+        rows: list[tuple[str, ...]] = []
+        for side, metric in self.scores.index:
+            value, low, high, naive = self.scores.loc[(side, metric)]
+            rows.append((
+                side if metric == METRICS_SHOWN[0] else "",
+                METRICS[metric].long_name,
+                f"{value:.3f}",
+                f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–",
+                f"{naive:.3f}" if math.isfinite(naive) else "",
+            ))  # fmt: skip
+        return rows
+
+
+HEADER = ("side", "metric", "value", "95 % interval", "naive")
+
+
+def score_table(sides: Mapping[str, JudgedSide]) -> pd.DataFrame:
+    """value, low, high (95 % interval) and naive for each (side, metric); nan where there is none."""
+    found = {}
+    for side in (name for name in SIDES if name in sides):
+        judged = sides[side]
+        for metric in METRICS_SHOWN:
+            naive = math.nan if judged.naive is None else getattr(judged.naive, metric, math.nan)
+            found[side, metric] = (*judged.intervals[metric], naive)
+    index = pd.MultiIndex.from_tuples(list(found), names=["side", "metric"]) if found else None
+    return pd.DataFrame(list(found.values()), index=index, columns=["value", "low", "high", "naive"])
+
+
+def summarise_run(run: Trained, sides: Mapping[str, JudgedSide]) -> RunSummary:
+    """The summary of a run. sides: its held-out sides, judged."""
+    return RunSummary(
+        title=run.describe(),
+        facts=tuple((term, value) for term, value in _facts(run) if value),
+        scores=score_table(sides),
+        notes=tuple(_notes(run, sides)),
+    )
+
+
+def _facts(run: Trained) -> list[tuple[str, str]]:
+    data = {} if run.facts is None else run.facts.data
+    noise = (None if run.facts is None else run.facts.noise) or {}
+    what = "rows of features" if len(run.in_shape) == 1 else "images"
+    sizes = [f"{n:,} {side}" for side, n in data.get("samples", {}).items() if n]
+    patients = data.get("patients")
+    known = f"; {patients:,} patients" if isinstance(patients, int) else ""
+    used, estimated = noise.get("used"), noise.get("estimated")
+    # the sentence about an estimate contains the rate
+    rate = f"rate {used:.2f}: " if isinstance(used, float) and estimated is None else ""
+    return [
+        (what, f"{', '.join(sizes)}{known}" if sizes else ""),
+        ("grades", ", ".join(display_grade(grade, run.grade_names) for grade in run.grades)),
+        ("noise", f"{rate}{noise.get('why') or ''}".removesuffix(": ")),
+        ("skipped", f"{len(run.skipped):,} unreadable images" if run.skipped else ""),
+    ]
+
+
+def _notes(run: Trained, sides: Mapping[str, JudgedSide]) -> list[str]:
+    if not sides:
+        return ["The run has no held-out side: nothing is known about new samples. Use run.evaluate(data)."]
+    notes = []
+    for side in (name for name in SIDES if name in sides):
+        judged = sides[side]
+        what = "true grades" if judged.true else "labels as given, which may be wrong"
+        notes.append(f"{side.capitalize()}: {len(judged.labels):,} samples, compared with their {what}.")
+    judged = next(iter(sides.values()))
+    units = "patients" if judged.samples.patients is not None else "samples"
+    notes.append(f"The intervals resample {units}. A grade is {judged.grade_rule}.")
+    if any(side.naive is not None for side in sides.values()):
+        notes.append(f"{NAIVE[0].upper()}{NAIVE[1:]}.")
+    for side, judged in sides.items():
+        if judged.naive is not None:
+            scores = {name: judged.intervals[name].value for name in ("accuracy", "mae")}
+            notes.append(compare_with_naive(f"the {side} side", **scores, naive=judged.naive))
+    return [note for note in notes if note]

@@ -1,0 +1,148 @@
+"""A trained run with what one does next: summary, plot, predict, evaluate, explain, export.
+
+``srjt.train`` and ``srjt.load_run`` return it. They are the functions of ``srjt.training``, which know nothing of
+tables and figures; what they return is dressed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ParamSpec
+
+import pandas as pd
+
+from srjt.data.grade_names import display_grade
+from srjt.errors import SrjtError
+from srjt.inference.evaluate import evaluate
+from srjt.inference.explain import explain
+from srjt.inference.export import export
+from srjt.inference.fitted import fit_after_training
+from srjt.inference.held_out_scores import held_out_scores
+from srjt.inference.predict import predict
+from srjt.notebook_html import html_block
+from srjt.reports.judged_sides import JudgedSide, judge_side
+from srjt.reports.run_summary import RunSummary, score_table, summarise_run
+from srjt.training import train as training
+from srjt.training import trained
+from srjt.training.record.metrics_log import read_metrics
+from srjt.training.trained import Trained
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Run", "load_run", "train"]
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Run(Trained):
+    """A trained run. It has the attributes of ``Trained`` and these methods.
+
+    ``run.predict(data, …)``, ``run.evaluate(data, …)``, ``run.explain(data, …)`` and ``run.export(path, …)`` are
+    ``srjt.predict(run, data, …)`` and so on, with the same options.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
+    >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
+    >>> run = srjt.train(data, split=srjt.data.folds(data)[0], **settings)
+    >>> list(run.scores.loc["test"].index)
+    ['accuracy', 'mae', 'macro_f1', 'qwk']
+    >>> len(run.predict(data))
+    60
+    """
+
+    predict = predict
+    evaluate = evaluate
+    explain = explain
+    export = export
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """The scores on the held-out sides, as ``predict`` answers.
+
+        Returns
+        -------
+        DataFrame
+            Rows (side, metric): accuracy, mae, macro_f1 and qwk of the test and the validation side. Columns:
+            ``value``, ``low`` and ``high`` (95 % interval) and ``naive``, the score of one grade for all samples. The
+            test side is compared with the true grades where they are known.
+        """
+        return score_table(self._sides)
+
+    def summary(self) -> RunSummary:
+        """The data, the method, the noise, and the scores beside naive ones.
+
+        Returns
+        -------
+        RunSummary
+            Print it, or let a notebook show it.
+        """
+        return summarise_run(self, self._sides)
+
+    def plot(self) -> Figure:
+        """Accuracy and mean absolute error per epoch, and the confusion matrix of the test side (else validation).
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A notebook shows it; ``figure.savefig("run.png")`` writes it.
+        """
+        from srjt.reports.figures.run_overview import run_overview  # matplotlib takes a while
+
+        return run_overview(
+            self.metrics,
+            self._sides.get("test") or self._sides.get("validation"),
+            grades=[display_grade(grade, self.grade_names) for grade in self.grades],
+            pooled=self.config.convention == "published-code",
+        )
+
+    @cached_property
+    def _sides(self) -> dict[str, JudgedSide]:
+        if not self.held_out:
+            return {}
+        fitted = fit_after_training(self)
+        return {name: judge_side(self, name, fitted=fitted) for name in self.held_out}
+
+    def __repr__(self) -> str:
+        scores = held_out_scores(self)  # without intervals, which take a while
+        side = "test" if "test" in scores else "validation"
+        if side not in scores:
+            return super().__repr__()
+        accuracy, mae = scores[side]["accuracy"], scores[side]["mae"]
+        return f"<Run: {self.describe()}; {side} accuracy {accuracy:.3f}, MAE {mae:.3f}>"
+
+    def _repr_html_(self) -> str:
+        from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
+
+        shown = self.summary()._repr_html_()
+        with contextlib.suppress(SrjtError):  # nothing to plot
+            figure = CaptionedFigure(name=f"run-{id(self)}", figure=self.plot(), caption="", alt=repr(self))
+            shown += html_block("", inline_svg(figure))
+        return shown
+
+
+def _returns_run(function: Callable[P, Trained]) -> Callable[P, Run]:
+    """The same function, with its signature and docstring; its result is a ``Run``."""
+
+    @functools.wraps(function)
+    def with_run(*args: P.args, **kwargs: P.kwargs) -> Run:
+        found = function(*args, **kwargs)
+        if found.folder is not None and found.metrics.empty:
+            with contextlib.suppress(SrjtError):  # a run may have been sent without this file
+                found = replace(found, metrics=read_metrics(found.folder / "metrics.csv"))
+        return Run(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+    with_run.__signature__ = inspect.signature(function).replace(return_annotation=Run)  # type: ignore[attr-defined]
+    return with_run
+
+
+train = _returns_run(training.train)
+load_run = _returns_run(trained.load_run)

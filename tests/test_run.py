@@ -1,0 +1,125 @@
+"""What ``srjt.train`` returns: scores, a summary, a plot and the verbs of the package as methods."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import srjt
+from fixtures.held_out_runs import drawn_side, made_run
+from fixtures.small_images import SETTINGS, Data
+from srjt.errors import SrjtError
+from srjt.inference.held_out_scores import held_out_scores
+from srjt.run import Run
+from srjt.training import train as training
+from srjt.training.trained import Trained
+
+
+@pytest.fixture(scope="module")
+def run(data: Data, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return srjt.train(data.manifest, out=folder, split=data.split, **SETTINGS)
+
+
+def as_run(**fields: Any) -> Run:
+    return Run(**vars(made_run(**fields)))
+
+
+def test_the_public_functions_are_those_of_training_with_another_result() -> None:
+    public, below = inspect.signature(srjt.train), inspect.signature(training.train)
+    assert public.parameters == below.parameters
+    assert public.return_annotation is Run
+    assert srjt.train.__doc__ == training.train.__doc__
+
+
+def test_scores_are_those_of_predict_with_intervals_and_naive_ones(run: Run, data: Data) -> None:
+    values = held_out_scores(run)
+    for (side, metric), row in run.scores.iterrows():  # type: ignore[misc]
+        assert row["value"] == pytest.approx(values[side][metric])
+        assert row["low"] <= row["value"] <= row["high"]
+    assert set(run.scores.index.get_level_values("side")) == {"test", "validation"}
+    assert data.manifest.true_labels is not None
+    true, given = data.manifest.true_labels[data.split.test], data.manifest.labels[data.split.train]
+    commonest = max(set(given.tolist()), key=given.tolist().count)
+    assert run.scores.loc[("test", "accuracy"), "naive"] == pytest.approx((true == commonest).mean())
+
+
+def test_repr_is_one_short_line(run: Run) -> None:
+    accuracy = run.scores.loc[("test", "accuracy"), "value"]
+    assert repr(run) == (
+        f"<Run: srjt, tiny, 3 epochs, {run.folder}; test accuracy {accuracy:.3f}, "
+        f"MAE {run.scores.loc[('test', 'mae'), 'value']:.3f}>"
+    )
+
+
+def test_summary_says_what_the_run_knows(run: Run, data: Data) -> None:
+    text = str(run.summary())
+    assert f"{len(data.split.train)} train, {len(data.split.validation)} validation" in text
+    assert f"{len(set(data.manifest.patients or ()))} patients" in text
+    assert "rate 0.40: The rate was given" in text
+    assert "Test: " in text
+    assert "true grades" in text
+    assert "labels as given, which may be wrong" in text
+    assert "intervals resample patients" in text
+
+
+def test_a_loaded_run_has_the_same_summary_and_plot(run: Run) -> None:
+    assert run.folder is not None
+    opened = srjt.load_run(run.folder, device="cpu")
+    assert str(opened.summary()) == str(run.summary())
+    assert opened.metrics.equals(run.metrics)
+    assert len(opened.plot().axes) == 3  # accuracy, MAE, confusion matrix
+
+
+def test_verbs_are_those_of_the_package(run: Run, data: Data) -> None:
+    some = data.manifest.select([0, 1, 2, 3])
+    assert run.predict(some, optimise="accuracy").equals(srjt.predict(run, some, optimise="accuracy"))
+    assert run.evaluate(some, resamples=20).confusion == srjt.evaluate(run, some, resamples=20).confusion
+    assert run.predict(data.manifest, per="patient")["patient"].is_unique
+
+
+def test_a_run_without_metrics_or_sides_says_so() -> None:
+    nothing = as_run()
+    assert repr(nothing) == "<Run: standard, None, 150 epochs>"
+    assert "no held-out side" in str(nothing.summary())
+    assert nothing.scores.empty
+    assert "<svg" not in nothing._repr_html_()
+    with pytest.raises(SrjtError, match="nothing to plot"):
+        nothing.plot()
+
+
+def test_samples_without_patients_are_resampled_one_by_one() -> None:
+    text = str(as_run(held_out={"validation": drawn_side(40, patients=None)}).summary())
+    assert "intervals resample samples" in text
+    assert "Test" not in text
+    assert "Naive" not in text  # the training labels are not known
+
+
+def test_html_shows_table_curves_and_matrix_and_escapes_names(run: Run) -> None:
+    shown = run._repr_html_()
+    assert "mean absolute error" in shown
+    assert shown.count("<svg") == 1
+    assert "Confusion matrix, test side" in shown
+    names = dict(zip("0123", ("<script>alert(1)</script>", "b", "c", "d"), strict=True))
+    hostile = as_run(held_out={"validation": drawn_side(40)}, grade_names=names)._repr_html_()
+    assert "<script" not in hostile
+    assert "&lt;script&gt;" in hostile
+
+
+def test_a_notebook_shows_the_plot_without_pyplot(run: Run) -> None:
+    assert run.plot()._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+
+
+def test_a_run_can_be_pickled_after_its_scores_were_computed(run: Run) -> None:
+    assert len(run.scores)
+    again = pickle.loads(pickle.dumps(run))
+    assert again.scores.equals(run.scores)
+
+
+def test_the_model_without_methods_has_a_short_repr_as_well(tmp_path: Path) -> None:
+    trained: Trained = made_run(folder=tmp_path)
+    assert repr(trained) == f"<Trained: standard, None, 150 epochs, {tmp_path}>"
