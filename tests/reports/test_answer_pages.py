@@ -15,6 +15,7 @@ import srjt
 from reports.page_text import Rule, all_sections, check, facts_of, split_sentences
 from srjt.data import Manifest
 from srjt.errors import SrjtError
+from srjt.readers import Readings
 from srjt.reports.pages.evaluation_page import evaluation_page
 from srjt.reports.pages.html import Page, render
 from srjt.reports.pages.predictions_page import predictions_page
@@ -228,6 +229,22 @@ def test_rows_of_features_have_a_table_and_no_pictures(tmp_path: Path) -> None:
     assert judged.lead.startswith("90 rows of features, judged by their given grades")
     assert not [tile for section in all_sections(judged) for tile in section.tiles]
     assert "<img" not in render(page) + render(judged)
+
+    readers = Readings(
+        items=data.ids, readers=["<i>A", "B", "C"], grades=data.grades, item=np.tile(np.arange(90), 3),
+        reader=np.repeat(np.arange(3), 90), grade=np.concatenate([grades, grades, (grades + 1) % 3]),
+    )  # fmt: skip
+    found = srjt.evaluate(run, data, readings=readers, resamples=10)
+    compared = evaluation_page(run, found, data=data)
+    assert "judged by their consensus grades" in compared.lead
+    table = _tables(compared)["The network as one more reader (quadratic κ)"]
+    assert [row.cells[0].text for row in table.rows] == ["<i>A", "B", "C"]
+    assert found.readers is not None
+    assert [row.cells[2].value for row in table.rows] == found.readers.by_reader["network_kappa"].tolist()
+    assert "<i>A" not in render(compared)
+    alone = replace(readers, reader=np.zeros(90, np.int64), item=np.arange(90), grade=grades, readers=["A"])
+    found = srjt.evaluate(run, data, readings=alone, resamples=10)
+    assert found.not_compared in [note.text for note in evaluation_page(run, found).notes]
 
 
 def test_report_takes_predictions_and_evaluations(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from srjt.data.grade_names import display_grade
 
 if TYPE_CHECKING:
-    from srjt.inference.decide import Abstention, Decision
+    from srjt.inference.abstain import Abstention
+    from srjt.inference.decide import Decision
     from srjt.inference.evaluation import Evaluation
     from srjt.training.trained import Trained
 

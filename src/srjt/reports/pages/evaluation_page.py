@@ -10,7 +10,8 @@ import numpy as np
 
 from srjt.data.grade_names import display_grade
 from srjt.data.manifest import Manifest
-from srjt.inference.decide import Abstention, Decision
+from srjt.inference.abstain import Abstention
+from srjt.inference.decide import Decision
 from srjt.inference.evaluation import Evaluation
 from srjt.inference.range_evaluation import RangeEvaluation
 from srjt.ordinal.baselines import NaiveBaseline
@@ -271,10 +272,10 @@ def _readers(found: NetworkComparison) -> Section:
         slug="readers",
         title="The network as one more reader (quadratic κ)",
         caption="To rest: κ with the consensus of all other readers, of this reader and of the network, on the same "
-        "images.",
+        "samples.",
         columns=(
             Column(name="reader", label="reader"),
-            Column(name="images", label="images", kind="number"),
+            Column(name="samples", label="samples", kind="number"),
             *(Column(name=name, label=label, kind="number") for name, label in names.items()),
         ),
         rows=tuple(rows),
