@@ -1,7 +1,7 @@
 """Do ranges of grades contain the true grade as often as promised, when the calibration labels are partly wrong?
 
     python benchmarks/ranges.py                                        # simulated readers
-    python benchmarks/ranges.py --per-patient --splits 100             # one range per patient, of pooled images
+    python benchmarks/ranges.py --per-patient --seeds 500 506 --splits 60    # one range per patient, of pooled images
     python benchmarks/ranges.py --probabilities probabilities/votes    # human votes, from human_votes.py
     python benchmarks/ranges.py --features deepdrid.npz                # injected noise; heads are trained on features
 
@@ -18,8 +18,8 @@ image of a patient. "as promised" allows for the binomial error of that many pat
 - ``verified``: 200 of the calibration labels, at random, have been verified, or all labels of 50 patients;
 - ``true grades``: split conformal prediction with the true grades, which nobody has.
 
-With ``--per-patient`` the simulated images become patients of one to six images with similar grades. The true grade of
-a patient is the highest one of its images; ``labels`` and ``TorchCP`` take the highest label as right. In the setting
+With ``--per-patient`` the true grade of a patient is the highest one of its images; ``labels`` and ``TorchCP`` take the
+highest label as right. The simulated images become patients of one to six images with similar grades; in the setting
 "together" all labels of a patient are wrong in the same way.
 """
 
@@ -80,9 +80,9 @@ def main() -> None:
     )
     parser.add_argument("--coverage", type=float, default=0.9)
     parser.add_argument("--probabilities", type=Path, nargs="*", help="folders of .npz files")
-    parser.add_argument("--per-patient", action="store_true", help="one range per simulated patient")
+    parser.add_argument("--per-patient", action="store_true", help="one range per patient")
     parser.add_argument("--features", type=Path, help="features with clean grades, as srjt reads them")
-    parser.add_argument("--seeds", type=int, nargs=2, default=(100, 110), help="of the simulations")
+    parser.add_argument("--seeds", type=int, nargs=2, default=(500, 510), help="of the simulations")
     parser.add_argument("--splits", type=int, default=SPLITS)
     parser.add_argument("--out", type=Path, help="a CSV file with a row for each method and data set")
     args = parser.parse_args()
@@ -94,6 +94,8 @@ def main() -> None:
         source = simulated_patients(range(*args.seeds))
     else:
         source = simulated(range(*args.seeds))
+    if args.per_patient:
+        source = per_patient(source)
     by_setting: dict[str, list[Data]] = {}
     for data in source:
         by_setting.setdefault(data.setting, []).append(data)
@@ -108,6 +110,7 @@ def main() -> None:
                 "method": name,
                 "coverage": row[:, 0].mean(),
                 "width": row[:, 1].mean(),
+                "worst grade": np.nanmean(row[:, 2:], axis=0).min(),
             }
             for k, one in enumerate(found)
             for name, row in one.items()
@@ -151,15 +154,19 @@ def simulated_patients(seeds: range) -> Iterator[Data]:
             one, probabilities=one.probabilities[order], labels=one.labels[order], true=one.true[order],
             patients=np.array([f"{seed}-{patient}" for patient in patients]),
         )  # fmt: skip
-        settings = [grouped]
+        yield grouped
         if "truncated" in one.setting:
             first = np.unique(patients, return_index=True)[1]
             error = (grouped.labels - grouped.true)[first][patients]
             together = (grouped.true + error).clip(0, one.probabilities.shape[1] - 1)
-            settings.append(replace(grouped, setting="simulated, together", labels=together))
-        for data in settings:
-            for pool in ("highest", "mean"):
-                yield replace(data, setting=f"{data.setting}, per patient, {pool}", pool=pool)  # type: ignore[arg-type]
+            yield replace(grouped, setting="simulated, together", labels=together)
+
+
+def per_patient(source: Iterator[Data]) -> Iterator[Data]:
+    pools: tuple[Pooling, ...] = ("highest", "mean")
+    for data in source:
+        for pool in pools:
+            yield replace(data, setting=f"{data.setting}, per patient, {pool}", pool=pool)
 
 
 def stored(folders: list[Path]) -> Iterator[Data]:

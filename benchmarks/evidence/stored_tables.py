@@ -175,13 +175,37 @@ def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
 def ranges(folder: Path) -> str:
     files = ("ranges_simulated.csv", "ranges_deepdrid.csv", "ranges_votes.csv")
     found = pd.concat([pd.read_csv(folder / file) for file in files])
+    return range_table(found, RANGES)
+
+
+def ranges_per_patient(folder: Path) -> str:
+    found = pd.read_csv(folder / "ranges_patients.csv")
+    found["setting"] = found["setting"].str.replace(" per patient,", "")
+    return range_table(found, RANGES | {"verified": "50 verified patients"})
+
+
+def range_table(found: pd.DataFrame, methods: dict[str, str]) -> str:
     table = found.groupby(["setting", "method"], sort=False)[["coverage", "width"]].mean()
     rows = [
         [setting, *(f"{table.loc[(setting, name), 'coverage']:.3f} ({table.loc[(setting, name), 'width']:.2f})"
-                    for name in RANGES)]
+                    for name in methods)]
         for setting in dict.fromkeys(found["setting"])
     ]  # fmt: skip
-    return pipes(["promised 0.9: coverage (width)", *RANGES.values()], rows)
+    return pipes(["promised 0.9: coverage (width)", *methods.values()], rows)
+
+
+def ranges_by_grade(folder: Path) -> str:
+    """The coverage of the grade that is covered least often."""
+    names = {name: RANGES[name] for name in ("labels", "unknown", "verified", "true grades")}
+    names |= {"each grade": "`--coverage-by grade` (width)"}
+    found = pd.concat([pd.read_csv(folder / f"ranges_{part}.csv") for part in ("simulated", "patients")])
+    table = found.groupby(["setting", "method"], sort=False)[["worst grade", "width"]].mean()
+    rows = []
+    for setting in dict.fromkeys(found["setting"]):
+        of = table.loc[setting]
+        worst = [f"{of.loc[name, 'worst grade']:.3f}" for name in names]
+        rows.append([setting, *worst[:-1], f"{worst[-1]} ({of.loc['each grade', 'width']:.2f})"])
+    return pipes(["coverage of the worst grade", *names.values()], rows)
 
 
 def summary(folder: Path) -> str:
@@ -225,5 +249,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "readers-simulated": readers_simulated,
     "readers-real": readers_real,
     "ranges": ranges,
+    "ranges-per-patient": ranges_per_patient,
+    "ranges-by-grade": ranges_by_grade,
     "summary": summary,
 }

@@ -10,11 +10,15 @@ __all__ = ["html_block", "html_facts", "html_pictures", "html_table", "html_text
 _LINE = "rgba(128,128,128,.4)"  # visible on white and on black
 _CELL = f"padding:.2em .8em .2em 0;border:0;border-bottom:1px solid {_LINE};background:transparent;vertical-align:top"
 
+_TEXT, _NUMBER = "text-align:left", "text-align:right;white-space:nowrap"
+
 
 def html_block(title: str, *parts: str) -> str:
     """A heading and what stands below it. parts: HTML from the functions of this file, or text from ``html_text``."""
     # figures take their colours from variables; the text has the colour of the page
-    style = "font-family:system-ui,sans-serif;line-height:1.4;--ink:currentColor;--grey:#8a8a8a"
+    style = (
+        "font-family:system-ui,sans-serif;line-height:1.4;overflow-x:auto;--ink:currentColor;--grey:#8a8a8a"
+    )
     return (
         f'<div style="{style}"><div style="font-weight:600">{html.escape(title)}</div>{"".join(parts)}</div>'
     )
@@ -38,7 +42,7 @@ def html_table(
     def line(cells: Sequence[object], tag: str) -> str:
         weight = 600 if tag == "th" else 400
         return "".join(
-            f'<{tag} style="{_CELL};font-weight:{weight};text-align:{"left" if place < text_columns else "right"}">'
+            f'<{tag} style="{_CELL};font-weight:{weight};{_TEXT if place < text_columns else _NUMBER}">'
             f"{html.escape(str(cell))}</{tag}>"
             for place, cell in enumerate(cells)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,9 @@ from typer.testing import CliRunner
 
 from srjt.cli.data.synthetic import synthetic
 from srjt.data.manifest import Manifest
-from srjt.data.synthetic.generate import _population, generate, write
+from srjt.data.synthetic.generate import _population, generate, redraw, write
 from srjt.data.synthetic.primitives import noise, stamp
+from srjt.data.synthetic.reader import read_labels
 from srjt.errors import SrjtError
 
 
@@ -209,3 +211,44 @@ def test_noise_is_smooth_and_centred() -> None:
     assert 0.3 < field.std() < 1
     assert np.abs(np.diff(field, axis=0)).max() < 0.25
     assert np.abs(np.diff(field, axis=1)).max() < 0.25
+
+
+def test_an_image_drawn_again_at_its_own_size_is_the_same() -> None:
+    data = generate(images=30, patients=6, size=32, seed=3)
+    assert data.arrays is not None
+    again = redraw([4, 17], images=30, patients=6, size=32, seed=3)
+    assert (again == data.arrays[[4, 17]]).all()
+    larger = redraw([4], images=30, patients=6, size=96, seed=3)
+    means = larger.reshape(32, 3, 32, 3, 3).mean(axis=(1, 3))
+    assert np.abs(means.mean(axis=(0, 1)) - data.arrays[4].mean(axis=(0, 1))).max() < 12  # the same scene
+
+
+def test_a_reader_errs_near_boundaries_by_one_grade_and_to_one_side() -> None:
+    severity = np.arange(4000) / 1000
+    names = [f"{row}.png" for row in range(4000)]
+    table = pd.DataFrame(
+        {"id": names, "image": names, "grade": severity.astype(np.int64), "severity": severity}
+    )
+    data = Manifest(table=table, grades=("0", "1", "2", "3"))
+    labels, true = read_labels(data, seed=5), data.labels
+    wrong = labels != true
+    assert 0.2 < wrong.mean() < 0.45
+    assert (np.abs(labels - true)[wrong] == 1).mean() > 0.9
+    from_upper = 1 - severity[1000:3000] % 1  # of grades 1 and 2, which have two neighbours
+    wrong_low, wrong_high = (labels < true)[1000:3000], (labels > true)[1000:3000]
+    assert wrong_high[from_upper < 0.25].mean() > 3 * wrong_high[from_upper > 0.75].mean()
+    assert wrong_low[from_upper > 0.75].mean() > 3 * wrong_low[from_upper < 0.25].mean()
+    middle = (true == 1) | (true == 2)  # they can err to both sides
+    assert (labels < true)[middle].sum() > 1.5 * (labels > true)[middle].sum()
+    assert (read_labels(data, seed=5) == labels).all()
+    assert (read_labels(data, seed=6) != labels).any()
+    assert (read_labels(data, bias=0.0, spread=0.0) == true).all()
+
+
+def test_a_reader_needs_severities() -> None:
+    data = generate(images=30, patients=6, size=32)
+    without = replace(data, table=data.table.drop(columns="severity"))
+    with pytest.raises(SrjtError, match="needs the severity"):
+        read_labels(without)
+    with pytest.raises(SrjtError, match="spread of a reader is 0 or larger, not -1"):
+        read_labels(data, spread=-1.0)

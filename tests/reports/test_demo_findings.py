@@ -56,7 +56,9 @@ def test_the_best_is_who_has_the_lowest_mean(names: tuple[str, str, str]) -> Non
 def test_differences_that_may_be_chance_are_called_so() -> None:
     close = {STANDARD: [0.30, 0.35, 0.31], PAPER: [0.33, 0.30, 0.34], SRJT: [0.31, 0.33, 0.31]}
     first, *others = ranking_sentences(rank_methods(close, lower_is_better=True))
-    assert first.startswith("No method is clearly the best: srjt has the lowest mean MAE, 0.317, but its advantage over ")
+    assert first.startswith(
+        "No method is clearly the best: srjt has the lowest mean MAE, 0.317, but its advantage over "
+    )
     assert first.endswith("may be chance.")
     assert all("may not be better than" in sentence for sentence in others)
     mixed = scores(0.4, 0.3, 0.299)
@@ -105,8 +107,12 @@ def labels(**changes: object) -> LabelFacts:
 
 def test_what_is_wrong_with_the_labels() -> None:
     first, second = label_sentences(labels())
-    assert "180 of these labels are wrong (30%), 95% of them by one grade: 120 too mild, 60 too severe." in first
-    assert second.endswith("50% have a wrong label, of the others 20%: the errors gather where two grades meet.")
+    assert (
+        "180 of these labels are wrong (30%), 95% of them by one grade: 120 too mild, 60 too severe." in first
+    )
+    assert second.endswith(
+        "50% have a wrong label, of the others 20%: the errors gather where two grades meet."
+    )
     assert label_sentences(labels(near=(200, 20), far=(400, 160)))[1].endswith("of the others 40%.")
     assert label_sentences(labels(wrong=0)) == ["None of 600 training labels is wrong."]
 
@@ -123,11 +129,15 @@ def audited(found: int, *, identifiable: bool = True) -> AuditFacts:
 def test_which_labels_the_audit_finds() -> None:
     first, second, third = audit_sentences(audited(40))
     assert first == "Of the 50 most doubtful labels 40 are wrong; as many labels at random would contain 15."
-    assert second.startswith("The audit estimates that 28% of the labels are wrong (95 % interval 20% to 40%).")
+    assert second.startswith(
+        "The audit estimates that 28% of the labels are wrong (95 % interval 20% to 40%)."
+    )
     assert third == (
         "Below are the 4 most doubtful ones: 3 are wrong, and for 2 of these the suggested grade is the true one."
     )
-    assert audit_sentences(audited(10))[0].endswith("10 are wrong; no more than the 15 that a random choice would find.")
+    assert audit_sentences(audited(10))[0].endswith(
+        "10 are wrong; no more than the 15 that a random choice would find."
+    )
     assert "do not determine" in audit_sentences(audited(40, identifiable=False))[1]
     assert precision_at(audited(40).wrong_by_rank, 50) == pytest.approx(0.8)
 
@@ -138,9 +148,7 @@ def test_a_range_for_one_patient() -> None:
         promised=0.9, reached=0.93, width=2.1, grades=4, patient="p007", images=images, promise="…"
     )
     patient, overall = range_sentences(facts)
-    assert patient == (
-        "Patient p007 of the test side has 3 images. The range contains the true grade of 2 of 3."
-    )
+    assert patient == ("Patient p007 has 3 images. The range contains the true grade of 2 of 3.")
     assert "93% of the ranges contain the true grade (as promised: at least 90%)" in overall
     short = RangeFacts(**{**vars(facts), "reached": 0.88, "images": images[:2]})
     patient, overall = range_sentences(short)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -12,10 +12,12 @@ import pandas as pd
 
 from srjt import methods
 from srjt._version import __version__
+from srjt.auditing.doubtful_labels import DoubtfulLabels
 from srjt.auditing.folder import image_names, prepare_folder, write_audit
 from srjt.auditing.reading_scores import combined_posterior, score_readings
 from srjt.auditing.scores import error_rates, score, summarise
 from srjt.data import Manifest
+from srjt.data.grade_names import check_grade_names
 from srjt.data.images.store import OnBadImage
 from srjt.data.select_readings import select_readings
 from srjt.errors import SrjtError, suggest
@@ -32,6 +34,7 @@ __all__ = ["DEFAULTS", "Audit", "audit", "with_noise_rate"]
 
 # SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong labels.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}
+SHOWN = 8  # doubtful labels that a notebook shows with an audit
 NEIGHBOURS = 4  # similar samples of each grade
 
 
@@ -64,6 +67,32 @@ class Audit:
     folder: Path | None = None
     readings: pd.DataFrame | None = None
 
+    def worst(self, count: int = 20) -> DoubtfulLabels:
+        """The labels that are most likely wrong.
+
+        Parameters
+        ----------
+        count : int
+            How many.
+
+        Returns
+        -------
+        DoubtfulLabels
+            A notebook shows them with their images; ``table`` has them as rows of ``scores``.
+        """
+        if count < 1:
+            raise SrjtError(f"The number of labels must be at least 1; got {count}.")
+        return DoubtfulLabels(table=self.scores.head(count), samples=self.fitted.manifest)
+
+    def __repr__(self) -> str:
+        low, high = self.estimate.rate_interval
+        where = "" if self.folder is None else f", {self.folder}"
+        rate = f"{self.estimate.rate:.1%} wrong ({low:.1%} to {high:.1%})"
+        return f"<Audit: {len(self.scores):,} labels, {rate}{where}>"
+
+    def _repr_html_(self) -> str:
+        return f"{self.estimate._repr_html_()}{self.worst(SHOWN)._repr_html_()}"
+
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
     """``config`` with ``noise_rate="auto"`` if its method needs a noise rate or a matrix that is not given."""
@@ -91,6 +120,7 @@ def audit(
     table: Path | None = None,
     label_column: str = "grade",
     read_options: Sequence[str] = (),
+    grade_names: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Audit:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
@@ -141,6 +171,8 @@ def audit(
         The column of ``table`` that holds the labels.
     read_options : sequence of str
         The command-line options with which ``table`` was read, for the command that ``srjt review export`` prints.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the report and the review.
     **settings
         Any field of ``TrainConfig``; these override ``config``. A method that needs the noise rate is trained with
         the estimate of a first, short cross-fit.
@@ -162,6 +194,7 @@ def audit(
         raise SrjtError("srjt.audit takes a manifest: srjt.audit(srjt.data.read(path).manifest, …).")
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
+    names = check_grade_names(grade_names or {}, manifest.grades)
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
     folder = None if out is None else Path(out)
     common: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}
@@ -215,6 +248,7 @@ def audit(
                 "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "source": source,
                 "grades": list(samples.grades),
+                **({"grade_names": names} if names else {}),
                 "samples": len(samples),
                 "method": config.method,
                 "network": config.for_data(features=samples.are_features).network,

@@ -60,6 +60,7 @@ def audit(
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
+    grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -79,6 +80,7 @@ def audit(
     from srjt.cli.samples import grouped, list_unreadable, usable
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.data import read
+    from srjt.data.grade_names import parse_grade_names
     from srjt.reports.report import report as write_report
     from srjt.review.sample import read_verified_grades, with_verified_grades
     from srjt.training.record.reporters import reporter_for
@@ -121,6 +123,7 @@ def audit(
             table=table,
             label_column=label_column,
             read_options=read_options,
+            grade_names=None if grade_names is None else parse_grade_names(grade_names),
         )
         write_report(out, out=out / "audit.html")
     list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)

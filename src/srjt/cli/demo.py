@@ -29,7 +29,7 @@ def demo(
     ] = SEEDS,
     seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 0,
     epochs: Annotated[int, typer.Option(min=2, help="Epochs per training.")] = 30,
-    images: Annotated[int, typer.Option(min=200, help="Number of images to draw per seed.")] = 1000,
+    images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 800,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Seeds at the same time. [dim]default: one per core[/]"),

@@ -29,6 +29,7 @@ __all__ = [
     "Force",
     "GradeNames",
     "GroupNearDuplicates",
+    "Html",
     "Import",
     "LabelNoise",
     "Network",
@@ -245,6 +246,10 @@ Pool = Annotated[
         "validation side.",
         rich_help_panel=DECISIONS,
     ),
+]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page to read and send too.", show_default=False),
 ]
 GradeNames = Annotated[
     str | None,

@@ -80,7 +80,7 @@ def calibration_samples(
         common = ", ".join(name for name in options if name not in own)
         hint = f" --calibrate-on is read with the same {common}: --calibrate-set NAME=VALUE gives it others."
         raise SrjtError(f"{problem}{hint if common else ''}") from None
-    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)  # type: ignore[arg-type]
+    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
 
 
 def list_unreadable(

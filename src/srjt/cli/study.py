@@ -149,6 +149,7 @@ def run(
             help="Ray: CPU cores for each run. [dim]default: 1[/]", rich_help_panel=options.COMPUTING
         ),
     ] = None,
+    grade_names: options.GradeNames = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and stop.")] = False,
     time_: Annotated[
         bool,
@@ -163,6 +164,7 @@ def run(
     Give the same command again to resume. Add a method, and only its runs are new.
     """
     from srjt.cli.settings import read_matrix
+    from srjt.data.grade_names import parse_grade_names
     from srjt.studies.study import choose_executor, resolve_config
     from srjt.training.config import parse_overrides
 
@@ -181,6 +183,7 @@ def run(
             "splits": None if splits is None else str(splits),
             "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
+            "grade_names": None if grade_names is None else parse_grade_names(grade_names),
         },
         train={**train, **parse_overrides(set_ or [])},
         preset=preset,

@@ -12,6 +12,7 @@ import pandas as pd
 
 from srjt.data.duplicates import connected
 from srjt.errors import SrjtError
+from srjt.notebook_html import html_block, html_table
 
 __all__ = ["POSTERIOR", "Manifest"]
 
@@ -92,6 +93,19 @@ class Manifest:
                 raise SrjtError(
                     f"Verified grades must lie in 0 … {self.num_classes - 1}, or be −1 where they are not known."
                 )
+
+    def __repr__(self) -> str:
+        return f"<Manifest: {self.describe()}>"
+
+    def _repr_html_(self) -> str:
+        counts = [(name, f"{count:,}") for name, count in zip(self.grades, self.class_counts, strict=True)]
+        return html_block(self.describe(), html_table(("grade", "samples"), counts))
+
+    def describe(self) -> str:
+        """What it contains, in one line: samples, patients, grades."""
+        what = "rows of features" if self.are_features else "images"
+        patients = "" if self.patients is None else f" of {len(set(self.patients)):,} patients"
+        return f"{len(self):,} {what}{patients}, grades {', '.join(self.grades)}"
 
     def __len__(self) -> int:
         return len(self.table)

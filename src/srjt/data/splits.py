@@ -60,6 +60,9 @@ class Split:
     validation: Ints
     test: Ints
 
+    def __repr__(self) -> str:
+        return f"<Split: {', '.join(f'{len(rows):,} {side}' for side, rows in self.sides().items())}>"
+
     def sides(self) -> dict[str, Ints]:
         """The rows by the name of their side."""
         return {"train": self.train, "validation": self.validation, "test": self.test}

@@ -13,6 +13,7 @@ import torch
 
 from srjt.data.sources.assemble import GRADED
 from srjt.errors import SrjtError, suggest
+from srjt.inference.abstain import confidence_of, find_cut
 from srjt.inference.answers import (
     PredictSide,
     answers_from,
@@ -23,8 +24,6 @@ from srjt.inference.answers import (
 from srjt.inference.decide import (
     Rule,
     Threshold,
-    confidence_of,
-    find_cut,
     referral_rule,
     referred,
 )

@@ -9,6 +9,8 @@ import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
+from srjt.inference.abstain import abstain_from
+from srjt.inference.answer_rows import answer_rows
 from srjt.inference.answers import (
     answers_from,
     as_columns,
@@ -21,7 +23,6 @@ from srjt.inference.beside_readers import beside_readers
 from srjt.inference.calibrate import Labelled, read_labelled
 from srjt.inference.decide import (
     Threshold,
-    abstain_from,
     check_options,
     decide,
     referral_rule,
@@ -238,4 +239,5 @@ def evaluate(
         else abstain_from(answers, rule=rule, share=abstain, validation=validation),
         readers=compared,
         not_compared=reason,
+        answers=answer_rows(run, answers, manifest, units),
     )

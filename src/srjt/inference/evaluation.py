@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+import math
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from srjt.inference.decide import Abstention, Decision
+import pandas as pd
+
+from srjt.inference.abstain import Abstention
+from srjt.inference.decide import Decision
 from srjt.inference.range_evaluation import RangeEvaluation
+from srjt.notebook_html import html_block, html_table, html_text
 from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.intervals import Interval
+from srjt.ordinal.metrics import METRICS
 from srjt.ordinal.pooling import LearnedPooling
 from srjt.readers import NetworkComparison
 
@@ -66,6 +72,8 @@ class Evaluation:
         The network as one more reader, if several readers graded the samples.
     not_compared : str
         Why it could not be compared with them; "" otherwise.
+    answers : DataFrame
+        One row per answer: whose it is, ``label``, ``grade`` and ``p_<grade>``. Not in ``to_dict``.
     """
 
     samples: int
@@ -90,11 +98,33 @@ class Evaluation:
     abstention: Abstention | None = None
     readers: NetworkComparison | None = None
     not_compared: str = ""
+    answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
+        return f"<Evaluation: {self.samples:,} samples, {values}, by {self.judged_by}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                METRICS[name].long_name,
+                f"{value:.3f}",
+                f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–",
+            )
+            for name, (value, low, high) in self.intervals.items()
+        ]
+        per = f" (one answer per {', '.join(self.per)})" if self.per else ""
+        units = "patients" if self.by_patient else "samples, and are too narrow if a patient has several"
+        return html_block(
+            f"{self.samples:,} samples{per}, compared with their {self.judged_by}",
+            html_table(("metric", "value", "95 % interval"), rows),
+            html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; what several readers say only if there are some."""
-        plain = asdict(replace(self, readers=None))
-        del plain["readers"], plain["not_compared"]
+        plain = asdict(replace(self, readers=None, answers=pd.DataFrame()))
+        del plain["readers"], plain["not_compared"], plain["answers"]
         if self.readers is not None:
             plain["readers"] = self.readers.to_dict()
         plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}

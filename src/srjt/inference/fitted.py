@@ -91,18 +91,15 @@ def fit_after_training(
         raise SrjtError(f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.")
     if calibrate_on is not None:
         side, manifest = predict_side(run, calibrate_on, views=views, on_bad_image=on_bad_image)
+        columns = manifest.table
         # the run's estimate, and the noise that it was trained with, are those of other labels
-        config, estimate, columns = run.config.replace(noise_rate=None, transition=None), None, manifest.table
+        estimate, config = None, run.config.replace(noise_rate=None, transition=None)
     elif coverage is None and (not recalibrate or views > 1 or "validation" not in run.held_out):
         learned = learn_pooling(run, per=per, network=network) if per and pool == "learned" else None
         return Fitted(learned=learned)
     else:
-        side, config, estimate, columns = (
-            calibration_side(run, views=views),
-            run.config,
-            run.noise_estimate,
-            None,
-        )
+        side, columns = calibration_side(run, views=views), None
+        estimate, config = run.noise_estimate, run.config
     noise = None
     if label_noise != "none" and (coverage is not None or len(side) >= SMALLEST[0]):
         noise = label_noise_of(side, config=config, estimate=estimate, network=network)

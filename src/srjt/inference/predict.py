@@ -33,6 +33,13 @@ from srjt.inference.grade_rule import (
     grade_rule,
     probabilities_of,
 )
+from srjt.inference.precision import (
+    Precision,
+    check_precision,
+    compare_precisions,
+    for_this_cpu,
+    with_precision,
+)
 from srjt.noise.true_grades import LabelNoise
 from srjt.ordinal.decoding import Decoding, expected_grade
 from srjt.ordinal.pooling import Pooling
@@ -95,6 +102,7 @@ def predict(
     per: str | Sequence[str] | None = None,
     pool: Pooling = "highest",
     keep: Sequence[str] = (),
+    precision: Precision | None = None,
     progress: ProgressOption = True,
 ) -> pd.DataFrame:
     """Predict the grades of images, or of rows of features.
@@ -139,6 +147,9 @@ def predict(
         One answer per patient, or per value of other columns, as for ``srjt.evaluate``.
     keep : sequence of str
         Columns of the data to keep in the result. The patient is always kept.
+    precision : {"fp32", "bf16"}, optional
+        ``"bf16"`` computes with 8 significant bits, which is several times as fast on a CPU with instructions for it.
+        ``attrs["precision"]`` says what it changes. Default: the precision of the run.
     progress : bool or callable
         Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
         decoded, images in total).
@@ -165,6 +176,7 @@ def predict(
     check_choices(network, decoding, optimise)
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
     run, per, keep = open_run(run), as_columns(per), as_columns(keep)
+    check_precision(run, precision)
     crops = run.views(views)  # an error before any image is read
     fitted = fit_after_training(
         run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
@@ -198,7 +210,13 @@ def predict(
             on_bad_image=on_bad_image,
             progress=decoded,
         )
-    probabilities, grades = run.probabilities(store.pixels, views=views)
+    applied = for_this_cpu(run, images=len(store))
+    cost = ""
+    if precision is not None and len(store):
+        applied = with_precision(exact := applied, precision)
+        if precision == "bf16":
+            cost = compare_precisions(with_precision(exact, "fp32"), applied, store.pixels)
+    probabilities, grades = applied.probabilities(store.pixels, views=views)
     table = predictions(
         run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted,
         samples=store.manifest.table,
@@ -208,9 +226,10 @@ def predict(
         chosen = probabilities_of(probabilities, network)
         ranges = partial(fitted.grade_ranges, chosen, samples=store.manifest.table)
     table = answer_table(run, table, store.manifest.table, answer, keep=keep, ranges=ranges)
-    table.attrs["views"] = len(crops)
+    table.attrs["views"], table.attrs["per"] = len(crops), per
     table.attrs["recalibration"] = "" if fitted.recalibration is None else str(fitted.recalibration)
     table.attrs["ranges"] = "" if fitted.ranges is None else str(fitted.ranges)
+    table.attrs["precision"] = cost
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
     return table
 

@@ -26,6 +26,7 @@ from srjt.errors import SrjtError
 from srjt.noise.explanations import Explanations, explain, rows_of
 from srjt.noise.families import SYMMETRIC, Form
 from srjt.noise.verified import exact_interval, read_verified, use_verified
+from srjt.notebook_html import html_block, html_table, html_text
 
 __all__ = ["Groups", "NoiseEstimate", "check_labels", "estimate_noise", "patient_numbers"]
 
@@ -85,6 +86,26 @@ class NoiseEstimate:
         low, high = values["rate_interval"]
         typed = {name: np.asarray(values[name], dtype=np.float64) for name in arrays}
         return cls(**{**values, **typed, "rate_interval": (float(low), float(high))})
+
+    def __repr__(self) -> str:
+        low, high = self.rate_interval
+        what = f"rate {self.rate:.3f} ({low:.3f} to {high:.3f}), {self.form} noise, {self.samples:,} labels"
+        return f"<NoiseEstimate: {what}{'' if self.identifiable else ', not determined'}>"
+
+    def _repr_html_(self) -> str:
+        low, high = self.rate_interval
+        grades = range(len(self.prior))
+        rows = [
+            (grade, f"{self.prior[grade]:.0%}", *(f"{p:.3f}" for p in self.transition[grade]))
+            for grade in grades
+        ]
+        return html_block(
+            f"Estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f}), {self.samples:,} labels",
+            html_table(("true grade", "share", *(f"label {grade}" for grade in grades)), rows),
+            html_text("" if self.identifiable else f"Not determined: {self.reason}"),
+            html_text(self.assumption),
+            html_text(self.caution),
+        )
 
     def __str__(self) -> str:
         low, high = self.rate_interval

@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from srjt.errors import SrjtError
 from srjt.ordinal.intervals import Interval
 from srjt.readers.coefficients import krippendorff_alpha, weighted_kappa
+from srjt.readers.notebook import agreement_html, with_interval
 from srjt.readers.pairs import Pairs, read_twice, shared_readings
 from srjt.readers.readings import Readings
 
@@ -50,6 +51,22 @@ class Agreement:
     within_one: Interval
     quadratic: Interval  # weighted κ over all pairs of readings of an item
     shared_items: int  # items that two readers have read
+
+    def __repr__(self) -> str:
+        return f"<Agreement: {self._counts()}, quadratic κ {with_interval(self.quadratic)}>"
+
+    def _repr_html_(self) -> str:
+        overall = {
+            "quadratic weighted κ": self.quadratic,
+            "Krippendorff's α": self.alpha,
+            "same grade": self.exact,
+            "at most one grade apart": self.within_one,
+        }
+        tables = {"pairs": self.pairs, "by_reader": self.by_reader}
+        return agreement_html(self._counts(), overall, readers=self.readers, **tables)
+
+    def _counts(self) -> str:
+        return f"{len(self.readers):,} readers, {self.shared_items:,} shared items"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them; None where something is undefined."""

@@ -16,7 +16,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, suggest
+from srjt.ordinal.intervals import Interval
 from srjt.readers.fit import CHUNK, Evidence, Fit, log_columns, state_posterior
+from srjt.readers.notebook import consensus_html
 from srjt.readers.readings import Readings
 from srjt.readers.uncertainty import reader_intervals
 from srjt.readers.variants import ENOUGH, Variants, fit_variants, hold_out, predictive
@@ -67,6 +69,15 @@ class Consensus:
     def model(self) -> Fit:
         """The likeliest variant of the model."""
         return self.variants.fits[0]
+
+    def __repr__(self) -> str:
+        return f"<Consensus: {str(self).splitlines()[0]}>"
+
+    def _repr_html_(self) -> str:
+        wrong = map(Interval, self.noise_rate, *self.noise_rate_interval)
+        rows = list(zip(self.readers, self.readings, wrong, self.bias, self.spread, strict=True))
+        title, *notes = str(self).splitlines()
+        return consensus_html(title, rows, *notes)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them."""

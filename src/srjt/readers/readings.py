@@ -77,6 +77,10 @@ class Readings:
                 raise SrjtError(f"{len(self.times)} times for {count} readings: they must be as many.")
             _set(self, "times", np.asarray(self.times, dtype="datetime64[s]"))
 
+    def __repr__(self) -> str:
+        counts = f"{len(self):,} readings of {len(self.items):,} items by {len(self.readers):,} readers"
+        return f"<Readings: {counts}, grades {', '.join(self.grades)}>"
+
     def __len__(self) -> int:
         return len(self.item)
 

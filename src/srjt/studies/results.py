@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, suggest
 from srjt.files import is_inside
 from srjt.noise.estimate import NoiseEstimate
+from srjt.notebook_html import html_block, html_table
 from srjt.studies.folder import read_error, read_study, run_folder, run_status
+from srjt.studies.paper import display_name, paper_order
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
 from srjt.training.record.run_folder import read_noise_estimate, read_summary
 
@@ -76,6 +79,61 @@ class StudyResults:
     confusions: dict[str, np.ndarray]
     noise: pd.DataFrame
     damaged: tuple[str, ...] = ()
+
+    def table(
+        self, metrics: Sequence[str] = ("accuracy", "mae", "macro_f1"), *, split: str = "test"
+    ) -> pd.DataFrame:
+        """The comparison of the methods: mean ± standard deviation over the finished runs, as text.
+
+        Parameters
+        ----------
+        metrics : sequence of str
+            Metrics of ``scores``.
+        split : {"test", "validation"}
+            The side that was evaluated.
+
+        Returns
+        -------
+        DataFrame
+            Rows: methods in the paper's order. Columns: (noise, metric). ``scores`` has the numbers.
+        """
+        of_side = self.scores[self.scores["split"] == split]
+        for name in metrics:
+            if len(of_side) and name not in set(of_side["metric"]):
+                raise suggest("metric", name, sorted(set(of_side["metric"])))
+        wanted = of_side[of_side["metric"].isin(list(metrics))]
+        runs = wanted.groupby(["method", "variant", "noise", "metric"])["value"]
+        cells = runs.agg(_mean_and_std).unstack(["noise", "metric"])
+        columns = pd.MultiIndex.from_product(
+            [dict.fromkeys(self.runs["noise"]), metrics], names=["noise", "metric"]
+        )
+        order = paper_order(self.runs["method"])
+        rows = sorted(cells.index, key=lambda row: (order.index(row[0]), row[1]))
+        table = cells.reindex(index=rows, columns=columns).fillna("–")
+        table.index = pd.Index([display_name(*row) for row in rows], name="method")
+        return table
+
+    def __repr__(self) -> str:
+        return f"<StudyResults: {self.folder}, {self._counts()}>"
+
+    def _repr_html_(self) -> str:
+        shown = self.table()
+        header = ("method", *(" ".join(column) for column in shown.columns.to_list()))
+        rows = [(name, *cells) for name, cells in zip(shown.index, shown.to_numpy().tolist(), strict=True)]
+        return html_block(
+            f"Study in {self.folder}: {self._counts()}",
+            html_table(header, rows, caption="Test side: mean ± standard deviation over the finished runs."),
+        )
+
+    def _counts(self) -> str:
+        status = self.runs["status"].value_counts(sort=False)
+        counted = ", ".join(f"{count:,} {name}" for name, count in status.items())
+        return f"{len(self.runs):,} runs ({counted})"
+
+
+def _mean_and_std(values: pd.Series[float]) -> str:
+    """The standard deviation is the population's, as in the paper; one run has none."""
+    return f"{values.mean():.3f}" + (f" ± {values.std(ddof=0):.3f}" if len(values) > 1 else "")
 
 
 def collect_results(folder: Path) -> StudyResults:

@@ -48,6 +48,7 @@ def study(
     gpus_per_run: float | None = None,
     cpus_per_run: float | None = None,
     cache: str | Path | None = None,
+    grade_names: Mapping[str, str] | None = None,
     progress: bool = True,
     watcher: StudyWatcher | None = None,
     **settings: Any,
@@ -105,6 +106,8 @@ def study(
         For ``executor="ray"``: address of the cluster, share of a GPU and CPU cores for each run.
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the report.
     progress : bool
         Show a bar: on standard error if it is a terminal, or below the cell of a notebook.
     watcher : StudyWatcher, optional
@@ -149,6 +152,7 @@ def study(
         "splits": None if splits is None else str(splits),
         "group_near_duplicates": group_near_duplicates or None,
         "reading": reading and {k: str(v) if isinstance(v, Path) else v for k, v in reading.items()},
+        "grade_names": None if grade_names is None else dict(grade_names),
     }
     resolved = resolve_config(
         arguments, train=settings, preset=preset, file=None if config is None else Path(config)

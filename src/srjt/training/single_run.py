@@ -116,6 +116,9 @@ def single_run(
             "class_counts": np.bincount(
                 manifest.labels[parts.train], minlength=manifest.num_classes
             ).tolist(),
+            "validation_counts": np.bincount(
+                manifest.labels[parts.validation], minlength=manifest.num_classes
+            ).tolist(),
             "in_shape": list(in_shape),
             "fingerprint": fingerprint(manifest, parts),
             "images": image_digest(used),

@@ -14,6 +14,7 @@ from srjt.data.grades import MISSING, grade_values, refuse_too_many
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.errors import SrjtError
+from srjt.notebook_html import html_block, html_table, html_text
 from srjt.readers import Readings
 
 __all__ = ["GRADED", "SPLIT_NAMES", "Reading", "assemble"]
@@ -31,6 +32,9 @@ SPLIT_NAMES = {
 }
 
 GRADED = ("grade", "true_grade", "verified_grade")  # columns of grades
+
+
+PROBLEMS_SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,21 @@ class Reading:
     kind: str
     notes: tuple[str, ...]
     readings: Readings | None = None
+
+    def __repr__(self) -> str:
+        count = len(self.problems)
+        problems = f"; {count:,} problem{'s' * (count != 1)}" if count else ""
+        return f"<Reading ({self.kind}): {self.manifest.describe()}{problems}>"
+
+    def _repr_html_(self) -> str:
+        listed = [(problem.kind, problem.where, problem.detail) for problem in self.problems[:PROBLEMS_SHOWN]]
+        more = len(self.problems) - len(listed)
+        return self.manifest._repr_html_() + html_block(
+            "",
+            *map(html_text, self.notes),
+            html_table(("problem", "where", "what"), listed, text_columns=3) if listed else "",
+            html_text(f"… and {more:,} more problems" if more else ""),
+        )
 
 
 def assemble(

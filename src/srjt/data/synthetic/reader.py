@@ -57,4 +57,4 @@ def read_labels(
         raise SrjtError(f"The spread of a reader is 0 or larger, not {spread:g}.")
     errors = np.array([bias + spread * bell(stream(seed, _READER, row)) for row in range(len(manifest))])
     seen = np.floor(manifest.table["severity"].to_numpy(np.float64) + errors)
-    return np.clip(seen, 0, manifest.num_classes - 1).astype(np.int64)
+    return np.asarray(np.clip(seen, 0, manifest.num_classes - 1), dtype=np.int64)

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,19 @@ from srjt.training.record.metrics_log import MetricRow
 from srjt.training.record.reporters import SilentReporter
 from srjt.training.train import train
 
-__all__ = ["METHODS", "PAPER", "RECIPE", "DemoSettings", "Tell", "demo_data", "run_seed"]
+__all__ = [
+    "METHODS",
+    "PAPER",
+    "RECIPE",
+    "TEST_SEEDS",
+    "DemoData",
+    "DemoSettings",
+    "Tell",
+    "demo_data",
+    "run_seed",
+]
 
+TEST_SEEDS = 1_000_000  # the images of the test side have seeds of their own
 PAPER, RECIPE = "co-teaching+ours", "srjt"
 METHODS = ("standard", PAPER, RECIPE)
 Tell = Callable[[str, float], None]  # what is done at the moment, and which share of the seed's work is done
@@ -42,7 +53,8 @@ Tell = Callable[[str, float], None]  # what is done at the moment, and which sha
 class DemoSettings:
     """What determines the demo. The sizes are chosen for two minutes on two cores; no result was looked at."""
 
-    images: int = 1000
+    images: int = 800  # four fifths for training, the others for validation
+    test_images: int = 1000  # of other patients
     epochs: int = 30
     size: int = 48  # pixels
     audit_folds: int = 3
@@ -50,6 +62,10 @@ class DemoSettings:
     @property
     def patients(self) -> int:
         return max(self.images // 5, 20)
+
+    @property
+    def test_patients(self) -> int:
+        return max(self.test_images // 5, 20)
 
     @property
     def training(self) -> dict[str, Any]:
@@ -63,13 +79,30 @@ class DemoSettings:
         }
 
 
-def demo_data(settings: DemoSettings, seed: int) -> tuple[Manifest, Split]:
-    """The dataset of a seed: a reader's labels on the training and validation sides, true ones on the test side."""
+class DemoData(NamedTuple):
+    """What one seed is trained and tested on."""
+
+    data: Manifest  # with a reader's labels
+    split: Split  # training and validation sides
+    test: Manifest  # other patients, with true labels
+
+
+def demo_data(settings: DemoSettings, seed: int) -> DemoData:
+    """The images of a seed."""
     clean = generate(images=settings.images, patients=settings.patients, size=settings.size, seed=seed)
-    split = folds(clean, folds=5, seed=seed)[0]
-    labels = read_labels(clean, seed=seed)
-    labels[split.test] = clean.labels[split.test]
-    return clean.with_noisy_labels(labels), split
+    fold = folds(clean, folds=5, seed=seed)[0]
+    split = Split(
+        train=np.sort(np.concatenate([fold.train, fold.test])),
+        validation=fold.validation,
+        test=np.empty(0, dtype=np.int64),
+    )
+    test = generate(
+        images=settings.test_images,
+        patients=settings.test_patients,
+        size=settings.size,
+        seed=TEST_SEEDS + seed,
+    )
+    return DemoData(clean.with_noisy_labels(read_labels(clean, seed=seed)), split, test)
 
 
 def run_seed(out: Path, settings: DemoSettings, seed: int, *, first: bool, tell: Tell) -> SeedFacts:
@@ -84,7 +117,7 @@ def run_seed(out: Path, settings: DemoSettings, seed: int, *, first: bool, tell:
         facts = _read(file, made_with)
         tell("", 1.0)
         return facts
-    data, split = demo_data(settings, seed)
+    data, split, test = demo_data(settings, seed)
     true = data.true_labels
     assert true is not None
     rate = float((data.labels != true)[split.train].mean())
@@ -110,7 +143,7 @@ def run_seed(out: Path, settings: DemoSettings, seed: int, *, first: bool, tell:
         if first:
             del common["cpu_setting"]
             found = audit(
-                data.select(np.concatenate([split.train, split.validation])),
+                data,
                 out=out / "audit",
                 folds=settings.audit_folds,
                 epochs=max(1, settings.epochs // 2),
@@ -118,16 +151,13 @@ def run_seed(out: Path, settings: DemoSettings, seed: int, *, first: bool, tell:
                 reporter=_Progress(tell, "audit", before=len(METHODS), parts=parts),
                 **common,
             )
-            ranges = range_facts(runs[RECIPE], data, split)
+            ranges = range_facts(runs[RECIPE], test)
         estimate = runs[RECIPE].noise_estimate
         assert estimate is not None
         facts = SeedFacts(
             seed=seed,
-            images=len(data),
-            test_images=len(split.test),
-            test_patients=len(set(data.select(split.test).patients or ())),
             labels=label_facts(data, split.train),
-            methods={method: method_facts(run, data, split) for method, run in runs.items()},
+            methods={method: method_facts(run, data, split, test=test) for method, run in runs.items()},
             estimated_rate=estimate.rate,
             determined=bool(estimate.identifiable),
             audit=None if found is None else audit_facts(found, data, split),

@@ -66,7 +66,7 @@ class LabelFacts:
 class MethodFacts:
     """One method with one seed."""
 
-    scores: dict[str, float]  # metric → value on the test side
+    scores: dict[str, float]  # metric → value on the test images
     repeated: list[float]  # per epoch: the share of the wrong training labels that the networks repeat
     corrected: float  # the share for which they say the true grade instead, at the end
 
@@ -105,7 +105,7 @@ class RangeOfImage:
 
 @dataclass(frozen=True, kw_only=True)
 class RangeFacts:
-    """Ranges of grades for the test side of one seed, and for one of its patients."""
+    """Ranges of grades for the test images of one seed, and for one of its patients."""
 
     promised: float
     reached: float  # share of the images whose true grade is in the range; patients count equally
@@ -121,9 +121,6 @@ class SeedFacts:
     """Everything of one seed; the audit and the ranges are of the first seed only."""
 
     seed: int
-    images: int
-    test_images: int
-    test_patients: int
     labels: LabelFacts
     methods: dict[str, MethodFacts]
     estimated_rate: float
@@ -189,9 +186,9 @@ def label_facts(data: Manifest, rows: npt.NDArray[np.int64]) -> LabelFacts:
     )
 
 
-def method_facts(run: Trained, data: Manifest, split: Split) -> MethodFacts:
-    """Scores on the test side, and what became of the wrong training labels."""
-    judged = evaluate(run, data.select(split.test), resamples=2)
+def method_facts(run: Trained, data: Manifest, split: Split, *, test: Manifest) -> MethodFacts:
+    """Scores on the test images, and what became of the wrong training labels."""
+    judged = evaluate(run, test, resamples=2)
     true = data.true_labels
     assert true is not None
     wrong = split.train[data.labels[split.train] != true[split.train]]
@@ -239,20 +236,18 @@ def audit_facts(found: Audit, data: Manifest, split: Split) -> AuditFacts:
     )
 
 
-def range_facts(run: Trained, data: Manifest, split: Split) -> RangeFacts:
-    """Ranges for the test side; the patient is the first one of those with the most images."""
-    test = data.select(split.test)
+def range_facts(run: Trained, test: Manifest) -> RangeFacts:
+    """Ranges for the test images; the patient is the first one of those with the most images."""
     table = predict(run, test, coverage=COVERAGE)
     judged = evaluate(run, test, coverage=COVERAGE, resamples=2).ranges
     assert judged is not None
-    assert test.true_labels is not None
     images = test.table["patient"].value_counts()
     patient = min(images[images == images.max()].index)
-    position = {name: number for number, name in enumerate(data.grades)}
+    position = {name: number for number, name in enumerate(test.grades)}
     chosen = [
         RangeOfImage(
-            row=int(split.test[place]),
-            true=int(test.true_labels[place]),
+            row=place,
+            true=int(test.labels[place]),
             grade=position[str(line["grade"])],
             low=position[str(line["grade_low"])],
             high=position[str(line["grade_high"])],
@@ -264,7 +259,7 @@ def range_facts(run: Trained, data: Manifest, split: Split) -> RangeFacts:
         promised=COVERAGE,
         reached=judged.coverage.value,
         width=judged.width.value,
-        grades=data.num_classes,
+        grades=test.num_classes,
         patient=str(patient),
         images=chosen[:SHOWN],
         promise=judged.promise,

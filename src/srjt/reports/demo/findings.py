@@ -74,7 +74,7 @@ def rank_methods(scores: Mapping[str, Sequence[float]], *, lower_is_better: bool
         Pair(
             better,
             worse,
-            mean_interval(sign * (np.asarray(scores[worse]) - np.asarray(scores[better])), level=level),  # type: ignore[arg-type]
+            mean_interval(sign * (np.asarray(scores[worse]) - np.asarray(scores[better])), level=level),
         )
         for better, worse in compared
     ]
@@ -212,15 +212,14 @@ def range_sentences(facts: RangeFacts) -> list[str]:
     """What a range of grades says about one patient, and whether ranges keep their promise."""
     inside = sum(one.low <= one.true <= one.high for one in facts.images)
     images = len(facts.images)
-    patient = (
-        f"Patient {facts.patient} of the test side has {images} image{'s' if images != 1 else ''}. The range contains "
-        f"the true grade of {'all' if inside == images else inside}{'' if inside == images else f' of {images}'}."
-    )
+    number = f"{images} image{'s' if images != 1 else ''}"
+    how_many = "all" if inside == images else f"{inside} of {images}"
+    patient = f"Patient {facts.patient} has {number}. The range contains the true grade of {how_many}."
     kept = (
         "as promised" if facts.reached >= facts.promised else "less than promised, on this many test patients"
     )
     overall = (
-        f"Over the whole test side {facts.reached:.0%} of the ranges contain the true grade ({kept}: at least "
+        f"Over all test images {facts.reached:.0%} of the ranges contain the true grade ({kept}: at least "
         f"{facts.promised:.0%}), and a range has {facts.width:.1f} of {facts.grades} grades on average."
     )
     return [patient, overall]

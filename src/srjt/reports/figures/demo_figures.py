@@ -54,7 +54,7 @@ def ranking_figure(ranking: Ranking, values: Mapping[str, Sequence[float]]) -> C
     return CaptionedFigure(
         name="demo-mae",
         figure=_draw_ranking(ranking, values),
-        caption="MAE on the test side: a dot per seed, a diamond for the mean, a bar for its 95 % interval over seeds.",
+        caption="MAE on the test images: dots are seeds, diamonds their means, bars 95 % intervals over seeds.",
         alt="Mean absolute error: "
         + ", ".join(f"{name} {ranking.means[name].value:.3f}" for name in ranking.order)
         + ".",

@@ -10,7 +10,7 @@ from PIL import Image
 
 from srjt.data.synthetic import redraw
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.demo.experiment import PAPER, RECIPE, DemoSettings
+from srjt.reports.demo.experiment import PAPER, RECIPE, TEST_SEEDS, DemoSettings
 from srjt.reports.demo.facts import AuditFacts, RangeFacts, SeedFacts
 from srjt.reports.demo.findings import (
     Ranking,
@@ -57,7 +57,7 @@ def demo_page(seeds: Sequence[SeedFacts], settings: DemoSettings, *, folder: Pat
         ],
         sections=[
             _labels(seeds, settings),
-            _result(seeds, ranking),
+            _result(seeds, settings, ranking),
             _repeated(seeds),
             _audit(first.audit, settings, seed=first.seed, folder=folder, command=command),
             _ranges(first.ranges, settings, seed=first.seed),
@@ -75,8 +75,11 @@ def _values(seeds: Sequence[SeedFacts], metric: str) -> dict[str, list[float]]:
     return {name: [one.methods[name].scores[metric] for one in seeds] for name in seeds[0].methods}
 
 
-def _pictures(rows: Sequence[int], settings: DemoSettings, *, seed: int) -> list[str]:
-    drawn = redraw(rows, images=settings.images, patients=settings.patients, size=PIXELS, seed=seed)
+def _pictures(rows: Sequence[int], settings: DemoSettings, *, seed: int, test: bool = False) -> list[str]:
+    images, patients = settings.images, settings.patients
+    if test:
+        images, patients, seed = settings.test_images, settings.test_patients, TEST_SEEDS + seed
+    drawn = redraw(rows, images=images, patients=patients, size=PIXELS, seed=seed)
     return [data_uri(Image.fromarray(one)) for one in drawn]
 
 
@@ -107,10 +110,9 @@ def told() -> str:
     )
 
 
-def _result(seeds: Sequence[SeedFacts], ranking: Ranking) -> Section:
+def _result(seeds: Sequence[SeedFacts], settings: DemoSettings, ranking: Ranking) -> Section:
     place = ranking.order.index(RECIPE) + 1
     ordinal = {1: "first", 2: "second", 3: "third"}[place]
-    test = seeds[0].test_images
     many = f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     corrected = (
         " The intervals of differences are 95 % intervals over seeds, corrected for three comparisons (Bonferroni)."
@@ -123,8 +125,8 @@ def _result(seeds: Sequence[SeedFacts], ranking: Ranking) -> Section:
         text=[
             *ranking_sentences(ranking),
             f"{RECIPE}, which srjt train uses by default, comes {ordinal} of {len(ranking.order)} by MAE. {told()}",
-            f"Each of {many} draws other patients, other reading errors and other networks, and tests on about {test} "
-            f"images with true grades.{corrected}",
+            f"Each of {many} draws other patients, other reading errors and other networks, and tests on "
+            f"{settings.test_images:,} images of yet other patients, with true grades.{corrected}",
         ],
         figures=[ranking_figure(ranking, _values(seeds, "mae"))],
         tables=[demo_table(seeds)],
@@ -154,7 +156,7 @@ def demo_table(seeds: Sequence[SeedFacts]) -> Table:
     spread = "mean ± half of its 95 % interval over seeds" if len(seeds) > 1 else "one seed"
     return Table(
         slug="demo",
-        title=f"Test side, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, best MAE first",
+        title=f"Test images, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}, best MAE first",
         caption=f"{spread[0].upper()}{spread[1:]}. Grades as srjt evaluate gives them: for the least MAE.",
         columns=tuple(columns),
         rows=tuple(rows),
@@ -223,7 +225,7 @@ def _audit(facts: AuditFacts, settings: DemoSettings, *, seed: int, folder: Path
         slug="audit",
         heading="Which labels the audit finds",
         text=[
-            f"srjt audit ranks {facts.labels:,} labels of the training and validation sides. It does not know the true "
+            f"srjt audit ranks {facts.labels:,} labels. It does not know the true "
             "grades; every label is judged by networks that were not trained on its patient.",
             *audit_sentences(facts),
             "“A → B” is a label A for which B is more probable; the bar is the probability that the label is right. "
@@ -250,7 +252,7 @@ def _audit(facts: AuditFacts, settings: DemoSettings, *, seed: int, folder: Path
 
 
 def _ranges(facts: RangeFacts, settings: DemoSettings, *, seed: int) -> Section:
-    pictures = _pictures([one.row for one in facts.images], settings, seed=seed)
+    pictures = _pictures([one.row for one in facts.images], settings, seed=seed, test=True)
     return Section(
         slug="ranges",
         heading="A range for one patient",

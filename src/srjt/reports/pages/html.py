@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
-from PIL import Image
-
 from srjt._version import __version__
+from srjt.data.images.thumbnails import data_uri
 from srjt.errors import SrjtError
-from srjt.files import write_atomically
+from srjt.files import write_atomically, write_output
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
 from srjt.reports.tables.table import Table
 
@@ -52,6 +50,7 @@ class Section:
     code: str = ""
     facts: Sequence[tuple[str, str]] = ()  # term, value
     counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
+    counted: str = "samples"  # what these numbers are of
     hint: str = ""  # not printed
     large_tiles: Sequence[Tile] = ()
     tiles: Sequence[Tile] = ()
@@ -66,8 +65,10 @@ class Page:
     kind: str  # above the title: "Study", "Run"
     title: str
     lead: str
+    links: Sequence[tuple[str, str]] = ()  # text, file beside the page
     notes: Sequence[Note] = ()
     sections: Sequence[Section] = field(default_factory=tuple)
+    refresh: int = 0  # seconds after which a browser loads the page again; 0: never
 
 
 def page_figures(page: Page) -> list[CaptionedFigure]:
@@ -104,16 +105,12 @@ def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content, follow_links=follow_links)
+        if follow_links:
+            write_output(path, content)
+        else:
+            write_atomically(path, content, follow_links=False)
     except OSError as problem:
         raise SrjtError(f"The report cannot be written to {path}: {problem.strerror}.") from None
-
-
-def data_uri(image: Image.Image) -> str:
-    """A picture as text that a page can contain."""
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=82)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _size(captioned: CaptionedFigure) -> str:

@@ -24,6 +24,7 @@ __all__ = [
     "TrainingSet",
     "Views",
     "centre_batches",
+    "evaluation_batch_size",
     "plan_buffers",
     "train_batches",
     "view_batches",
@@ -32,6 +33,7 @@ __all__ = [
 Transform = Callable[[Tensor], Tensor]
 Views: TypeAlias = Sequence[Crops | None]  # of each image, from view_crops; None: the usual evaluation crop
 CENTRE: Views = (None,)
+CPU_PIXELS = 32 * 224**2  # of an evaluation batch on a CPU: larger ones are slower, and take gigabytes
 BATCH_MULTIPLE = 64  # of evaluation batches, so that data sets of similar size share a batch shape
 
 
@@ -163,6 +165,13 @@ class PlanBuffers(NamedTuple):
 
 def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
     return PlanBuffers(plan.rows.to(device), plan.offsets.to(device), plan.flips.to(device))
+
+
+def evaluation_batch_size(feed: Feed, *, crop: int, largest: int) -> int:
+    """Samples of an evaluation step: ``largest``, but of images on a CPU what its caches and memory bear."""
+    pixels = feed.pixels
+    images_on_cpu = pixels is not None and pixels.ndim == 4 and pixels.device.type == "cpu"
+    return min(largest, max(1, CPU_PIXELS // crop**2)) if images_on_cpu else largest
 
 
 def centre_batches(

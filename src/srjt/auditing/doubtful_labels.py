@@ -1,0 +1,52 @@
+"""The most doubtful labels of an audit, with their images in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from srjt.data.images.thumbnails import thumbnail
+from srjt.data.manifest import Manifest
+from srjt.notebook_html import html_block, html_pictures, html_table, html_text
+
+__all__ = ["DoubtfulLabels"]
+
+COLUMNS = ("id", "grade", "suggested", "quality")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubtfulLabels:
+    """Labels that are probably wrong, the most doubtful first; ``audit.worst(20)`` returns them.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Rows of ``Audit.scores``.
+    samples : Manifest
+        The audited samples, which the pictures are taken from.
+    """
+
+    table: pd.DataFrame
+    samples: Manifest
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        return self.table[list(COLUMNS)].to_string(index=False)
+
+    def _repr_html_(self) -> str:
+        rows = self.table[list(COLUMNS)].to_dict("records")
+        title = f"The {len(rows):,} most doubtful labels"
+        place = {name: row for row, name in enumerate(self.samples.ids)}
+        pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
+        if not any(pictures):
+            cells = [(row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}") for row in rows]
+            return html_block(title, html_table(("id", "label", "suggested", "p(label is right)"), cells))
+        texts = [f"{row['grade']} → {row['suggested']} ({row['quality']:.2f}) {row['id']}" for row in rows]
+        return html_block(
+            title,
+            html_pictures(zip(pictures, texts, strict=True)),
+            html_text("Label → suggested grade (probability that the label is right)."),
+        )
