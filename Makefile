@@ -44,7 +44,7 @@ test-oldest: $(OLDEST_VENV)/.dev  ## the test suite with the oldest versions tha
 	$(OLDEST_BIN)/python -m pytest -n 2 -m "not slow"
 
 test-all: $(VENV)/.dev  ## what needs more time or other programs: wheel, browser, cluster, documentation
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
 docs: $(VENV)/.dev  ## the documentation as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -3,7 +3,7 @@
     python benchmarks/gpu_training.py same      # fast paths against the eager fp32 path: losses, selections, weights
     python benchmarks/gpu_training.py speed     # images/s through both networks: eager, graph, compiled
     python benchmarks/gpu_training.py methods   # images/s of single-network methods beside the dual rate
-    python benchmarks/gpu_training.py stream    # host memory instead of residence
+    python benchmarks/gpu_training.py stream    # main memory instead of residence
     python benchmarks/gpu_training.py pair      # two runs at once in two processes
     python benchmarks/gpu_training.py fold      # 150 epochs, validation and test evaluated every epoch
 

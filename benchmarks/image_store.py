@@ -1,6 +1,10 @@
 """How fast the image store is built and read, and that its memory does not grow with the number of images.
 
     python benchmarks/image_store.py --images 3000
+    python benchmarks/image_store.py --decoders --width 4000 --height 3000
+
+With ``--decoders`` only: CPU time per image of a plain Pillow loop, of ``read_image`` and, where it is installed, of
+simplejpeg, and how far their pixels differ from those of ``read_image``.
 
 Expected: building is at least as fast per core as a plain Pillow loop (faster on large JPEGs, by draft
 decoding), and peak memory is the same for 1,000 and for 4,000 images. With a GPU also the rates of the
@@ -11,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -74,6 +80,48 @@ def plain_pillow(paths: list[Path]) -> float:
     return len(paths) / (time.perf_counter() - started)
 
 
+def decoders(paths: list[Path], *, repeats: int = 5) -> None:
+    """One thread, CPU seconds: the decoders alternate, image by image."""
+    import PIL
+
+    from srjt.data.images.decode import read_image, resized
+
+    def plain(path: Path) -> np.ndarray:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+
+    programs = {"plain Pillow loop": plain, "read_image": lambda path: read_image(path, size=SIZE)}
+    try:
+        import simplejpeg
+    except ImportError:
+        print("simplejpeg is not installed")
+    else:
+
+        def with_simplejpeg(path: Path) -> np.ndarray:  # scaled as read_image does
+            pixels = simplejpeg.decode_jpeg(
+                path.read_bytes(), min_height=2 * SIZE, min_width=2 * SIZE, min_factor=1
+            )
+            return np.asarray(resized(Image.fromarray(pixels), size=SIZE, resize="squash"))
+
+        programs[f"simplejpeg {simplejpeg.__version__}"] = with_simplejpeg
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    furthest = dict.fromkeys(programs, 0)
+    for path in paths * repeats:
+        ours = read_image(path, size=SIZE).astype(np.int64)
+        for name, decode in programs.items():
+            started = time.process_time()
+            pixels = decode(path)
+            seconds[name].append(time.process_time() - started)
+            furthest[name] = max(furthest[name], int(np.abs(pixels - ours).max()))
+    medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+    print(f"Pillow {PIL.__version__}, {platform.machine()}, medians of {len(paths) * repeats} images:")
+    for name, taken in medians.items():
+        print(
+            f"{name:20}{1000 * taken:8.1f} ms CPU {medians['plain Pillow loop'] / taken:6.2f}   "
+            f"pixels differ by at most {furthest[name]}"
+        )
+
+
 def building(paths: list[Path], cache: Path, *, workers: int) -> float:
     import pandas as pd
 
@@ -135,10 +183,15 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=720)
     parser.add_argument("--height", type=int, default=576)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--decoders", action="store_true", help="only compare decoders, on a few images")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         (root / "jpeg").mkdir()
+        if given.decoders:
+            few = min(given.images, 4 if given.width * given.height > 1e6 else 20)
+            decoders(write_jpegs(root / "jpeg", count=few, width=given.width, height=given.height))
+            return
         paths = write_jpegs(root / "jpeg", count=given.images, width=given.width, height=given.height)
         for count in (given.images // 3, given.images // 3 * 4):
             growth = peak_memory_growth(root / "jpeg", root / f"cache{count}", count)

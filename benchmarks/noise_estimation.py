@@ -10,7 +10,7 @@
 
 Readers of four families (``simulated_readers.py``), three kinds of probabilities, 3 to 7 grades, 300 to 10,000 labels,
 balanced and unbalanced. The model was developed on seeds below 1000; the default seeds, from 2000, were used once, for
-docs/what-can-be-known.md. cleanlab's rate is one minus the trace of its calibrated confident joint. ``matrix``: the
+docs/evidence.md. cleanlab's rate is one minus the trace of its calibrated confident joint. ``matrix``: the
 mean over true grades of the total variation distance between the estimated and the true distribution of labels.
 cleanlab comes with ``pip install ".[benchmarks]"``.
 """

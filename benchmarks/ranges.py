@@ -1,6 +1,7 @@
 """Do ranges of grades contain the true grade as often as promised, when the calibration labels are partly wrong?
 
     python benchmarks/ranges.py                                        # simulated readers
+    python benchmarks/ranges.py --per-patient --seeds 500 506 --splits 60    # one range per patient, of pooled images
     python benchmarks/ranges.py --probabilities probabilities/votes    # human votes, from human_votes.py
     python benchmarks/ranges.py --features deepdrid.npz                # injected noise; heads are trained on features
 
@@ -13,36 +14,54 @@ image of a patient. "as promised" allows for the binomial error of that many pat
 - ``TorchCP``: its split predictor with its APS scores, if it is installed; its sets may have holes;
 - ``conservative``: what holds whatever wrong labels depend on;
 - ``unknown``: our default, and ``class-conditional``: for labels whose errors do not depend on the image;
-- ``verified``: 200 of the calibration labels, at random, have been verified;
+- ``each grade``: our default, with the promise for each true grade;
+- ``verified``: 200 of the calibration labels, at random, have been verified, or all labels of 50 patients;
 - ``true grades``: split conformal prediction with the true grades, which nobody has.
+
+With ``--per-patient`` the true grade of a patient is the highest one of its images; ``labels`` and ``TorchCP`` take the
+highest label as right. The simulated images become patients of one to six images with similar grades; in the setting
+"together" all labels of a patient are wrong in the same way.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from simulated_readers import simulate
 
 from srjt import noise
 from srjt.data import read
+from srjt.inference.range_evidence import image_evidence, unit_evidence
+from srjt.inference.range_rule import Pooled
 from srjt.inference.ranges import calibrate_ranges, conservative_thresholds
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise
-from srjt.ordinal.ranges import patient_weights, range_scores
+from srjt.ordinal.pooling import Pooling, highest_per_unit, pool_probabilities
+from srjt.ordinal.ranges import patient_weights
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.record.held_out import HeldOut
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-SPLITS, VERIFIED = 200, 200
-METHODS = ("labels", "TorchCP", "conservative", "unknown", "class-conditional", "verified", "true grades")
+SPLITS, VERIFIED, VERIFIED_PATIENTS = 200, 200, 50
+METHODS = (
+    "labels",
+    "TorchCP",
+    "conservative",
+    "unknown",
+    "class-conditional",
+    "each grade",
+    "verified",
+    "true grades",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +71,7 @@ class Data:
     labels: Ints
     true: Ints
     patients: npt.NDArray[Any]  # (N,)
+    pool: Pooling | None = None  # one range per patient
 
 
 def main() -> None:
@@ -60,26 +80,47 @@ def main() -> None:
     )
     parser.add_argument("--coverage", type=float, default=0.9)
     parser.add_argument("--probabilities", type=Path, nargs="*", help="folders of .npz files")
+    parser.add_argument("--per-patient", action="store_true", help="one range per patient")
     parser.add_argument("--features", type=Path, help="features with clean grades, as srjt reads them")
-    parser.add_argument("--seeds", type=int, nargs=2, default=(100, 110), help="of the simulations")
+    parser.add_argument("--seeds", type=int, nargs=2, default=(500, 510), help="of the simulations")
     parser.add_argument("--splits", type=int, default=SPLITS)
+    parser.add_argument("--out", type=Path, help="a CSV file with a row for each method and data set")
     args = parser.parse_args()
     if args.probabilities:
         source: Iterator[Data] = stored(args.probabilities)
     elif args.features:
         source = injected(args.features)
+    elif args.per_patient:
+        source = simulated_patients(range(*args.seeds))
     else:
         source = simulated(range(*args.seeds))
+    if args.per_patient:
+        source = per_patient(source)
     by_setting: dict[str, list[Data]] = {}
     for data in source:
         by_setting.setdefault(data.setting, []).append(data)
+    rows: list[dict[str, object]] = []
     for setting, sets in by_setting.items():
         each = max(1, args.splits // len(sets))
         found = [evaluate(data, coverage=args.coverage, splits=each, seed=k) for k, data in enumerate(sets)]
+        rows += [
+            {
+                "setting": setting,
+                "data set": k,
+                "method": name,
+                "coverage": row[:, 0].mean(),
+                "width": row[:, 1].mean(),
+                "worst grade": np.nanmean(row[:, 2:], axis=0).min(),
+            }
+            for k, one in enumerate(found)
+            for name, row in one.items()
+        ]
         patients = (
             len({name for data in sets for name in data.patients}) // 2
         )  # the other half is for the noise
         show(setting, found, coverage=args.coverage, splits=each * len(sets), patients=patients)
+    if args.out:
+        pd.DataFrame(rows).round(5).to_csv(args.out, index=False)
 
 
 def simulated(seeds: range) -> Iterator[Data]:
@@ -98,6 +139,34 @@ def simulated(seeds: range) -> Iterator[Data]:
                 true=one.true,
                 patients=np.array([f"{seed}-{row}" for row in range(len(one.true))]),
             )
+
+
+def simulated_patients(seeds: range) -> Iterator[Data]:
+    for one in simulated(seeds):
+        if "by class" in one.setting:
+            continue
+        rng = np.random.default_rng([len(one.true), *one.labels[:20]])
+        order = np.argsort(one.true + rng.normal(size=len(one.true)), kind="stable")  # similar grades
+        sizes = rng.integers(1, 7, len(order))
+        patients = np.repeat(np.arange(len(sizes)), sizes)[: len(order)]
+        seed = one.patients[0].split("-")[0]
+        grouped = replace(
+            one, probabilities=one.probabilities[order], labels=one.labels[order], true=one.true[order],
+            patients=np.array([f"{seed}-{patient}" for patient in patients]),
+        )  # fmt: skip
+        yield grouped
+        if "truncated" in one.setting:
+            first = np.unique(patients, return_index=True)[1]
+            error = (grouped.labels - grouped.true)[first][patients]
+            together = (grouped.true + error).clip(0, one.probabilities.shape[1] - 1)
+            yield replace(grouped, setting="simulated, together", labels=together)
+
+
+def per_patient(source: Iterator[Data]) -> Iterator[Data]:
+    pools: tuple[Pooling, ...] = ("highest", "mean")
+    for data in source:
+        for pool in pools:
+            yield replace(data, setting=f"{data.setting}, per patient, {pool}", pool=pool)
 
 
 def stored(folders: list[Path]) -> Iterator[Data]:
@@ -156,8 +225,12 @@ def evaluate(data: Data, *, coverage: float, splits: int, seed: int) -> dict[str
     for _ in range(splits):
         rest = rng.permutation(rest)
         cal, test = (np.flatnonzero(np.isin(owner, part)) for part in np.split(rest, [len(rest) // 2]))
+        true, patients = data.true[test], data.patients[test]
+        if data.pool is not None:
+            codes, patients = pd.factorize(patients)
+            true = highest_per_unit(true, codes)
         for name, inside in ranges(data, cal, test, known, coverage=coverage, rng=rng).items():
-            found.setdefault(name, []).append(summary(inside, data.true[test], data.patients[test]))
+            found.setdefault(name, []).append(summary(inside, true, patients))
     return {name: np.array(rows) for name, rows in found.items()}
 
 
@@ -170,9 +243,14 @@ def ranges(
     coverage: float,
     rng: np.random.Generator,
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """Method → (N, C), whether each grade is in the range of each test image."""
+    """Method → (N, C), whether each grade is in the range of each test image, or test patient."""
+    owner, test_owner = (pd.factorize(data.patients[rows])[0] for rows in (cal, test))
+    if data.pool is None:
+        some = rng.choice(len(cal), size=min(VERIFIED, len(cal)), replace=False)
+    else:
+        chosen = rng.choice(owner.max() + 1, size=min(VERIFIED_PATIENTS, owner.max() + 1), replace=False)
+        some = np.flatnonzero(np.isin(owner, chosen))
     checked = np.full(len(cal), -1)
-    some = rng.choice(len(cal), size=min(VERIFIED, len(cal)), replace=False)
     checked[some] = data.true[cal[some]]
 
     def side(labels: Ints, verified: Ints | None = None) -> HeldOut:
@@ -187,23 +265,46 @@ def ranges(
 
     noisy = side(data.labels[cal])
     found: dict[str, npt.NDArray[np.bool_]] = {}
-    settings: dict[str, tuple[HeldOut, LabelNoise]] = {
-        "labels": (noisy, "none"),
-        "unknown": (noisy, "unknown"),
-        "class-conditional": (noisy, "class-conditional"),
-        "verified": (side(data.labels[cal], checked), "unknown"),
-        "true grades": (side(data.true[cal]), "none"),
+    settings: dict[str, tuple[HeldOut, LabelNoise, str]] = {
+        "labels": (noisy, "none", ""),
+        "unknown": (noisy, "unknown", ""),
+        "class-conditional": (noisy, "class-conditional", ""),
+        "each grade": (noisy, "unknown", "grade"),
+        "verified": (side(data.labels[cal], checked), "unknown", ""),
+        "true grades": (side(data.true[cal]), "none", ""),
     }
-    for name, (samples, label_noise) in settings.items():
-        rule = calibrate_ranges(samples, coverage=coverage, noise=known, label_noise=label_noise)
-        p = data.probabilities if rule.temperature is None else rule.temperature(data.probabilities)
-        scores = range_scores(p)
-        found[name] = scores[test] <= rule.thresholds
+    pooled, units, test_units = None, None, None
+    if data.pool is not None:
+        pooled, units, test_units = Pooled(("patient",), data.pool), owner, test_owner
+    for name, (samples, label_noise, by) in settings.items():
+        rule = calibrate_ranges(
+            samples,
+            coverage=coverage,
+            noise=known,
+            label_noise=label_noise,
+            by=by,
+            units=units,
+            pooled=pooled,
+        )
+        scores = rule.scores(data.probabilities[test], units=test_units)
+        found[name] = filled(scores <= rule.thresholds)
         if name == "unknown":
-            safe = conservative_thresholds(noisy, scores[cal], known, coverage=coverage, by_grade=False)
-            found["conservative"] = scores[test] <= safe
+            before = rule.scores(data.probabilities[cal], units=units)
+            evidence = (
+                image_evidence(noisy, known, "none")
+                if units is None
+                else unit_evidence(noisy, units, known, "none")
+            )
+            safe = conservative_thresholds(before, evidence, known, coverage=coverage, by_grade=False)
+            found["conservative"] = scores <= safe
     peer = torchcp_sets(data, cal, test, coverage=coverage)
     return found if peer is None else found | {"TorchCP": peer}
+
+
+def filled(inside: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Grades between two that are inside are inside."""
+    above, below = np.cumsum(inside, axis=1) > 0, np.cumsum(inside[:, ::-1], axis=1)[:, ::-1] > 0
+    return np.asarray(above & below)
 
 
 def torchcp_sets(data: Data, cal: Ints, test: Ints, *, coverage: float) -> npt.NDArray[np.bool_] | None:
@@ -213,10 +314,15 @@ def torchcp_sets(data: Data, cal: Ints, test: Ints, *, coverage: float) -> npt.N
         from torchcp.classification.score import APS
     except ImportError:
         return None
-    logits = torch.from_numpy(np.log(np.maximum(data.probabilities, 1e-12)))
+    p, q, labels = data.probabilities[cal], data.probabilities[test], data.labels[cal]
+    if data.pool is not None:
+        owner, test_owner = (pd.factorize(data.patients[rows])[0] for rows in (cal, test))
+        labels = highest_per_unit(labels, owner)
+        p, q = (pool_probabilities(r, u, how=data.pool) for r, u in ((p, owner), (q, test_owner)))
+    logits, new = (torch.from_numpy(np.log(np.maximum(r, 1e-12))) for r in (p, q))
     predictor = SplitPredictor(APS(randomized=False), device=torch.device("cpu"))
-    predictor.calculate_threshold(logits[cal], torch.from_numpy(data.labels[cal]), alpha=1 - coverage)
-    return np.asarray(predictor.predict_with_logits(logits[test]), dtype=bool)
+    predictor.calculate_threshold(logits, torch.from_numpy(labels), alpha=1 - coverage)
+    return np.asarray(predictor.predict_with_logits(new), dtype=bool)
 
 
 def summary(inside: npt.NDArray[np.bool_], true: Ints, patients: npt.NDArray[Any]) -> Floats:

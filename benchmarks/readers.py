@@ -182,8 +182,11 @@ def scores(posterior: Floats, true: npt.NDArray[np.int64]) -> dict[str, float]:
     }
 
 
-def show(rows: list[dict[str, object]], by: list[str]) -> None:
+def show(rows: list[dict[str, object]], by: list[str], out: Path | None = None) -> None:
+    """Print the means by ``by`` and method; with ``out``, also write every row."""
     table = pd.DataFrame(rows)
+    if out is not None:
+        table.round(5).to_csv(out, index=False)
     for measure in ("MAE", "log-loss", "accuracy", "calibration error", "seconds"):
         wide = table.pivot_table(index=by, columns="method", values=measure, sort=False)
         print(f"\n{measure}\n{wide.round(3).to_string()}", flush=True)
@@ -221,7 +224,7 @@ def simulated(args: argparse.Namespace) -> None:
                         }
                     )
         show([row for row in rows if row["readers"] == world], ["readers", "readings"])
-    show(rows, ["readings"])
+    show(rows, ["readings"], args.out)
     if covered:
         print(
             f"\n95 % intervals of the readers' noise rates that hold it: {np.concatenate(covered).mean():.2f}"
@@ -242,7 +245,7 @@ def acne(args: argparse.Namespace) -> None:
         rows.append(
             {"set": "acne", "method": name, "seconds": time.perf_counter() - start, **scores(p, true)}
         )
-    show(rows, ["set"])
+    show(rows, ["set"], args.out)
     print(consensus(readings))
 
 
@@ -260,7 +263,7 @@ def brixia(args: argparse.Namespace) -> None:
     rows: list[dict[str, object]] = []
     for name, p in (("ours", consensus(checked).posterior), ("votes", votes(alone))):
         rows.append({"set": "brixia", "method": name, "seconds": 0.0, **scores(p[~known], senior[~known])})
-    show(rows, ["set"])
+    show(rows, ["set"], args.out)
 
 
 def crowd(args: argparse.Namespace) -> None:
@@ -295,7 +298,7 @@ def crowd(args: argparse.Namespace) -> None:
             p = run()
             passed = time.perf_counter() - start
             rows.append({"votes": count, "method": name, "seconds": passed, **scores(p[200:], true[200:])})
-    show(rows, ["votes"])
+    show(rows, ["votes"], args.out)
 
 
 def million(args: argparse.Namespace) -> None:
@@ -341,6 +344,8 @@ def main() -> None:
     four.set_defaults(run=million)
     for command in (one, two, three):
         command.add_argument("--methods", nargs="+", help="only these, for example ours votes Dawid–Skene")
+    for command in (one, two, three, five):
+        command.add_argument("--out", type=Path, help="a CSV file with a row for each method and data set")
     for command in (one, two, three, four, five):
         command.add_argument("--first-seed", type=int, default=FIRST_SEED)
     args = parser.parse_args()

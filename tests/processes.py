@@ -1,4 +1,4 @@
-"""Starting real ``srjt`` processes that begin at once."""
+"""Starting real ``srjt`` processes that begin at once, and holding their trainings where a test wants them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,47 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+# A fast machine would be done before anything could happen "in the middle" of a training.
+PAUSE = """
+import signal, time
+from pathlib import Path
+from srjt.training.engine.stop_signal import StopRequest
+from srjt.training.record.metrics_log import MetricsLog
+
+add = MetricsLog.add
+
+def add_and_pause(log, rows):
+    rows = list(rows)
+    add(log, rows)
+    while {within!r} in str(log.path) and rows[0].epoch >= int(Path({limit!r}).read_text()):
+        if not isinstance(getattr(signal.getsignal(signal.SIGINT), "__self__", None), StopRequest):
+            return  # the training has been asked to stop: its handlers are gone
+        time.sleep(0.005)
+
+MetricsLog.add = add_and_pause
+"""
+
+
+class Limit:
+    """The epoch after which trainings pause until the limit is raised, or until they are asked to stop or killed.
+
+    ``code`` is Python for the process that trains: lines of setup for the launcher, or a module for ``--import``.
+    within: a part of the path of the runs that pause. Default: all.
+    """
+
+    def __init__(self, file: Path, *, epoch: int, within: str = "") -> None:
+        self.file = file
+        self.code = PAUSE.format(limit=str(file), within=within)
+        self.raise_to(epoch)
+
+    def raise_to(self, epoch: int) -> None:
+        draft = self.file.with_suffix(".draft")
+        draft.write_text(str(epoch))
+        draft.replace(self.file)  # at once: others are reading
+
+    def lift(self) -> None:
+        self.raise_to(1_000_000)
 
 
 class Launcher:

@@ -74,4 +74,4 @@ def test_the_site_builds_strictly_and_works_offline(tmp_path: Path) -> None:
         assert "../benchmarks" not in text  # links into the repository became text
     api = (tmp_path / "site" / "api-ordinal.html").read_text()
     assert "soft_label_matrix" in api  # the reference comes from the docstrings
-    assert "Co-teaching" in (tmp_path / "site" / "study.html").read_text()
+    assert "Co-teaching" in (tmp_path / "site" / "evidence-tables.html").read_text()

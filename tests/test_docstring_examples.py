@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import doctest
+import importlib
+import pkgutil
 from pathlib import Path
 
 import pytest
 
 import srjt
-from srjt import networks
+from srjt import methods, networks, noise, ordinal, readers
 from srjt.inference.embed import embed
 from srjt.training.crossfit import cross_fit
 
-pytestmark = pytest.mark.slow
-
+PURE = [
+    module.name
+    for package in (ordinal, noise, readers, methods)
+    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
+]
 PUBLIC = (
     srjt.train, srjt.load_run, srjt.predict, srjt.evaluate, srjt.export, srjt.OrdinalNoiseClassifier,
     cross_fit, embed, networks.build, networks.names,
 )  # fmt: skip
 
 
+def test_examples_of_the_pure_modules() -> None:
+    results = {name: doctest.testmod(importlib.import_module(name)) for name in PURE}
+    assert {name: found.failed for name, found in results.items() if found.failed} == {}
+    assert sum(found.attempted for found in results.values()) > 200
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("documented", PUBLIC, ids=lambda documented: documented.__name__)
 def test_example(documented: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

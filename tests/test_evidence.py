@@ -1,4 +1,4 @@
-"""The scripts behind docs/results.md: differences between methods, over patients and trainings."""
+"""The scripts behind docs/evidence.md: differences between methods, over patients and trainings."""
 
 from __future__ import annotations
 
@@ -188,21 +188,28 @@ def test_what_cannot_be_compared_is_one_sentence(compare: Compare, tables: Path,
         compare(tables, "--of", "good", "--against", "poor")
 
 
-@pytest.mark.slow
-def test_the_tables_of_the_page_are_those_of_the_stored_results(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    marks = importlib.import_module("marks")
-    marks.main()
-    page = (SCRIPT.parents[2] / "docs" / "results.md").read_text()
-    made = [
-        line for line in capsys.readouterr().out.splitlines() if line.startswith("| ") and ":-" not in line
-    ]
-    shown = {line for line in page.splitlines() if line.startswith("| ")}
-    held_out = [line for line in made if line.startswith(("| as given | `", "| quasi:", "| truncated:"))]
-    assert len(held_out) == 9 + 9 + 4 + 4
-    assert [line for line in held_out if line not in shown] == []
-    first = ("| Standard |", "| Sord |", "| JoCor", "| CoDis", "| Co-teaching", "| srjt |", "| Garg |")
-    studies = [line for line in made if line.startswith(first) and line.count("±")]
-    assert [line for line in studies if line not in shown] == []
+    return importlib.import_module("page")
+
+
+def test_tables_are_filled_in_place_and_unknown_names_are_errors(page: ModuleType) -> None:
+    text = "before\n<!-- table: ramp -->\nold\n<!-- end of table -->\nafter <!-- end of table -->"
+    assert page.filled(text, {"ramp": "| new |\n"}) == text.replace("old", "| new |")
+    with pytest.raises(KeyError, match="ramp"):
+        page.filled(text, {})
+
+
+def test_the_tables_from_csv_files_are_those_on_the_pages(page: ModuleType) -> None:
+    made = {name: make(page.RESULTS) for name, make in page.stored_tables.TABLES.items()}
+    for name in page.PAGES:
+        text = (page.ROOT / name).read_text(encoding="utf-8")
+        shown = {match[2]: match[0] for match in page.PLACE.finditer(text)}
+        for table in shown.keys() & made.keys():
+            assert f"-->\n{made[table]}<!--" in shown[table], f"{name}, {table}: run page.py"
+
+
+@pytest.mark.slow
+def test_all_tables_are_those_of_the_stored_results(page: ModuleType) -> None:
+    assert page.main(["--check"]) == 0

@@ -1,4 +1,4 @@
-"""Patients to search on and patients to report on, for the recipe of docs/results.md.
+"""Patients to search on and patients to report on, for the former recipe (SEARCH.md).
 
     python benchmarks/evidence/halves.py EyePACS/labels.csv
 

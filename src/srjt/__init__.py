@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from srjt.inference.predict import predict
     from srjt.ordinal.labels import soft_labels
     from srjt.ordinal.selection import keep_rate
+    from srjt.reports.export_folder import export_folder
     from srjt.reports.report import report
     from srjt.run import load_run, train
     from srjt.studies.study import study
@@ -34,6 +35,7 @@ __all__ = [
     "evaluate",
     "explain",
     "export",
+    "export_folder",
     "keep_rate",
     "load_run",
     "methods",
@@ -56,6 +58,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "evaluate": ("srjt.inference.evaluate", "evaluate"),
     "explain": ("srjt.inference.explain", "explain"),
     "export": ("srjt.inference.export", "export"),
+    "export_folder": ("srjt.reports.export_folder", "export_folder"),
     "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
     "load_run": ("srjt.run", "load_run"),
     "methods": ("srjt.methods", None),

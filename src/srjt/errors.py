@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
-from importlib import metadata
 
 __all__ = [
     "Interrupted",
@@ -46,6 +44,8 @@ def printable(text: object) -> str:
 
 def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
     """The error for a name that is not among ``known``, with the nearest one as a suggestion."""
+    import difflib  # slow to import, and rarely needed
+
     names = sorted(known)
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.5)
@@ -64,6 +64,8 @@ def missing_extra(package: str, extra: str, purpose: str) -> SrjtError:
 
 def requirements_of(extra: str | None) -> list[str]:
     """The packages of an extra, such as ``["timm>=1.0"]``; None: those that srjt always needs."""
+    from importlib import metadata  # slow to import, and rarely needed
+
     try:
         lines = metadata.requires("srjt") or []
     except metadata.PackageNotFoundError:  # a checkout that is not installed

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from processes import Limit
 from srjt import audit, report
 from srjt.auditing.audit import Audit
 from srjt.auditing.folder import read_audit
@@ -208,9 +209,10 @@ def test_a_killed_audit_resumes_to_identical_files(launcher: Any, tmp_path: Path
     whole, out = tmp_path / "whole", tmp_path / "out"
     pid = launcher.start(*command(whole), says=tmp_path / "says", setup=[QUICK])
     assert launcher.wait(pid) == 0, (tmp_path / "says").read_text()
-    for marker in ("fits/fold0/metrics.csv", "fits/fold1/metrics.csv"):
-        pid = launcher.start(*command(out), says=tmp_path / "says", setup=[QUICK])
-        code = launcher.wait_until(pid, lambda marker=marker: (out / marker).exists())
+    for fold in ("fold0", "fold1"):
+        paused = Limit(tmp_path / "limit", epoch=2, within=fold)
+        pid = launcher.start(*command(out), says=tmp_path / "says", setup=[QUICK, paused.code])
+        code = launcher.wait_until(pid, (out / "fits" / fold / "metrics.csv").exists)
         assert code is None, (tmp_path / "says").read_text()
         os.kill(pid, signal.SIGKILL)
         assert launcher.wait(pid) == -signal.SIGKILL

@@ -36,20 +36,57 @@ def run(monkeypatch, capsys, *words: str) -> tuple[int, str, str]:
     return left.value.code, out, err
 
 
-@pytest.mark.parametrize(
-    "words", ["--help", "-h", "--version", "train --help", "study run --help", "methods"]
-)
-def test_help_and_methods_answer_without_torch(words: str) -> None:
+HEAVY = {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai", "yaml"}
+NOT_NEEDED = {"pydantic", "markdown_it", "pygments"}  # what typer imports for other purposes
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "study run --help", "methods"])
+def test_help_and_methods_load_only_what_they_need(words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUN, *words.split()], capture_output=True, text=True, check=False, timeout=60
     )
     assert done.returncode == 0
-    loaded = done.stderr.split("loaded:")[1].split()
-    assert not {"torch", "numpy", "pandas", "sklearn", "matplotlib", "monai", "yaml"} & set(loaded)
+    assert not (HEAVY | NOT_NEEDED) & set(done.stderr.split("loaded:")[1].split())
     if words == "--version":
         assert done.stdout == f"srjt {srjt.__version__}\n"
     else:
         assert "method" in done.stdout
+
+
+EVERY_HELP_PAGE = """
+import sys
+from srjt.cli import main
+for verb in sys.argv[1:]:
+    sys.argv = ["srjt", verb, "-h"]
+    try:
+        main()
+    except SystemExit as left:
+        assert left.code == 0
+print("loaded:", *sorted({name.split(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+def test_no_help_page_loads_torch() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_HELP_PAGE, *SUMMARIES],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.count("Usage: ") == len(SUMMARIES)
+    assert not (HEAVY | NOT_NEEDED) & set(done.stderr.split("loaded:")[1].split())
+
+
+def test_markdown_is_imported_when_typer_uses_it() -> None:
+    code = (
+        "from srjt.cli.startup import import_help; import_help()\n"
+        "from typer import rich_utils\n"
+        "from rich.markdown import Markdown\n"
+        "assert isinstance(rich_utils.Markdown('# a title'), Markdown)\n"
+        "assert rich_utils.Traceback.from_exception(ValueError, ValueError('no'), None).trace.stacks\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_the_help_says_of_each_verb_what_the_verb_says_itself() -> None:

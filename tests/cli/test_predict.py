@@ -247,3 +247,58 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
         assert (code, out) == (2, "")
         assert said in err
         assert not Path("never.csv").exists()
+
+
+def test_ranges_per_patient_and_of_a_table_with_other_columns(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    table = pd.read_csv(labelled).rename(columns={"patient": "person", "grade": "severity"})
+    table["eye"] = ["LR"[k % 2] for k in range(len(table))]
+    other = labelled.parent / "other.csv"
+    table.drop(columns=["split", "true_grade"]).to_csv(other, index=False)
+    options = (
+        "predict",
+        finished,
+        labelled,
+        "--coverage",
+        "0.7",
+        "--per",
+        "patient",
+        "--label-noise",
+        "none",
+    )
+    code, out, err = command(*options, "--out", "patients.csv")
+    assert (code, err) == (0, "")
+    ranges = pd.read_csv("patients.csv")
+    assert list(ranges.columns[:5]) == ["patient", "images", "grade", "grade_low", "grade_high"]
+    assert ((ranges["grade_low"] <= ranges["grade"]) & (ranges["grade"] <= ranges["grade_high"])).all()
+    assert "Ranges contain the true grade of a new patient, the highest of its images" in out
+    # the table's own columns
+    names = ("--calibrate-set", "grade_column=severity", "--calibrate-set", "patient_column=person")
+    code, out, err = command(*options, "--calibrate-on", other, *names, "--out", "other.csv")
+    assert (code, err) == (0, "")
+    assert "calibrated on 20 patients (120 samples)" in out
+    # the columns that are named for the source, too
+    code, out, err = command(
+        "evaluate", finished, other, "--grade-column", "severity", "--patient-column", "person", "--per", "patient",
+        "--per", "eye", "--coverage", "0.7", "--calibrate-on", other, "--label-noise", "none",
+    )  # fmt: skip
+    assert code == 0
+    assert "calibrated on 20 patients (40 answers of 120 samples)" in " ".join(out.split())
+    for wrong, said in (
+        (["--calibrate-set", "grade_column=severity"], "give --calibrate-on, too"),
+        (["--calibrate-on", other, "--calibrate-set", "severity"], "--calibrate-set takes name=value"),
+        (
+            ["--calibrate-on", other, "--calibrate-set", "grades=0,1"],
+            "Unknown option of --calibrate-set 'grades'",
+        ),
+        (
+            ["--calibrate-on", other, "--patient-column", "patient"],
+            "--calibrate-on is read with the same patient_column",
+        ),
+        (["--per", "eye"], "give --calibrate-on TABLE (calibrate_on) with these columns"),
+    ):
+        code, out, err = command(*options, *wrong, "--out", "never.csv")
+        assert (code, out) == (2, "")
+        assert said in err
+        assert not Path("never.csv").exists()

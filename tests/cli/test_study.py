@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from processes import Limit
 from srjt.studies.folder import read_study, run_status
 from srjt.studies.results import collect_results
 
@@ -78,6 +79,17 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
             name, dtype={"network": str, "variant": str}, keep_default_na=False
         )  # fmt: skip
         pd.testing.assert_frame_equal(read, table, check_dtype=False)
+
+
+def test_the_plan_with_its_time(study: Srjt) -> None:
+    code, out, err = study("--fold", 0, "--dry-run", "--time")
+    assert (code, err) == (0, "")
+    text = " ".join(out.split())
+    assert "2 runs on" in text
+    assert "on eight such devices" in text
+    assert not Path("study").exists()
+    code, _, err = study("--fold", 0, "--time")
+    assert (code, "add --dry-run" in err) == (2, True)
 
 
 def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt) -> None:
@@ -204,7 +216,7 @@ def test_help_fits_a_terminal(command: Srjt) -> None:
 
 # Real processes, really killed ---------------------------------------------------------------------------------------
 
-LONG = FILE.replace("epochs: 1", "epochs: 30")
+LONG = FILE.replace("epochs: 1", "epochs: 12")
 
 
 def in_session(session: int) -> list[int]:
@@ -237,12 +249,15 @@ class Study:
         self.folder = folder
         self.out = folder / "study"
         self.environment = {**os.environ, "SRJT_CACHE": str(cache), "COLUMNS": "80"}
-        (folder / "study.yaml").write_text(LONG)
+        self.limit = Limit(folder / "limit", epoch=1)
+        (folder / "pause.py").write_text(self.limit.code)
+        (folder / "study.yaml").write_text(LONG.replace("train: {", "train: {imports: [pause], "))
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Started, and in the middle of all runs that are left."""
         before = self.epochs() if self.out.exists() else {}
+        self.limit.raise_to(max(before.values(), default=0) + 2)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "srjt", "study", "--config", "study.yaml", "--device", "cpu", "--jobs", "2",
              "--fold", "0", *more],

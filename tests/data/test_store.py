@@ -261,7 +261,7 @@ def wait_for_marks(cache: Path, at_least: int) -> None:
 
 
 def test_kill_and_resume(images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    process = start_build(images, tmp_path / "cache", delay=0.02)
+    process = start_build(images, tmp_path / "cache", delay=0.2)
     wait_for_marks(tmp_path / "cache", 8)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -312,7 +312,7 @@ def test_two_processes_make_one_store(images: Manifest, tmp_path: Path) -> None:
 def test_the_second_waits_and_takes_over_from_a_dead_first(
     images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    process = start_build(images, tmp_path, delay=0.02)
+    process = start_build(images, tmp_path, delay=0.2)
     wait_for_marks(tmp_path, 8)
     names = count_reads(monkeypatch)
     progress_seen: list[int] = []

@@ -1,4 +1,4 @@
-"""The embedded dataset: reproducible to the byte, sortable by eye, and honest about its arguments."""
+"""The synthetic data set: reproducible to the byte, sortable by eye, and honest about its arguments."""
 
 from __future__ import annotations
 

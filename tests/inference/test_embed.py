@@ -122,7 +122,7 @@ def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None
     killed = subprocess.run([sys.executable, "-c", KILLED, labels, tmp_path / "cache"], check=False)
     assert killed.returncode == -signal.SIGKILL
     (folder,) = (tmp_path / "cache/features").iterdir()
-    (folder / ".96.npy.1.tmp").write_bytes(b"cut")  # of a process that was killed while writing
+    (folder / ".96.npz.1.tmp").write_bytes(b"cut")  # of a process that was killed while writing
 
     manifest = read(labels).manifest
     seen: list[int] = []
@@ -143,12 +143,20 @@ def test_killed_at_two_thirds_it_continues(labels: Path, tmp_path: Path) -> None
     assert np.array_equal(again.arrays, whole.arrays)
 
 
-@pytest.mark.parametrize("content", [b"", b"no array", b"\x93NUMPY\x01\x00"])
-def test_a_damaged_chunk_is_computed_again(labels: Path, tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("damage", ["emptied", "cut short", "another file", "one wrong bit"])
+def test_a_damaged_chunk_is_computed_again(labels: Path, tmp_path: Path, damage: str) -> None:
     manifest = read(labels).manifest
     whole, _ = embed(manifest, cache=tmp_path, **SMALL)
-    (file,) = tmp_path.glob("features/*/0.npy")
-    file.write_bytes(content)
+    (file,) = tmp_path.glob("features/*/0.npz")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    changed = {
+        "emptied": b"",
+        "cut short": content[:200],
+        "another file": b"no array",
+        "one wrong bit": content,
+    }
+    file.write_bytes(changed[damage])
     assert np.array_equal(embed(manifest, cache=tmp_path, **SMALL)[0].arrays, whole.arrays)
 
 

@@ -17,7 +17,8 @@ from srjt.data import Manifest, folds, from_arrays
 from srjt.errors import SrjtError
 from srjt.inference.calibrate import recalibration_of
 from srjt.inference.fitted import fit_after_training
-from srjt.inference.ranges import RangeRule, calibrate_ranges
+from srjt.inference.range_rule import RangeRule
+from srjt.inference.ranges import calibrate_ranges
 from srjt.noise.true_grades import KnownNoise, LabelNoise, given_noise
 from srjt.ordinal.ranges import range_scores
 from srjt.training.record.held_out import HeldOut

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from srjt.errors import SrjtError
-from srjt.noise.highest_grade import highest_grade_posterior
+from srjt.noise.highest_grade import highest_grade_posterior, highest_grade_weights
 from srjt.noise.matrices import corrupt, transition_matrix
 
 NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
@@ -54,6 +56,29 @@ def test_it_is_right_more_often_than_the_highest_label(shown: float) -> None:
 def test_many_labels_of_one_patient() -> None:
     labels = np.array([2] * 1000 + [3] * 3)
     assert highest_grade_posterior(labels, np.zeros(1003, int), NOISE)[0].argmax() == 2
+
+
+@given(true=st.lists(st.integers(0, 3), min_size=1, max_size=4), certain=st.booleans())
+def test_the_mean_of_the_weights_is_the_truth(true: list[int], certain: bool) -> None:
+    """Over all labels that the images of one patient may have; the first may be verified."""
+    images = len(true)
+    right = np.zeros(images, bool)
+    right[0] = certain
+    matrices = [np.eye(4) if known else NOISE for known in right]
+    mean = np.zeros(4)
+    for labels in product(range(4), repeat=images):
+        chance = np.prod([matrix[t, y] for matrix, t, y in zip(matrices, true, labels, strict=True)])
+        if chance > 0:
+            weights = highest_grade_weights(labels, [0] * images, NOISE, certain=right)
+            assert weights is not None
+            mean += chance * weights[0]
+    assert mean == pytest.approx(np.eye(4)[max(true)], abs=1e-9)
+
+
+def test_weights_of_single_images_are_rows_of_the_inverse_matrix() -> None:
+    found = highest_grade_weights([3, 0, 1], [0, 1, 2], NOISE)
+    assert found == pytest.approx(np.linalg.inv(NOISE)[[3, 0, 1]])
+    assert highest_grade_weights([0], [0], np.full((4, 4), 0.25)) is None
 
 
 def test_bad_input() -> None:

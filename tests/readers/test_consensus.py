@@ -209,7 +209,7 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
     )
     # which readings are held out depends on their order: compare fits of the same variant
     from srjt.readers.consensus import _evidence
-    from srjt.readers.fit import _path
+    from srjt.readers.variants import _path
 
     one, other = (
         next(_path(_evidence(r, repeats="one reading"), alike=False, iterations=20, tolerance=0.0))

@@ -36,24 +36,32 @@ def readings() -> Readings:
 
 def test_the_gain_is_the_mean_over_all_possible_readings(readings: Readings) -> None:
     found = consensus(readings)
-    fit, items = found.model, np.arange(5)
-    by_state = state_posterior(
-        found.evidence,
-        states=fit.states,
-        prior=fit.states.prior(fit.grades, fit.kinds),
-        columns=log_columns(fit.matrices),
-        rows=items,
+    items = np.arange(5)
+    known = [
+        weight
+        * state_posterior(
+            found.evidence,
+            states=fit.states,
+            prior=fit.states.prior(fit.grades, fit.kinds),
+            columns=log_columns(fit.matrices),
+            rows=items,
+        )
+        for weight, fit in zip(found.variants.weights, found.variants.fits, strict=True)
+    ]
+    before = expected_error(
+        sum(by_state @ fit.states.of_grade for by_state, fit in zip(known, found.variants.fits, strict=True))
     )
+    gain = expected_gain(found, items)
     for reader in range(4):
         for item in items:
             after = 0.0
             for said in range(4):
-                joint = by_state[item] * fit.matrices[reader, :, said]
-                after += joint.sum() * expected_error((joint / joint.sum() @ fit.states.of_grade)[None])[0]
-            before = expected_error((by_state[item] @ fit.states.of_grade)[None])[0]
-            assert expected_gain(found, items)[item, reader] == pytest.approx(
-                max(before - after, 0.0), abs=1e-9
-            )
+                joint = sum(
+                    (by_state[item] * fit.matrices[reader, :, said]) @ fit.states.of_grade
+                    for by_state, fit in zip(known, found.variants.fits, strict=True)
+                )
+                after += joint.sum() * expected_error((joint / joint.sum())[None])[0]
+            assert gain[item, reader] == pytest.approx(max(before[item] - after, 0.0), abs=1e-9)
 
 
 def test_the_list_is_by_gain_and_asks_nobody_twice(readings: Readings) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import srjt
 from srjt import noise as ordinal_noise
 from srjt.studies.paper import DISPLAY_NAMES
 from srjt.studies.results import StudyResults
@@ -150,3 +151,17 @@ def make_study(
 @pytest.fixture(scope="session")
 def study() -> Callable[..., StudyResults]:
     return lambda **chosen: make_study(Path("study"), **chosen)
+
+
+@pytest.fixture(scope="session")
+def run_with_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run on image files of 30 patients; its grades have names. The files are in ../set."""
+    base = tmp_path_factory.mktemp("images")
+    made = srjt.data.synthetic.generate(images=120, patients=30, size=32)
+    data = srjt.data.read(srjt.data.synthetic.write(made, base / "set")).manifest
+    srjt.train(
+        data, out=base / "run", split=srjt.data.folds(data)[0], command="srjt train x",
+        grade_names={"0": "none", "1": "mi|ld", "2": "<b>moderate", "3": "severe"},
+        method="standard", network="tiny", image_size=32, crop=28, epochs=2, tune_cpu=False, device="cpu",
+    )  # fmt: skip
+    return base / "run"

@@ -31,7 +31,11 @@ def sentences(page: Page) -> list[str]:
         texts += [*section.text, section.hint]
         texts += [text for table in section.tables for text in (table.title, table.caption)]
         texts += [figure.caption for figure in section.figures]
-    return [sentence for text in texts for sentence in _END.split(text.strip()) if sentence]
+    return [sentence for text in texts for sentence in split_sentences(text)]
+
+
+def split_sentences(text: str) -> list[str]:
+    return [sentence for sentence in _END.split(text.strip()) if sentence]
 
 
 def facts_of(page: Page) -> dict[str, str]:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from fixtures.held_out_runs import drawn_side, made_run
+from srjt.inference.abstain import abstain_from
 from srjt.inference.answers import answers_from
 from srjt.inference.compare import Comparison, compare
-from srjt.inference.decide import Rule, abstain_from, decide
+from srjt.inference.decide import Rule, decide
 from srjt.inference.predict import predict_held_out
 from srjt.reports.figures.canvas import inline_svg
 from srjt.reports.figures.comparison_figures import forest_figure

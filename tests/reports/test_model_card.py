@@ -23,21 +23,9 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = tmp_path_factory.mktemp("card")
-    made = srjt.data.synthetic.generate(images=120, patients=30, size=32)
-    data = srjt.data.read(srjt.data.synthetic.write(made, base / "set")).manifest
-    names = {"0": "none", "1": "mi|ld", "2": "<b>moderate", "3": "severe"}
-    srjt.train(
-        data,
-        out=base / "run",
-        split=srjt.data.folds(data)[0],
-        grade_names=names,
-        command="srjt train x",
-        **SETTINGS,
-    )
-    return base / "run"
+@pytest.fixture
+def folder(run_with_images: Path) -> Path:
+    return run_with_images
 
 
 def test_the_card_has_valid_metadata_and_the_scores_of_predict(folder: Path) -> None:

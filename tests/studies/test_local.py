@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.torch import load_file
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
@@ -171,6 +172,32 @@ def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
     same_scores(tmp_path, finished)
 
 
+def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
+    small: Small, run: Run, finished: Path, tmp_path: Path
+) -> None:
+    """The first two runs of ``finished`` had fresh workers; here one worker trains all, in another order."""
+    import multiprocessing
+
+    workers = set()
+
+    class Counts(Witness):
+        def ended(self, planned: PlannedRun, status: str) -> None:
+            workers.update(process.pid for process in multiprocessing.active_children())
+
+    methods = ("co-teaching+ours", "garg", "standard")
+    config = small(methods=methods, only_folds=(0,), train={"epochs": 24})
+    _, planned_runs, _ = run(tmp_path, config, Counts(), jobs=1)
+    assert len(workers) == 1
+    for planned in planned_runs:
+        found, expected = (
+            load_file(run_folder(where, planned.key) / "weights.safetensors")
+            for where in (tmp_path, finished)
+        )
+        assert found.keys() == expected.keys()
+        for name, tensor in found.items():
+            assert tensor.equal(expected[name]), f"{planned.key}: {name}"
+
+
 def test_asked_to_stop_in_the_middle(small: Small, finished: Path, run: Run, tmp_path: Path) -> None:
     """As Ctrl-C does it: the runs save their state, and that is not a failure."""
     config = small(
@@ -291,3 +318,8 @@ def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     assert Slots.detect(jobs=2).devices == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
     assert Slots.detect(device="cuda:1").devices == ("cuda:1",)
+    assert Slots.detect(device="cuda:1, cuda:0", jobs=2).devices == ("cuda:1", "cuda:0", "cuda:1", "cuda:0")
+    with pytest.raises(SrjtError, match="There is no GPU number 2"):
+        Slots.detect(device="cuda:0,cuda:2")
+    with pytest.raises(SrjtError, match="GPUs or the CPU, not both"):
+        Slots.detect(device="cuda:0,cpu")

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 
+from processes import Limit
 from srjt.errors import Interrupted, SrjtError
 from srjt.studies.config import StudyConfig
 from srjt.studies.executors.ray_driver import run_on_ray
@@ -30,7 +31,7 @@ from srjt.training.record.metrics_log import read_metrics
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
 
-EPOCHS = 12
+EPOCHS = 6
 # Ray replaces 127.0.0.1 by the machine's outer address when it connects; other loopback addresses it takes as they are
 HERE = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpus": 1}
@@ -54,6 +55,7 @@ def study(**changes: Any) -> StudyConfig:
                 "batch_size": 16,
                 "tune_cpu": False,
                 "checkpoint_seconds": 0.0,
+                "imports": ("pause",),  # on the nodes only: this process does not import it
             },
             **changes,
         }
@@ -62,6 +64,15 @@ def study(**changes: Any) -> StudyConfig:
 
 def write_study(folder: Path, config: StudyConfig) -> list[PlannedRun]:
     return write_plan(folder, open_data(config), command="srjt study")
+
+
+@pytest.fixture
+def limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Every run on a node pauses after its second epoch until the limit is lifted."""
+    limit = Limit(tmp_path / "limit", epoch=2)
+    (tmp_path / "pause.py").write_text(limit.code)
+    monkeypatch.chdir(tmp_path)  # the nodes look for the module where the study was started
+    return limit
 
 
 class Watcher:
@@ -121,7 +132,9 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> StudyResults:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_killed_node_costs_nothing(cluster: Any, local: StudyResults, tmp_path: Path, shared: bool) -> None:
+def test_a_killed_node_costs_nothing(
+    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, shared: bool
+) -> None:
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study())
     scratch = tmp_path / "second"
@@ -131,9 +144,11 @@ def test_a_killed_node_costs_nothing(cluster: Any, local: StudyResults, tmp_path
     def kill_in_the_middle(running: Sequence[PlannedRun]) -> bool:
         if len(running) < 2:  # one CPU each: two at a time means that both nodes work
             return False
-        if shared and not all(_epochs(folder, planned) >= 2 for planned in running):
+        folders = [folder] if shared else list(scratch.glob("srjt-token-*/*"))
+        if not any(_epochs(there, planned) >= 2 for there in folders for planned in running):
             return False
         cluster.remove_node(doomed, allow_graceful=False)
+        limit.lift()
         return True
 
     watcher = Watcher(kill_in_the_middle)
@@ -163,7 +178,10 @@ def _epochs(folder: Path, planned: PlannedRun) -> int:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_methods_use_an_estimate_that_a_node_makes_once(cluster: Any, tmp_path: Path, shared: bool) -> None:
+def test_methods_use_an_estimate_that_a_node_makes_once(
+    cluster: Any, tmp_path: Path, limit: Limit, shared: bool
+) -> None:
+    limit.lift()
     folder = tmp_path / "study"
     asked = study(methods=("standard", "co-teaching", "f-correction"), only_folds=(0,), noise_rate="auto")
     planned_runs = write_study(folder, asked)
@@ -180,7 +198,9 @@ def test_methods_use_an_estimate_that_a_node_makes_once(cluster: Any, tmp_path: 
     assert collect_results(folder).noise["estimated_rate"].notna().all()
 
 
-def test_a_failing_run_is_reported_and_the_others_continue(cluster: Any, tmp_path: Path) -> None:
+def test_a_failing_run_is_reported_and_the_others_continue(
+    cluster: Any, tmp_path: Path, limit: Limit
+) -> None:
     """One run raises an exception on its node; the process of another is killed, and must not be tried again."""
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study(methods=("mixup", "co-teaching", "standard"), only_folds=(0,)))
@@ -193,6 +213,7 @@ def test_a_failing_run_is_reported_and_the_others_continue(cluster: Any, tmp_pat
         if [planned.key for planned in running] != [killed]:
             return False
         os.kill(_worker(cluster), signal.SIGKILL)
+        limit.lift()
         return True
 
     watcher = Watcher(kill_its_process)
@@ -207,34 +228,37 @@ def test_a_failing_run_is_reported_and_the_others_continue(cluster: Any, tmp_pat
 
 
 def test_stopped_it_saves_its_runs_and_resumes_them_later(
-    cluster: Any, local: StudyResults, tmp_path: Path
+    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit
 ) -> None:
     """First the command is asked to stop; when it goes on, the node asks the run to leave, as one drained does."""
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study(methods=("co-teaching",), only_folds=(0, 1)))
 
-    def in_the_middle(act: Callable[[], None]) -> Callable[[Sequence[PlannedRun]], bool]:
+    def in_epoch(epoch: int, act: Callable[[], None]) -> Watcher:
         def look(running: Sequence[PlannedRun]) -> bool:
-            ready = len(running) == 1 and 2 <= _epochs(folder, running[0]) < EPOCHS
-            if ready:
+            paused = len(running) == 1 and _epochs(folder, running[0]) == epoch
+            if paused:
                 act()
-            return ready
+            return paused
 
-        return look
+        return Watcher(look)
 
-    interrupt = in_the_middle(lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(Interrupted, match="of 2 runs done"):
-        run_on_ray(folder, planned_runs, address=cluster.address, watcher=Watcher(interrupt))
-    states = set(collect_results(folder).runs["status"])
-    assert "left" in states
-    assert not states & {"running", "failed"}
+    def drain() -> None:
+        os.kill(_worker(cluster), signal.SIGTERM)
+        limit.lift()
+
+    interrupted = in_epoch(2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(Interrupted, match="0 of 2 runs done"):
+        run_on_ray(folder, planned_runs, address=cluster.address, watcher=interrupted)
+    assert set(collect_results(folder).runs["status"]) == {"left"}
     assert list(folder.glob("runs/*/checkpoints/step-*"))
 
-    drain = Watcher(in_the_middle(lambda: os.kill(_worker(cluster), signal.SIGTERM)))
-    outcome = run_on_ray(folder, planned_runs, address=cluster.address, watcher=drain)
+    limit.raise_to(4)
+    drained = in_epoch(4, drain)
+    outcome = run_on_ray(folder, planned_runs, address=cluster.address, watcher=drained)
     assert set(outcome.values()) == {"done"}
-    assert drain.acted
-    assert sum("was restarted" in note for note in drain.notes) == 1
+    assert drained.acted
+    assert sum("was restarted" in note for note in drained.notes) == 1
     found = collect_results(folder).scores
     expected = local.scores[local.scores["key"].isin(outcome)].reset_index(drop=True)
     pd.testing.assert_frame_equal(found, expected)

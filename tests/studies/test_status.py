@@ -65,6 +65,6 @@ def test_counts_estimate_and_failures() -> None:
 
 def test_a_finished_study_has_nothing_left() -> None:
     assert list(status_lines(results(("standard", "done", 5.0)))) == [
-        "1 runs: 1 done, 0 running, 0 failed, 0 left."
+        "1 run: 1 done, 0 running, 0 failed, 0 left."
     ]
     assert remaining_seconds(results(("standard", "done", 5.0))) == 0

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import srjt
+from processes import Limit
 from srjt import noise
 from srjt.data import Manifest, Split, folds, from_arrays
 from srjt.data.corrupt import corrupt_sides
@@ -167,8 +168,10 @@ def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
     """A real process on a file of features, killed twice without warning."""
     (tmp_path / "f.npz").write_bytes(pack_features(rows.manifest))
 
+    limit = Limit(tmp_path / "limit", epoch=12)
+
     def start(out: Path) -> int:
-        command = [
+        what = [
             "train",
             tmp_path / "f.npz",
             "--out",
@@ -180,8 +183,8 @@ def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
             "--device",
             "cpu",
         ]
-        how = ["--epochs", 12, "--batch-size", 16, "--set", "checkpoint_seconds=0"]
-        return int(launcher.start(*command, *how, says=tmp_path / "says"))
+        how = ["--epochs", 6, "--batch-size", 16, "--set", "checkpoint_seconds=0"]
+        return int(launcher.start(*what, *how, says=tmp_path / "says", setup=[limit.code]))
 
     def has_begun(epoch: int) -> bool:
         metrics = out / "metrics.csv"
@@ -189,13 +192,15 @@ def test_killed_and_finished(launcher: Any, rows: Rows, tmp_path: Path) -> None:
 
     assert launcher.wait(start(tmp_path / "whole")) == 0, (tmp_path / "says").read_text()
     out = tmp_path / "parts"
-    for epoch in (2, 5):
+    for epoch in (2, 4):
+        limit.raise_to(epoch)
         pid = start(out)
         code = launcher.wait_until(pid, lambda epoch=epoch: has_begun(epoch))
         assert code is None, (tmp_path / "says").read_text()
         os.kill(pid, signal.SIGKILL)
         launcher.wait(pid)
         assert not (out / "weights.safetensors").exists()
+    limit.lift()
     assert launcher.wait(start(out)) == 0, (tmp_path / "says").read_text()
     assert "Resuming at epoch" in (tmp_path / "says").read_text()
     for name in ("weights.safetensors", "history.csv", "summary.json"):

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from processes import Limit
 from srjt.training.record.metrics_log import read_metrics
 
 pytestmark = pytest.mark.slow
@@ -66,7 +67,8 @@ def test_killed_while_the_best_epoch_is_sought(launcher: Any, labels: Path, tmp_
     assert launcher.wait(launcher.start(*command(labels, reference, *more), says=tmp_path / "says")) == 0
     assert json.loads((reference / "summary.json").read_text())["kept_epoch"] < EPOCHS
     for target in (3, 7):
-        pid = launcher.start(*command(labels, out, *more), says=tmp_path / "says")
+        paused = Limit(tmp_path / "limit", epoch=target)
+        pid = launcher.start(*command(labels, out, *more), says=tmp_path / "says", setup=[paused.code])
         code = launcher.wait_until(pid, lambda target=target: epochs_done(out) >= target)
         assert code is None, (tmp_path / "says").read_text()
         os.kill(pid, signal.SIGKILL)
@@ -85,15 +87,14 @@ def test_killed_at_random_times_and_finished(
 ) -> None:
     chance = random.Random(seed)
     out = tmp_path / "run"
-    kills = 0
+    unfinished = Limit(tmp_path / "limit", epoch=EPOCHS - 1)
     for target in sorted(chance.sample(range(EPOCHS - 2), 4)):
-        pid = launcher.start(*command(labels, out), says=tmp_path / "says")
+        pid = launcher.start(*command(labels, out), says=tmp_path / "says", setup=[unfinished.code])
         code = launcher.wait_until(pid, lambda target=target: epochs_done(out) >= target)
         assert code is None, (tmp_path / "says").read_text()
         time.sleep(chance.random() * 0.08)
         os.kill(pid, signal.SIGKILL)
-        kills += launcher.wait(pid) == -signal.SIGKILL
-    assert kills >= 3
+        assert launcher.wait(pid) == -signal.SIGKILL
     pid = launcher.start(*command(labels, out), says=tmp_path / "says")
     assert launcher.wait(pid) == 0, (tmp_path / "says").read_text()
     assert_same(out, uninterrupted)
@@ -121,7 +122,8 @@ def test_asked_to_stop(
     launcher: Any, labels: Path, uninterrupted: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     out = tmp_path / "run"
-    pid = launcher.start(*command(labels, out, "--quiet"), says=tmp_path / "says")
+    paused = Limit(tmp_path / "limit", epoch=3)
+    pid = launcher.start(*command(labels, out, "--quiet"), says=tmp_path / "says", setup=[paused.code])
     assert launcher.wait_until(pid, lambda: epochs_done(out) >= 3) is None
     os.kill(pid, number)
     assert launcher.wait(pid) == 128 + number
@@ -136,12 +138,21 @@ def test_asked_to_stop(
 
 
 def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    slow = "import srjt.training.record.checkpoint as c, time; c.write = lambda *a: time.sleep(60)"
+    out, saving = tmp_path / "run", tmp_path / "saving"
+    slow = (
+        "import signal, srjt.training.record.checkpoint as c, time\n"
+        "from pathlib import Path\n"
+        "usual = signal.getsignal(signal.SIGTERM)\n"
+        "def write(*args):\n"
+        "    while True:\n"
+        f"        if signal.getsignal(signal.SIGTERM) is usual: Path({str(saving)!r}).touch()\n"
+        "        time.sleep(0.01)\n"
+        "c.write = write\n"
+    )
     pid = launcher.start(*command(labels, out), says=tmp_path / "says", setup=[slow])
     assert launcher.wait_until(pid, lambda: epochs_done(out) >= 1) is None
     os.kill(pid, signal.SIGTERM)
-    time.sleep(0.3)
+    assert launcher.wait_until(pid, saving.exists) is None  # it has noticed, and would take for ever
     os.kill(pid, signal.SIGTERM)
     assert launcher.wait(pid) == -signal.SIGTERM
 
@@ -180,27 +191,29 @@ def test_the_refused_one_of_two_processes_changes_nothing(
     launcher: Any, labels: Path, tmp_path: Path
 ) -> None:
     """The first one holds the lock from before run.json is written, also while it searches for its CPU setting."""
-    out = tmp_path / "run"
+    out, go_on = tmp_path / "run", tmp_path / "go-on"
 
-    def choosing(setting: str, seconds: float) -> list[str]:
+    def choosing(setting: str) -> list[str]:
         return [
             "import time\n"
+            "from pathlib import Path\n"
             "from srjt.training.engine import cpu_tuning\n"
             "def choose(*network, **more):\n"
-            f"    time.sleep({seconds})\n"
+            f"    while not Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"
             f"    return cpu_tuning.CpuSetting({setting})\n"
             "cpu_tuning.fastest_setting = choose\n"
         ]
 
     tuned = command(labels, out, "--set", "tune_cpu=true")
-    first = launcher.start(*tuned, says=tmp_path / "first", setup=choosing("onednn=False", 5.0))
+    first = launcher.start(*tuned, says=tmp_path / "first", setup=choosing("onednn=False"))
     written = [out / "run.json", out / "image_hashes.npy"]  # the last files before the training itself
     began = launcher.wait_until(first, lambda: all(path.exists() for path in written))
     assert began is None, (tmp_path / "first").read_text()
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    second = launcher.start(*tuned, says=tmp_path / "second", setup=choosing("channels_last=True", 0.0))
+    second = launcher.start(*tuned, says=tmp_path / "second", setup=choosing("channels_last=True"))
     assert launcher.wait(second) == 2
     assert "Another process is working on" in (tmp_path / "second").read_text()
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    go_on.touch()
     assert launcher.wait(first) == 0, (tmp_path / "first").read_text()
     assert json.loads((out / "run.json").read_text())["cpu"] == {"channels_last": False, "onednn": False}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,6 +17,7 @@ from srjt.auditing.folder import image_names, prepare_folder, write_audit
 from srjt.auditing.reading_scores import combined_posterior, score_readings
 from srjt.auditing.scores import error_rates, score, summarise
 from srjt.data import Manifest
+from srjt.data.grade_names import check_grade_names
 from srjt.data.images.store import OnBadImage
 from srjt.data.select_readings import select_readings
 from srjt.errors import SrjtError, suggest
@@ -25,6 +26,7 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
+from srjt.training.parallel_folds import Jobs
 from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.resolve_noise import resolve_noise_rate
 
@@ -112,11 +114,13 @@ def audit(
     progress: bool = True,
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
+    jobs: Jobs = 1,
     on_bad_image: OnBadImage = "error",
     source: str = "",
     table: Path | None = None,
     label_column: str = "grade",
     read_options: Sequence[str] = (),
+    grade_names: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Audit:
     """Estimate how many labels are wrong, and rank all labels by how likely each one is wrong.
@@ -151,6 +155,11 @@ def audit(
         Receives the progress instead.
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    jobs : int or "auto"
+        Trainings at the same time, in processes of their own; needs ``out``. ``"auto"``: one per GPU or CPU core, as
+        far as memory allows and if they are long enough; in a script, call it under ``if __name__ == "__main__":``,
+        because the processes import the script. With the same number of threads per training the result is the same
+        for any number.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out and list it in ``Audit.fitted.skipped``.
     source : str
@@ -162,6 +171,8 @@ def audit(
         The column of ``table`` that holds the labels.
     read_options : sequence of str
         The command-line options with which ``table`` was read, for the command that ``srjt review export`` prints.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the report and the review.
     **settings
         Any field of ``TrainConfig``; these override ``config``. A method that needs the noise rate is trained with
         the estimate of a first, short cross-fit.
@@ -183,6 +194,7 @@ def audit(
         raise SrjtError("srjt.audit takes a manifest: srjt.audit(srjt.data.read(path).manifest, …).")
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
+    names = check_grade_names(grade_names or {}, manifest.grades)
     config = with_noise_rate((config or TrainConfig(**DEFAULTS)).replace(**settings))
     folder = None if out is None else Path(out)
     common: dict[str, Any] = {"device": device, "cache": cache, "on_bad_image": on_bad_image}
@@ -204,6 +216,7 @@ def audit(
             folds=folds,
             seed=config.seed,
             out=None if folder is None else folder / "fits",
+            jobs=jobs,
             neighbours=NEIGHBOURS,
             reporter=watching,
             **common,
@@ -235,6 +248,7 @@ def audit(
                 "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
                 "source": source,
                 "grades": list(samples.grades),
+                **({"grade_names": names} if names else {}),
                 "samples": len(samples),
                 "method": config.method,
                 "network": config.for_data(features=samples.are_features).network,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.grade_names import check_grade_names
 from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
@@ -163,6 +164,7 @@ class AuditFolder:
     features: bool = False  # features were audited, not images
     twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
     folds: Ints | None = None  # (N,) the fold in which each sample was held out
+    grade_names: Mapping[str, str] = field(default_factory=dict)  # grade → its name for people; empty: none
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -244,6 +246,7 @@ def read_audit(folder: Path) -> AuditFolder:
         twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
         folds=np.nan_to_num(numbers("fold")).astype(np.int64) if "fold" in scores else None,
         read_options=tuple(str(option) for option in facts.get("read_with") or ()),
+        grade_names=facts.get("grade_names") or {},
     )
 
 
@@ -278,6 +281,8 @@ def read_facts(folder: Path) -> dict[str, Any]:
     for name, kind in (("samples", int), ("table", str), ("read_with", list)):
         if facts.get(name) is not None and type(facts[name]) is not kind:
             raise SrjtError(f"{path} is damaged: {name} is {str(facts[name])[:60]!r}. Run srjt audit again.")
+    if facts.get("grade_names") is not None:
+        facts["grade_names"] = check_grade_names(facts["grade_names"], facts["grades"])
     if facts.get("format") != FORMAT:
         raise SrjtError(
             f"{path} has format {facts.get('format')!r}, but this version of srjt reads format {FORMAT}: run "

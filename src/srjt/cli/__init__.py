@@ -10,6 +10,7 @@ import typer
 from srjt._version import __version__
 from srjt.cli.groups import LazyVerbs
 from srjt.cli.messages import warnings_as_sentences
+from srjt.cli.startup import import_help
 from srjt.cli.streams import discard_output, exit_status, prepare_streams
 from srjt.errors import Interrupted, SrjtError, printable
 
@@ -67,6 +68,8 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command and return its exit status."""
+    if not sys.argv[1:] or {"-h", "--help"} & set(sys.argv):
+        import_help()
     try:
         with warnings_as_sentences():
             app()

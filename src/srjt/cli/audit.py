@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
     from srjt.data import Reading
+    from srjt.training.parallel_folds import Jobs
 
 ROLES = ("image_column", "grade_column", "patient_column", "true_grade_column", "verified_grade_column")
 SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
@@ -47,9 +49,18 @@ def audit(
     settings: dict[str, Any],
     import_: options.Import = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
+    jobs: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Trainings at the same time. auto: one per GPU or CPU core, if memory allows and they are long.",
+            rich_help_panel=options.COMPUTING,
+        ),
+    ] = "auto",
     device: options.Device = None,
     config: options.Config = None,
     set_: options.Set = None,
+    grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -69,6 +80,7 @@ def audit(
     from srjt.cli.samples import grouped, list_unreadable, usable
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.data import read
+    from srjt.data.grade_names import parse_grade_names
     from srjt.reports.report import report as write_report
     from srjt.review.sample import read_verified_grades, with_verified_grades
     from srjt.training.record.reporters import reporter_for
@@ -105,16 +117,26 @@ def audit(
             config=run_config,
             device=device,
             reporter=reporter,
+            jobs=_jobs(jobs),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             source=str(source),
             table=table,
             label_column=label_column,
             read_options=read_options,
+            grade_names=None if grade_names is None else parse_grade_names(grade_names),
         )
         write_report(out, out=out / "audit.html")
     list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
     if not quiet:
         _print_summary(done, out, folds=folds, epochs=run_config.epochs)
+
+
+def _jobs(text: str) -> Jobs:
+    if text == "auto":
+        return "auto"
+    if not text.isdigit():
+        raise SrjtError(f"--jobs takes a whole number or auto; got {text!r}.")
+    return int(text)
 
 
 def _as_options(how: dict[str, Any]) -> list[str]:

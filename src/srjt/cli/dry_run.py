@@ -1,14 +1,16 @@
-"""``srjt train --dry-run``: what would be trained, on what, for how long and with how much memory."""
+"""``--dry-run`` of ``srjt train`` and ``srjt study``: what would be trained, on what, for how long."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
+    from srjt.studies.grid import PlannedRun, StudyData
     from srjt.training.config import TrainConfig
 
-__all__ = ["print_dry_run"]
+__all__ = ["print_dry_run", "print_study_times"]
 
 
 def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, device: str | None) -> None:
@@ -49,6 +51,48 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
             "The noise rate is estimated first, by shorter trainings that are not included in the time."
         )
     console.print("Nothing was trained: leave out --dry-run to start.", style="dim")
+
+
+def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
+    """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
+    from rich.console import Console
+    from rich.progress import Progress
+    from rich.table import Table
+
+    from srjt.studies.run_times import measure_times, time_on
+    from srjt.training.engine.devices import choose_device, device_name
+
+    if not planned_runs:
+        return
+    console = Console(highlight=False, markup=False)
+    chosen = choose_device(device)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("timing the methods")
+        times = measure_times(
+            data,
+            planned_runs,
+            device=chosen,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    table = Table("method", "networks", "runs", "one run", "of it evaluation", "all runs")
+    for row in times:
+        table.add_row(
+            row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),
+            f"{row.evaluation / row.seconds:.0%}", duration(row.runs * row.seconds),
+        )  # fmt: skip
+    console.print(table)
+    seconds = [row.seconds for row in times for _ in range(row.runs)]
+    console.print(
+        f"{len(seconds):,} run{'s' * (len(seconds) != 1)} on {device_name(chosen)}: about {duration(sum(seconds))} one "
+        f"after the other, {duration(time_on(8, seconds))} on eight such devices."
+    )
+    console.print(
+        "Measured by a few steps of each method, on a GPU without compiling them."
+        if chosen.type == "cuda"
+        else "Measured by a few steps of a method with one network, and of one with two.",
+        "Start-up, decoding and noise estimates are not included.",
+        style="dim",
+    )
 
 
 def duration(seconds: float) -> str:

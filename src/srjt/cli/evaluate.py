@@ -32,6 +32,7 @@ def evaluate(
     coverage: options.Coverage = None,
     coverage_by: options.CoverageBy = None,
     calibrate_on: options.CalibrateOn = None,
+    calibrate_set: options.CalibrateSet = None,
     label_noise: options.LabelNoise = "unknown",
     recalibrate: options.Recalibrate = True,
     side: Annotated[
@@ -58,6 +59,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
     ] = None,
+    html: options.Html = None,
     force: options.Force = False,
     device: options.Device = None,
     import_: options.Import = None,
@@ -86,11 +88,10 @@ def evaluate(
         parse_threshold,
         print_abstention,
         print_decision,
-        what_was_judged,
     )
     from srjt.cli.messages import decoding_bar
-    from srjt.cli.output import refuse_overwrite, writing
-    from srjt.cli.samples import usable
+    from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
+    from srjt.cli.samples import calibration_samples, usable
     from srjt.cli.splits import chosen_split
     from srjt.data import read
     from srjt.data.grade_names import display_grade
@@ -98,13 +99,23 @@ def evaluate(
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices
+    from srjt.reports.evaluation_words import (
+        calibrated_on_words,
+        no_patients,
+        trained_on_words,
+        what_was_judged,
+    )
     from srjt.training.record.baselines import NAIVE, baseline_on, compare_with_naive
     from srjt.training.trained import load_run
 
     check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
+    check_html(html, out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
+    calibration = calibration_samples(
+        calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
+    )
     reading = read(source, grades=list(trained.grades), **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if side is not None or fold is not None or splits is not None:
@@ -125,7 +136,7 @@ def evaluate(
     with decoding_bar() as decoded:
         found = evaluate(
             trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
-            coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,  # type: ignore[arg-type]
+            coverage=coverage, coverage_by=coverage_by, calibrate_on=calibration, label_noise=label_noise,  # type: ignore[arg-type]
             refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
             per=per, pool=pool, recalibrate=recalibrate,  # type: ignore[arg-type]
             readings=reading.readings, on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
@@ -134,21 +145,29 @@ def evaluate(
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
             write_json(out, found.to_dict(), follow_links=True)
+    overlap = ""
+    if found.ranges is not None and calibrate_on is None:
+        overlap = calibrated_on_words(trained, manifest.ids)
+    if html is not None:
+        from srjt.reports.pages.evaluation_page import evaluation_page
+        from srjt.reports.pages.html import write_page
+
+        write_page(
+            evaluation_page(
+                trained, found, data=manifest, sources=[source], command=typed_command("evaluate"),
+                notes=[overlap] if overlap else [],
+            ),
+            html,
+        )  # fmt: skip
 
     console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
     console.print(what_was_judged(found, what))
     console.print(f"A predicted grade is {found.grade_rule}.", highlight=False)
     if not found.by_patient:
-        console.print(
-            f"No patient ids: the intervals resample {what} and are probably too narrow.", style="yellow"
-        )
-    if known := len(set(trained.training_ids) & set(manifest.ids)):
-        console.print(
-            f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, "
-            "the numbers below look too good.",
-            style="yellow",
-        )
+        console.print(no_patients(what), style="yellow")
+    if known := trained_on_words(trained, manifest.ids):
+        console.print(known, style="yellow")
     # the naive grades are those of images
     naive = None if found.per else baseline_on(run, [sum(row) for row in found.confusion])
     trivial_scores = {} if naive is None else naive._asdict()
@@ -176,13 +195,8 @@ def evaluate(
     if found.ranges is not None:
         console.print(_ranges(found.ranges, shown))
         console.print(found.ranges.promise, highlight=False)
-        used = set(trained.held_out["validation"].ids) if calibrate_on is None else set()
-        if known := sum(sample in used for sample in manifest.ids):
-            console.print(
-                f"{known:,} of the samples have the ids of samples that the ranges are calibrated on: choose the test "
-                "side with --fold, --splits or --side.",
-                style="yellow",
-            )
+        if overlap:
+            console.print(overlap, style="yellow")
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
@@ -193,6 +207,8 @@ def evaluate(
         console.print(found.not_compared, style="yellow")
     if out is not None:
         console.print(f"Written to {out}.", highlight=False)
+    if html is not None:
+        console.print(f"The page is in {html}.", highlight=False)
 
 
 def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Table:

@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from srjt.cli.startup import skip_missing_values
+
 __all__ = ["LazyVerbs", "RunByDefault"]
 
 # The verbs in the order of the help, with the first paragraph of each one's help: known without importing the verb.
@@ -39,9 +41,14 @@ class LazyVerbs(TyperGroup):
         for name, summary in SUMMARIES.items():
             self.add_command(TyperCommand(name, help=summary), name)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        skip_missing_values(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in SUMMARIES:
             self.load(args[0])
+            skip_missing_values(self.commands[args[0]].get_params(ctx))
         return super().resolve_command(ctx, args)
 
     def load(self, name: str) -> None:

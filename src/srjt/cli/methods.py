@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from srjt.cli import options
+from srjt.cli.import_option import Import
 
 if TYPE_CHECKING:
     from srjt.methods import RegisteredMethod
@@ -29,7 +29,7 @@ def methods(
     plain: Annotated[
         bool, typer.Option("--plain", help="Print names only, one per line, for scripts.")
     ] = False,
-    import_: options.Import = None,
+    import_: Import = None,
 ) -> None:
     """List the methods: how each judges samples, what it learns from, and what it needs to know."""
     from rich.box import SIMPLE_HEAD
@@ -60,9 +60,8 @@ def methods(
             if row.scores != "–":
                 table.add_row("", "", f"  scores: {row.scores}", style="dim")
     console.print(table)
-    console.print(LEGEND, style="dim")
-    for paper, theirs in papers.items():
-        console.print(f"{', '.join(theirs)}: {paper}", style="dim")
+    notes = [LEGEND, *(f"{', '.join(theirs)}: {paper}" for paper, theirs in papers.items())]
+    console.print("\n".join(notes), style="dim")
 
 
 def _family(row: RegisteredMethod) -> str:

@@ -11,12 +11,14 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin,
 
 import typer
 
+from srjt.cli.import_option import Import
 from srjt.training.config import TrainConfig
 
 __all__ = [
     "READING",
     "Abstain",
     "CalibrateOn",
+    "CalibrateSet",
     "Config",
     "Coverage",
     "CoverageBy",
@@ -27,6 +29,7 @@ __all__ = [
     "Force",
     "GradeNames",
     "GroupNearDuplicates",
+    "Html",
     "Import",
     "LabelNoise",
     "Network",
@@ -143,6 +146,16 @@ CalibrateOn = Annotated[
         rich_help_panel=CALIBRATION,
     ),
 ]
+CalibrateSet = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--calibrate-set",
+        metavar="NAME=VALUE",
+        help="How --calibrate-on is read where it differs from the source: grade_column=severity. Repeatable.",
+        show_default=False,
+        rich_help_panel=CALIBRATION,
+    ),
+]
 LabelNoise = Annotated[
     str,
     typer.Option(
@@ -234,31 +247,16 @@ Pool = Annotated[
         rich_help_panel=DECISIONS,
     ),
 ]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write a page to read and send too.", show_default=False),
+]
 GradeNames = Annotated[
     str | None,
     typer.Option(
         metavar="LIST",
         help='Names of all grades to show: "0=none,1=mild".',
         show_default=False,
-    ),
-]
-
-
-def _import(modules: list[str] | None) -> list[str] | None:
-    from srjt.methods.plugins import import_modules
-
-    import_modules(modules or ())
-    return modules
-
-
-Import = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--import",
-        metavar="MODULE",
-        callback=_import,
-        is_eager=True,
-        help="Import a module that registers methods of your own. Repeatable.",
     ),
 ]
 

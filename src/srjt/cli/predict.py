@@ -22,6 +22,7 @@ def predict(
         typer.Argument(metavar="IMAGES", help="Image files, folders or a CSV file; or one file of features."),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV file to write.")] = Path("predictions.csv"),
+    html: options.Html = None,
     force: options.Force = False,
     network: options.Network = "ensemble",
     optimise: options.Optimise = None,
@@ -30,6 +31,7 @@ def predict(
     coverage: options.Coverage = None,
     coverage_by: options.CoverageBy = None,
     calibrate_on: options.CalibrateOn = None,
+    calibrate_set: options.CalibrateSet = None,
     label_noise: options.LabelNoise = "unknown",
     recalibrate: options.Recalibrate = True,
     refer_from: options.ReferFrom = None,
@@ -44,6 +46,16 @@ def predict(
     ] = None,
     grade_names: options.GradeNames = None,
     device: options.Device = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            metavar="fp32|bf16",
+            help="bf16 is several times as fast on a CPU with instructions for it; the differences are printed. "
+            "[dim]default: that of the run[/]",
+            show_default=False,
+            rich_help_panel=options.COMPUTING,
+        ),
+    ] = None,
     import_: options.Import = None,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -53,8 +65,8 @@ def predict(
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
     from srjt.cli.decisions import named_run, parse_threshold
     from srjt.cli.messages import decoding_bar
-    from srjt.cli.output import refuse_overwrite, writing
-    from srjt.cli.samples import list_unreadable, usable
+    from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
+    from srjt.cli.samples import calibration_samples, list_unreadable, usable
     from srjt.data.formulas import neutralise_formula, warn_about_formulas
     from srjt.data.grade_names import display_grade
     from srjt.data.sources.features import read_ungraded_features
@@ -67,8 +79,12 @@ def predict(
 
     check_choices(network, decode, optimise)
     refuse_overwrite(out, force=force)
+    check_html(html, out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
+    calibration = calibration_samples(
+        calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
+    )
     by = () if coverage_by in (None, "grade") else (coverage_by,)
     columns = (*as_columns(per), *as_columns(keep), *by)
     problems: tuple[Problem, ...] = ()
@@ -107,7 +123,7 @@ def predict(
             views=views,
             coverage=coverage,
             coverage_by=coverage_by,
-            calibrate_on=calibrate_on,
+            calibrate_on=calibration,
             label_noise=label_noise,  # type: ignore[arg-type]
             recalibrate=recalibrate,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
@@ -118,8 +134,10 @@ def predict(
             per=per,
             pool=pool,  # type: ignore[arg-type]
             keep=as_columns(keep),
+            precision=precision,  # type: ignore[arg-type]
             progress=decoded,
         )
+    predicted = table.copy()
     ours = [name for name in ("grade", "grade_name", "grade_low", "grade_high") if name in table]
     if not trained.grade_names and "grade_name" in ours:
         ours.remove("grade_name")  # a column of the source
@@ -130,6 +148,15 @@ def predict(
         content = table.to_csv(index=False, float_format="%.6g").encode("utf-8", "surrogateescape")
         streamed = is_stream(out)
         write_output(out, content)
+    if html is not None:  # after the predictions, which are then not lost if the page cannot be written
+        from srjt.reports.pages.html import write_page
+        from srjt.reports.pages.predictions_page import predictions_page
+
+        page = predictions_page(
+            trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
+            skipped=[(problem.where, problem.detail) for problem in problems],
+        )  # fmt: skip
+        write_page(page, html)
     counts = table["grade"].value_counts()
     shares = ", ".join(
         f"{counts.get(neutralise_formula(grade), 0):,} × {display_grade(grade, trained.grade_names)}"
@@ -142,11 +169,15 @@ def predict(
         what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
     typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
+    if html is not None:
+        typer.echo(f"The page is in {html}.", err=streamed)
     for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
         if column in table:
             typer.echo(f"{(table[column] == 'yes').sum():,} {meaning}.", err=streamed)
     if recalibration := table.attrs["recalibration"]:
         typer.echo(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
+    if cost := table.attrs["precision"]:
+        typer.echo(f"{cost}.", err=streamed)
     if ranges := table.attrs["ranges"]:
         typer.echo(ranges, err=streamed)
     if left_out := table.attrs["skipped"]:

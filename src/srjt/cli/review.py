@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from srjt.cli import options
 from srjt.cli.groups import RunByDefault
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from srjt.auditing.folder import AuditFolder
     from srjt.data.readers_folder import ReadersFolder
@@ -77,6 +78,7 @@ def run(
         bool,
         typer.Option("--alone", help="Hide the decisions of other reviewers, for an independent reading."),
     ] = False,
+    grade_names: options.GradeNames = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int,
@@ -111,9 +113,14 @@ def run(
     if worklist is not None:
         if sample is not None or limit is not None or alone:
             raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
-        _read_worklist(folder, worklist, name, host=host, port=port, allow_remote=allow_remote, open_=open_)
+        source = _open_folder(folder)
+        names = _names(grade_names, source)
+        _read_worklist(
+            source, worklist, name, names=names, host=host, port=port, allow_remote=allow_remote, open_=open_
+        )
         return
     audit = read_audit(folder)
+    audit = replace(audit, grade_names=_names(grade_names, audit))
     if sample is not None and (limit is not None or alone):
         raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
     if sample is not None and not any(audit.images):
@@ -134,8 +141,9 @@ def run(
     try:
         if sample is not None:
             blind = BlindSession(
-                audit=audit, decisions=decisions, reviewer=name, lines=draw_sample(audit, sample)
-            )
+                audit=audit, decisions=decisions, reviewer=name, lines=draw_sample(audit, sample),
+                grade_names=audit.grade_names,
+            )  # fmt: skip
             serve(blind, server, started=announce)
             _print_verified(audit, decisions.verified())
             return
@@ -166,8 +174,26 @@ def _listen(host: str, port: int, *, allow_remote: bool) -> Server:
     return server
 
 
+def _names(given: str | None, source: AuditFolder | ReadersFolder) -> Mapping[str, str]:
+    """The grade names that were given, or those of the audit."""
+    from srjt.auditing.folder import AuditFolder
+    from srjt.data.grade_names import check_grade_names, parse_grade_names
+
+    if given is not None:
+        return check_grade_names(parse_grade_names(given), source.grades)
+    return source.grade_names if isinstance(source, AuditFolder) else {}
+
+
 def _read_worklist(
-    folder: Path, worklist: Path, name: str, *, host: str, port: int, allow_remote: bool, open_: bool
+    source: AuditFolder | ReadersFolder,
+    worklist: Path,
+    name: str,
+    *,
+    names: Mapping[str, str],
+    host: str,
+    port: int,
+    allow_remote: bool,
+    open_: bool,
 ) -> None:
     """Serve the images of a worklist that are this reviewer's, blind."""
     from srjt.review.blind import BlindSession
@@ -175,7 +201,7 @@ def _read_worklist(
     from srjt.review.server import open_browser, serve
     from srjt.review.worklist import worklist_lines
 
-    source = _open_folder(folder)
+    folder = source.folder
     lines = worklist_lines(worklist, source, reviewer=name)
     decisions = Decisions(folder / "decisions.sqlite")
     server = _listen(host, port, allow_remote=allow_remote)
@@ -187,7 +213,9 @@ def _read_worklist(
         if open_:
             open_browser(server)
 
-    session = BlindSession(audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read")
+    session = BlindSession(
+        audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read", grade_names=names
+    )
     try:
         serve(session, server, started=announce)
         done = sum(answer is not None for answer in session.answers())

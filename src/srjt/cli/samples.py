@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from srjt.cli.options import READING
 from srjt.cli.output import writing
+from srjt.errors import SrjtError, suggest
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from srjt.data import Manifest, Problem, Reading
 
-__all__ = ["grade_table", "grouped", "list_unreadable", "print_problems", "usable"]
+__all__ = ["calibration_samples", "grade_table", "grouped", "list_unreadable", "print_problems", "usable"]
 
 
 def grouped(manifest: Manifest, *, near: bool) -> Manifest:
@@ -31,6 +33,54 @@ def usable(reading: Reading, *, on_bad_image: str, skipped: Path) -> Manifest:
 
     with writing(skipped):
         return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image, listed_in=skipped)
+
+
+# options about columns that a source and --calibrate-on have in common; the other options are about one of them
+SHARED = (
+    "image_column",
+    "grade_column",
+    "patient_column",
+    "verified_grade_column",
+    "feature_columns",
+    "several_readings",
+    "reader_column",
+    "reference_column",
+)
+
+
+def calibration_samples(
+    source: Path | None,
+    assignments: Sequence[str] | None,
+    *,
+    how: Mapping[str, Any],
+    grades: Sequence[str],
+    on_bad_image: str,
+) -> Manifest | None:
+    """The samples of ``--calibrate-on``: its columns are named as those of the source, or by ``--calibrate-set``."""
+    from srjt.data import drop_unusable, read
+
+    if source is None:
+        if assignments:
+            raise SrjtError("--calibrate-set says how --calibrate-on is read: give --calibrate-on, too.")
+        return None
+    options = {name: how[name] for name in SHARED if how.get(name) is not None}
+    own = {}
+    for assignment in assignments or ():
+        name, equals, value = (part.strip() for part in assignment.partition("="))
+        if not equals:
+            raise SrjtError(
+                f"--calibrate-set takes name=value, for example grade_column=severity; got {assignment!r}."
+            )
+        if name not in READING or name == "grades":  # the grades are those of the run
+            raise suggest("option of --calibrate-set", name, [key for key in READING if key != "grades"])
+        own[name] = value or None  # nothing: found by its name
+    try:
+        reading = read(source, grades=list(grades), **{**options, **own})
+    except SrjtError as problem:
+        common = ", ".join(name for name in options if name not in own)
+        hint = f" --calibrate-on is read with the same {common}: --calibrate-set NAME=VALUE gives it others."
+        raise SrjtError(f"{problem}{hint if common else ''}") from None
+    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
 
 
 def list_unreadable(

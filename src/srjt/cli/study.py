@@ -118,7 +118,8 @@ def run(
     device: Annotated[
         str | None,
         typer.Option(
-            help="cpu, cuda:1. [dim]default: all GPUs, or the CPU[/]", rich_help_panel=options.COMPUTING
+            help="cpu, cuda:1, or several: cuda:0,cuda:1. [dim]default: all GPUs, or the CPU[/]",
+            rich_help_panel=options.COMPUTING,
         ),
     ] = None,
     executor: Annotated[
@@ -148,7 +149,14 @@ def run(
             help="Ray: CPU cores for each run. [dim]default: 1[/]", rich_help_panel=options.COMPUTING
         ),
     ] = None,
+    grade_names: options.GradeNames = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and stop.")] = False,
+    time_: Annotated[
+        bool,
+        typer.Option(
+            "--time", help="With --dry-run: train a few steps of each method, and print the time of all runs."
+        ),
+    ] = False,
     how: dict[str, Any],
 ) -> None:
     """Run methods × noises × folds × seeds.
@@ -156,6 +164,7 @@ def run(
     Give the same command again to resume. Add a method, and only its runs are new.
     """
     from srjt.cli.settings import read_matrix
+    from srjt.data.grade_names import parse_grade_names
     from srjt.studies.study import choose_executor, resolve_config
     from srjt.training.config import parse_overrides
 
@@ -174,6 +183,7 @@ def run(
             "splits": None if splits is None else str(splits),
             "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
+            "grade_names": None if grade_names is None else parse_grade_names(grade_names),
         },
         train={**train, **parse_overrides(set_ or [])},
         preset=preset,
@@ -187,7 +197,9 @@ def run(
         gpus_per_run=gpus_per_run,
         cpus_per_run=cpus_per_run,
     )
-    _run(study, out, execute, dry_run=dry_run)
+    if time_ and not dry_run:
+        raise SrjtError("--time is an option of --dry-run: add --dry-run.")
+    _run(study, out, execute, dry_run=dry_run, timed=time_, device=device)
 
 
 @app.command()
@@ -243,7 +255,10 @@ def _names(text: str) -> list[str]:
     return [name for part in text.split() for name in ([part] if ":" in part else part.split(",")) if name]
 
 
-def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) -> None:
+def _run(
+    config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool, timed: bool, device: str | None
+) -> None:
+    from srjt.cli.dry_run import print_study_times
     from srjt.cli.messages import decoding_bar
     from srjt.studies.folder import error_file, run_status, study_format
     from srjt.studies.open_data import open_data
@@ -258,6 +273,9 @@ def _run(config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool) ->
         typer.echo(_counts(data, runs=len(states), done=states.count("done")))
         for planned, state in zip(planned_runs, states, strict=True):
             typer.echo(f"  {state:8}{planned.key}")
+        if timed:
+            left = [run for run, state in zip(planned_runs, states, strict=True) if state != "done"]
+            print_study_times(data, left, device=None if device is None else device.split(",")[0])
         return
     command = shlex.join(["srjt", *sys.argv[1:]])
     with _Watcher(out, data) as watcher:

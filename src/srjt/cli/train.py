@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, suggest
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
@@ -81,8 +81,9 @@ def train(
     log: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="tensorboard|mlflow|wandb",
-            help="Send every number to a tracker too; may be repeated. Files go into the run's folder.",
+            metavar="html|tensorboard|mlflow|wandb",
+            help="Show the training in live.html, a page that reloads itself, or send every number to a tracker. "
+            "Files go into the run's folder. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -118,6 +119,7 @@ def train(
     (co-teaching, jocor, codis). NAME+ours is the paper's method on top of it:
     NAME is called its host.
     """
+    from srjt.cli.output import typed_command
     from srjt.cli.samples import grouped, list_unreadable, usable
     from srjt.cli.settings import check_settings, layered_settings
     from srjt.cli.splits import chosen_split
@@ -126,7 +128,7 @@ def train(
     from srjt.inference.held_out_scores import rule_in_words
     from srjt.reports.model_card import write_model_card
     from srjt.training.record.reporters import reporter_for
-    from srjt.training.record.trackers import track
+    from srjt.training.record.trackers import TRACKERS, track
     from srjt.training.train import train as train_run
 
     run_config = layered_settings(
@@ -155,14 +157,22 @@ def train(
         parts = resolve_split(split, manifest, skipped=False)
         print_dry_run(manifest, parts, run_config, device=device)
         return
+    trackers = dict.fromkeys([*(log or []), *(["tensorboard"] if tensorboard else [])])
+    if unknown := next((name for name in trackers if name not in ("html", *TRACKERS)), None):
+        raise suggest("tracker", unknown, ("html", *TRACKERS))
     leads = os.environ.get("RANK", "0") == "0"  # of several processes one prints
     quiet = quiet or not leads
     if resume and not (out / "run.json").exists():
         raise SrjtError(f"There is no run in {out} to resume: leave out --resume to start one.")
-    with reporter_for(quiet=quiet, show_test=show_test) as terminal:
-        reporter: Reporter = terminal
-        for tracker in dict.fromkeys([*(log or []), *(["tensorboard"] if tensorboard else [])]):
-            if leads:
+    with contextlib.ExitStack() as opened:
+        reporter: Reporter = opened.enter_context(reporter_for(quiet=quiet, show_test=show_test))
+        for tracker in trackers if leads else ():
+            if tracker == "html":
+                from srjt.reports.live_reporter import FILE, LiveReporter
+
+                reporter.note(f"The training is shown in {out / FILE}.")
+                reporter = opened.enter_context(LiveReporter(reporter, out, show_test=show_test))
+            else:
                 reporter = track(reporter, tracker, out)
         run = train_run(
             manifest,
@@ -172,7 +182,7 @@ def train(
             reporter=reporter,
             config=run_config,
             grade_names=None if grade_names is None else parse_grade_names(grade_names),
-            command=_typed_command(),
+            command=typed_command("train"),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
@@ -183,11 +193,6 @@ def train(
         rule = rule_in_words(run)
         typer.echo(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
         typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
-
-
-def _typed_command() -> str | None:
-    """The command as it was typed; None if the verb was called otherwise."""
-    return shlex.join(["srjt", *sys.argv[1:]]) if sys.argv[1:2] == ["train"] else None
 
 
 def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,10 +13,10 @@ import torch
 
 from srjt.data.sources.assemble import GRADED
 from srjt.errors import SrjtError, suggest
+from srjt.inference.abstain import confidence_of, find_cut
 from srjt.inference.answers import (
     PredictSide,
     answers_from,
-    learn_pooling,
     pool_answers,
     units_of,
     validation_answers,
@@ -24,9 +24,6 @@ from srjt.inference.answers import (
 from srjt.inference.decide import (
     Rule,
     Threshold,
-    check_options,
-    confidence_of,
-    find_cut,
     referral_rule,
     referred,
 )
@@ -36,6 +33,15 @@ from srjt.ordinal.pooling import LearnedPooling, Pooling
 from srjt.training.trained import Trained
 
 __all__ = ["AnswerRule", "answer_rule", "answer_table", "check_columns"]
+
+
+Ints = npt.NDArray[np.int64]
+
+
+class UnitRanges(Protocol):
+    """Makes the lowest and the highest grade of the ranges of units, from their predicted grades."""
+
+    def __call__(self, grades: Ints, *, units: Ints) -> tuple[Ints, Ints]: ...
 
 
 class AnswerRule(NamedTuple):
@@ -54,6 +60,7 @@ def answer_rule(
     *,
     predict: PredictSide,
     grade_rule: GradeRule,
+    learned: LearnedPooling | None,
     refer_from: str | int | None,
     threshold: Threshold | None,
     sensitivity: float | None,
@@ -62,9 +69,7 @@ def answer_rule(
     pool: Pooling,
     views: int,
 ) -> AnswerRule:
-    """Everything that is found on the validation side; an error if the options cannot be meant."""
-    check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
-    learned = learn_pooling(run, predict=predict, per=per) if per and pool == "learned" else None
+    """Everything that is found on the validation side."""
     validation = partial(
         validation_answers, run, predict=predict, per=per, how=pool, learned=learned, grade_rule=grade_rule
     )
@@ -94,11 +99,17 @@ def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[s
 
 
 def answer_table(
-    run: Trained, table: pd.DataFrame, samples: pd.DataFrame, rule: AnswerRule, *, keep: Sequence[str]
+    run: Trained,
+    table: pd.DataFrame,
+    samples: pd.DataFrame,
+    rule: AnswerRule,
+    *,
+    keep: Sequence[str],
+    ranges: UnitRanges | None = None,
 ) -> pd.DataFrame:
     """The predictions with the columns that identify them; pooled, with referrals and doubts, as the rule says.
 
-    table: from ``predictions``. samples: the data's own table, with the same rows.
+    table: from ``predictions``. samples: the data's own table, with the same rows. ranges: of pooled answers.
     """
     answers = answers_from(run, table, np.zeros(len(table), np.int64), groups=None)
     kept: list[tuple[str, npt.ArrayLike]] = [("image", samples["image"])]
@@ -108,8 +119,6 @@ def answer_table(
         kept += [
             (f"{n}_source" if n in table or n == "image" else n, _column(run, samples, n)) for n in names
         ]
-    elif "grade_low" in table:
-        raise SrjtError("Ranges of grades are per image: leave out --coverage, or --per.")
     else:
         units = units_of(samples, rule.per)
         how, learned = rule.pool, rule.learned
@@ -117,6 +126,10 @@ def answer_table(
         disagreement, facts = table.get("disagreement"), table.attrs
         table = pd.DataFrame({"grade": [run.grades[g] for g in answers.grades]})
         table.attrs = facts
+        if ranges is not None:
+            low, high = ranges(answers.grades, units=units.codes)
+            table["grade_low"] = [run.grades[g] for g in low]
+            table["grade_high"] = [run.grades[g] for g in high]
         p = torch.from_numpy(answers.probabilities)
         table[[f"p_{name}" for name in run.grades]] = answers.probabilities
         table["expected_grade"] = expected_grade(p).numpy()

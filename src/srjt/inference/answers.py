@@ -12,10 +12,12 @@ import torch
 
 from srjt.data.grades import MISSING, as_text
 from srjt.errors import SrjtError, suggest
+from srjt.inference.grade_rule import WhichNetwork, probabilities_of
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.highest_grade import highest_grade_posterior
 from srjt.ordinal.grade_rules import GradeRule
 from srjt.ordinal.pooling import LearnedPooling, Pooling, fit_pooling, highest_per_unit, pool_probabilities
+from srjt.ordinal.recalibration import Recalibration
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained
 
@@ -29,6 +31,7 @@ __all__ = [
     "learn_pooling",
     "pool_answers",
     "units_of",
+    "units_of_side",
     "validation_answers",
 ]
 
@@ -187,17 +190,22 @@ def validation_answers(
     images = answers_from(run, predict(side), _best_labels(side), groups=side.groups)
     if not per:
         return images
-    codes = _units(side, per, why=why)
+    codes = units_of_side(side, per, why=why)
     pooled = pool_answers(images, codes, how=how, learned=learned, grade_rule=grade_rule)
     return replace(pooled, labels=_unit_labels(run, side, codes).argmax(axis=1))
 
 
-def learn_pooling(run: Trained, *, predict: PredictSide, per: Sequence[str]) -> LearnedPooling:
+def learn_pooling(
+    run: Trained, *, per: Sequence[str], network: WhichNetwork, recalibration: Recalibration | None = None
+) -> LearnedPooling:
     """The pooling under which the highest grades of the validation side's patients are most likely."""
     why = "The learned pooling"
     side = _validation_side(run, why=why)
-    codes = _units(side, per, why=why)
-    return fit_pooling(_probabilities(run, predict(side)), codes, _unit_labels(run, side, codes))
+    codes = units_of_side(side, per, why=why)
+    p = probabilities_of(side.probabilities, network)
+    if recalibration is not None:
+        p = recalibration(p).astype(np.float32)
+    return fit_pooling(p, codes, _unit_labels(run, side, codes))
 
 
 def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
@@ -254,12 +262,18 @@ def _unit_labels(run: Trained, side: HeldOut, codes: Ints) -> Floats:
     return highest_grade_posterior(_best_labels(side), codes, estimate.transition, certain=certain)
 
 
-def _units(side: HeldOut, per: Sequence[str], *, why: str) -> Ints:
-    """The units of the validation side, of which a run knows the patients only."""
+def units_of_side(
+    side: HeldOut,
+    per: Sequence[str],
+    *,
+    why: str,
+    otherwise: str = "leave out --pool learned and --sensitivity",
+) -> Ints:
+    """The units of the validation side, of which a run knows the patients only. why, otherwise: for the error."""
     if tuple(per) != ("patient",):
         raise SrjtError(
             f"{why} per {' and '.join(per)} is found on the validation side, of which a run keeps the patients only: "
-            "use --per patient, or leave out --pool learned and --sensitivity."
+            f"use --per patient, or {otherwise}."
         )
     if side.patients is None:
         raise SrjtError(

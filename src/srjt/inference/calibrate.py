@@ -19,7 +19,9 @@ from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, suggest
 from srjt.inference.grade_rule import WhichNetwork, probabilities_of
+from srjt.methods import lookup
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.matrices import transition_matrix
 from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise, given_noise, transition_of
 from srjt.ordinal.recalibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.training.config import TrainConfig
@@ -30,6 +32,7 @@ __all__ = [
     "Labelled",
     "calibration_side",
     "check_label_noise",
+    "doubted_noise_of",
     "label_noise_of",
     "predict_side",
     "read_labelled",
@@ -110,6 +113,41 @@ def label_noise_of(
         verified=side.verified_labels,
     )
     return estimated_noise(found, rate=config.known_noise_rate)
+
+
+def doubted_noise_of(
+    side: HeldOut, noise: KnownNoise, *, config: TrainConfig, network: WhichNetwork = "ensemble"
+) -> KnownNoise:
+    """The noise for a promise, where a rate was given for training and nothing was estimated.
+
+    A rate that was given is a guess, and the matrix of errors by one grade that a recipe makes of it a guess, too. The
+    labels and predictions of the side say which other rates are plausible, and which grades are confused. A matrix that
+    was given is taken as it is.
+    """
+    rate = config.known_noise_rate
+    if rate is None or (config.transition is not None and not is_assumed_matrix(config)):
+        return noise
+    found = estimated_noise(
+        estimate_noise(
+            side.labels,
+            probabilities_of(side.probabilities, network),
+            groups=side.groups,
+            verified=side.verified_labels,
+        )
+    )
+    low, high = found.rates
+    return replace(found, rates=(min(low, rate), max(high, rate)))
+
+
+def is_assumed_matrix(config: TrainConfig) -> bool:
+    """Whether the matrix of a run follows from a given rate: all errors by one grade are equally likely."""
+    if config.transition is None or config.noise_rate is None:
+        return False
+    if not lookup(config.method, registered_by=config.imports).is_recipe:
+        return False
+    matrix = np.asarray(config.transition)
+    assumed = transition_matrix("truncated", num_classes=len(matrix), rho=float(matrix[0, 1]))
+    return np.allclose(matrix, assumed)
 
 
 def recalibration_of(

@@ -10,21 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError
-from srjt.inference.answers import Answers, answers_from
-from srjt.inference.fitted import fit_after_training
 from srjt.inference.predict import (
     RunLike,
     WhichNetwork,
     check_choices,
     open_run,
-    predict_held_out,
-    predictions,
 )
+from srjt.inference.tested_runs import answers_of_test_side, answers_on, in_order_of
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
@@ -110,17 +106,6 @@ class Comparison:
         return {**plain, "about_seeds": self.about_seeds}
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Tested:
-    """The answers of one run for its test images."""
-
-    name: str
-    ids: list[str]
-    answers: Answers
-    judged_by: str
-    patients: int | None
-
-
 def compare(
     *runs: RunLike,
     test: Manifest | str | os.PathLike[str] | None = None,
@@ -184,13 +169,13 @@ def compare(
         reading = read(test, grades=list(opened[0].grades))
         test = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
     tested = [
-        _test_side(name, run, network=network, optimise=optimise, decoding=decoding)
+        answers_of_test_side(name, run, network=network, optimise=optimise, decoding=decoding)
         if test is None
-        else _test_on(name, run, test, network=network, optimise=optimise, decoding=decoding)
+        else answers_on(name, run, test, network=network, optimise=optimise, decoding=decoding)
         for name, run in zip(names, opened, strict=True)
     ]
     first = tested[0]
-    tested = [first, *(_in_order(other, first) for other in tested[1:])]
+    tested = [first, *(in_order_of(other, first) for other in tested[1:])]
     # identical images may have been found for one run only: the larger groups are used
     groups = min(
         (t.answers.groups for t in tested if t.answers.groups), key=lambda g: len(set(g)), default=None
@@ -290,90 +275,3 @@ def _names(runs: Sequence[Trained]) -> list[str]:
         return short
     full = [name if run.folder is None else str(run.folder) for name, run in zip(short, runs, strict=True)]
     return full if len(set(full)) == len(full) else [f"{name} ({k})" for k, name in enumerate(full, 1)]
-
-
-def _test_side(
-    name: str, run: Trained, *, network: WhichNetwork, optimise: Purpose | None, decoding: Decoding | None
-) -> _Tested:
-    side = run.held_out.get("test")
-    if side is None or not len(side):
-        raise SrjtError(
-            f"{name} keeps no predictions for a test side: give labelled images with --test (test=… in Python)."
-        )
-    fitted = fit_after_training(run, network=network)
-    table = predict_held_out(run, side, network=network, optimise=optimise, decoding=decoding, fitted=fitted)
-    labels = side.labels if side.true_labels is None else side.true_labels
-    return _Tested(
-        name=name,
-        ids=side.ids,
-        answers=answers_from(run, table, labels, groups=side.groups),
-        judged_by="given grades" if side.true_labels is None else "true grades",
-        patients=None if side.patients is None else len(set(side.patients)),
-    )
-
-
-def _test_on(
-    name: str,
-    run: Trained,
-    data: Manifest,
-    *,
-    network: WhichNetwork,
-    optimise: Purpose | None,
-    decoding: Decoding | None,
-) -> _Tested:
-    run.check_feature_settings(data.made)
-    store = open_store(data, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
-    manifest = store.manifest
-    probabilities, grades = run.probabilities(store.pixels)
-    fitted = fit_after_training(run, network=network)
-    table = predictions(
-        run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted
-    )
-    truth = manifest.true_labels
-    return _Tested(
-        name=name,
-        ids=manifest.ids,
-        answers=answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups),
-        judged_by="given grades" if truth is None else "true grades",
-        patients=None if manifest.patients is None else len(set(manifest.patients)),
-    )
-
-
-def _in_order(other: _Tested, first: _Tested) -> _Tested:
-    """The answers of another run in the order of the first one's images; an error if the images differ."""
-    place = {sample: k for k, sample in enumerate(other.ids)}
-    known = set(first.ids)
-    label = dict(zip(first.ids, first.answers.labels.tolist(), strict=True))
-    parts = {
-        f"only in {first.name}": [sample for sample in first.ids if sample not in place],
-        f"only in {other.name}": [sample for sample in other.ids if sample not in known],
-        "with another grade": [
-            sample
-            for sample, grade in zip(other.ids, other.answers.labels.tolist(), strict=True)
-            if sample in known and label[sample] != grade
-        ],
-    }
-    differing = [
-        f"{len(samples):,} {where} ({', '.join(samples[:3])}{', …' if len(samples) > 3 else ''})"
-        for where, samples in parts.items()
-        if samples
-    ]
-    if differing:
-        raise SrjtError(
-            f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
-            "labelled images that none was trained on with --test (test=… in Python)."
-        )
-    order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
-    groups = other.answers.groups
-    return _Tested(
-        name=other.name,
-        ids=first.ids,
-        answers=Answers(
-            probabilities=other.answers.probabilities[order],
-            grades=other.answers.grades[order],
-            labels=other.answers.labels[order],
-            groups=None if groups is None else [groups[k] for k in order.tolist()],
-        ),
-        judged_by=other.judged_by,
-        patients=other.patients,
-    )

@@ -24,6 +24,7 @@ from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
 from srjt.files import cache_folder, remove_unfinished, wait_for_lock
 from srjt.inference.feature_chunks import load_chunks, save_chunk
+from srjt.inference.precision import TUNING_BATCH, TUNING_PAYS
 from srjt.networks.backbones import takes_rows
 from srjt.training.engine import cpu_tuning
 from srjt.training.engine.batches import Preprocess, centre_batches
@@ -33,9 +34,7 @@ from srjt.training.engine.devices import choose_device
 __all__ = ["Progress", "embed"]
 
 Progress = Callable[[int, int], None]
-TUNING_BATCH = 8  # images of one step in the trial of CPU settings
 SAVE_SECONDS = 10  # between two saves; a command that is killed repeats at most so much
-TUNING_PAYS = 500  # images from which the trial pays
 
 
 def embed(
@@ -136,7 +135,9 @@ def embed(
     if target.type == "cuda":
         channels_last(network.to(target))
     elif len(store) >= TUNING_PAYS:
-        setting = cpu_tuning.fastest_setting(network, torch.zeros(TUNING_BATCH, 3, crop, crop))
+        setting = cpu_tuning.fastest_setting(
+            network, torch.zeros(TUNING_BATCH, 3, crop, crop), backward=False
+        )
     preprocess = Preprocess(crop=crop, channels_last=target.type == "cuda" or setting.channels_last)
     feed = open_feed(store.pixels, device=target)
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError
+from srjt.inference.abstain import abstain_from
+from srjt.inference.answer_rows import answer_rows
 from srjt.inference.answers import (
     answers_from,
     as_columns,
     describe_labels,
-    learn_pooling,
     pool_answers,
     units_of,
     validation_answers,
@@ -27,147 +22,31 @@ from srjt.inference.answers import (
 from srjt.inference.beside_readers import beside_readers
 from srjt.inference.calibrate import Labelled, read_labelled
 from srjt.inference.decide import (
-    Abstention,
-    Decision,
     Threshold,
-    abstain_from,
     check_options,
     decide,
     referral_rule,
 )
+from srjt.inference.evaluation import Evaluation
 from srjt.inference.fitted import fit_after_training
-from srjt.inference.grade_rule import WhichNetwork, grade_rule
+from srjt.inference.grade_rule import WhichNetwork, grade_rule, probabilities_of
 from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
-from srjt.inference.range_evaluation import RangeEvaluation, evaluate_ranges
+from srjt.inference.range_evaluation import evaluate_ranges
 from srjt.noise.true_grades import LabelNoise
-from srjt.notebook_html import html_block, html_table, html_text
 from srjt.ordinal.calibration import (
-    CalibrationBin,
     calibration_bins,
     expected_calibration_error,
     ranked_probability_score,
 )
 from srjt.ordinal.decoding import Decoding
-from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import METRICS, confusion_matrix
-from srjt.ordinal.pooling import LearnedPooling, Pooling
+from srjt.ordinal.intervals import bootstrap_metrics
+from srjt.ordinal.metrics import confusion_matrix
+from srjt.ordinal.pooling import Pooling
 from srjt.ordinal.purpose import Purpose
 from srjt.progress import ProgressOption, progress_bar
-from srjt.readers import NetworkComparison, Readings
+from srjt.readers import Readings
 
 __all__ = ["Evaluation", "evaluate"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """The result of ``srjt.evaluate``.
-
-    Attributes
-    ----------
-    samples : int
-        Number of evaluated samples: images, or patients where the answers are per patient.
-    judged_by : str
-        ``"true grades"``, ``"given grades"`` or ``"consensus grades"`` (of several readers): the labels that the
-        predictions are compared with.
-    by_patient : bool
-        Whether the intervals resample patients; else they resample samples and are probably too narrow.
-    views : int
-        Views of each sample over which the probabilities are averaged.
-    grade_rule : str
-        What a predicted grade is, in words.
-    intervals : dict of str to Interval
-        Every metric with its 95 % interval: (value, low, high).
-    confusion : list of list of int
-        Counts; rows are the labels, columns the predicted grades.
-    calibration_error : float
-        Expected calibration error.
-    ranked_probability_score : float
-        Mean ranked probability score; 0 is best.
-    calibration : list of CalibrationBin
-        Confidence and accuracy per bin.
-    recalibration : str
-        How the probabilities were recalibrated; empty if they were not.
-    ranges : RangeEvaluation or None
-        How often ranges of grades contain the label, with ``coverage``.
-    images : int
-        Number of images; ``samples`` unless the answers are pooled.
-    per : tuple of str
-        Columns whose values have one answer each, such as ("patient",); empty: each image has one.
-    pool : str
-        How the images of a patient are pooled; empty if they are not.
-    learned_pooling : LearnedPooling or None
-        Parameters of a learned pooling.
-    pooling_labels : str
-        Which labels it was fitted by, as a sentence; empty if it is not learned.
-    unknown_units : int
-        Images without a value in a column of ``per``; each of them is judged alone.
-    decision : Decision or None
-        Whether to refer, with ``refer_from``.
-    abstention : Abstention or None
-        What is gained by abstaining, with ``refer_from`` or ``abstain``.
-    readers : NetworkComparison or None
-        The network as one more reader, if several readers graded the samples.
-    not_compared : str
-        Why it could not be compared with them; "" otherwise.
-    """
-
-    samples: int
-    judged_by: str
-    by_patient: bool
-    views: int
-    grade_rule: str
-    intervals: dict[str, Interval]
-    confusion: list[list[int]]
-    calibration_error: float
-    ranked_probability_score: float
-    calibration: list[CalibrationBin]
-    recalibration: str = ""
-    ranges: RangeEvaluation | None = None
-    images: int = 0
-    per: tuple[str, ...] = ()
-    pool: str = ""
-    learned_pooling: LearnedPooling | None = None
-    pooling_labels: str = ""
-    unknown_units: int = 0
-    decision: Decision | None = None
-    abstention: Abstention | None = None
-    readers: NetworkComparison | None = None
-    not_compared: str = ""
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
-        return f"<Evaluation: {self.samples:,} samples, {values}, by {self.judged_by}>"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                METRICS[name].long_name,
-                f"{value:.3f}",
-                f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–",
-            )
-            for name, (value, low, high) in self.intervals.items()
-        ]
-        per = f" (one answer per {', '.join(self.per)})" if self.per else ""
-        units = "patients" if self.by_patient else "samples, and are too narrow if a patient has several"
-        return html_block(
-            f"{self.samples:,} samples{per}, compared with their {self.judged_by}",
-            html_table(("metric", "value", "95 % interval"), rows),
-            html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; what several readers say only if there are some."""
-        plain = asdict(replace(self, readers=None))
-        del plain["readers"], plain["not_compared"]
-        if self.readers is not None:
-            plain["readers"] = self.readers.to_dict()
-        plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
-        plain["calibration"] = [b._asdict() for b in self.calibration]
-        plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
-        plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
-        plain["decision"] = self.decision and self.decision.to_dict()
-        plain["abstention"] = self.abstention and self.abstention.to_dict()
-        return plain
 
 
 def evaluate(
@@ -258,11 +137,9 @@ def evaluate(
     run, per = open_run(run), as_columns(per)
     crops = run.views(views)  # an error before any image is read
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
-    if per and coverage is not None:
-        raise SrjtError("Ranges of grades are per image: leave out --coverage, or --per.")
     fitted = fit_after_training(
         run, coverage=coverage, coverage_by=coverage_by, calibrate_on=calibrate_on, label_noise=label_noise,
-        recalibrate=recalibrate, network=network, views=views, on_bad_image=on_bad_image,
+        recalibrate=recalibrate, network=network, views=views, on_bad_image=on_bad_image, per=per, pool=pool,
     )  # fmt: skip
     decoded_by = grade_rule(
         run, network=network, optimise=optimise, decoding=decoding, recalibration=fitted.recalibration
@@ -270,7 +147,7 @@ def evaluate(
     predict_side = partial(
         predict_held_out, run, network=network, optimise=optimise, decoding=decoding, fitted=fitted
     )
-    learned = learn_pooling(run, predict=predict_side, per=per) if per and pool == "learned" else None
+    learned = fitted.learned
     validation = partial(
         validation_answers,
         run,
@@ -308,9 +185,6 @@ def evaluate(
         samples=manifest.table,
     )  # fmt: skip
 
-    def grade_of(column: str) -> npt.NDArray[np.int64]:
-        return np.array([run.grades.index(name) for name in table[column]], dtype=np.int64)
-
     truth = manifest.true_labels
     answers = answers_from(run, table, manifest.labels if truth is None else truth, groups=manifest.groups)
     compared, reason = None, ""
@@ -320,6 +194,21 @@ def evaluate(
         answers = pool_answers(answers, units.codes, how=pool, learned=learned, grade_rule=decoded_by)
     chosen, predicted, labels = answers.probabilities, answers.grades, answers.labels
     classes = len(run.grades)
+    ranges = None
+    if fitted.ranges is not None:
+        low, high = fitted.grade_ranges(
+            probabilities_of(probabilities, network), predicted, samples=manifest.table,
+            units=None if units is None else units.codes,
+        )  # fmt: skip
+        ranges = evaluate_ranges(
+            low,
+            high,
+            labels,
+            rule=fitted.ranges,
+            num_classes=classes,
+            groups=answers.groups,
+            resamples=resamples,
+        )
     given = "given grades" if readings is None else "consensus grades"
     return Evaluation(
         samples=len(answers),
@@ -337,17 +226,7 @@ def evaluate(
         ranked_probability_score=ranked_probability_score(chosen, labels),
         calibration=calibration_bins(chosen, labels),
         recalibration="" if fitted.recalibration is None else str(fitted.recalibration),
-        ranges=None
-        if fitted.ranges is None
-        else evaluate_ranges(
-            grade_of("grade_low"),
-            grade_of("grade_high"),
-            labels,
-            rule=fitted.ranges,
-            num_classes=classes,
-            groups=manifest.groups,
-            resamples=resamples,
-        ),
+        ranges=ranges,
         images=len(manifest),
         per=per,
         pool=pool if per else "",
@@ -360,4 +239,5 @@ def evaluate(
         else abstain_from(answers, rule=rule, share=abstain, validation=validation),
         readers=compared,
         not_compared=reason,
+        answers=answer_rows(run, answers, manifest, units),
     )

@@ -69,6 +69,10 @@ class Exported:
         Number of samples that it was checked with.
     difference : float
         Largest difference between its probabilities and the run's, at most 1e-4.
+    rule : GradeRule
+        How its probabilities become grades.
+    recalibration : Recalibration or None
+        How its probabilities are recalibrated, if they are.
     """
 
     path: Path
@@ -77,6 +81,8 @@ class Exported:
     metadata: dict[str, Any]
     checked: int
     difference: float
+    rule: GradeRule
+    recalibration: Recalibration | None = None
 
 
 def export(
@@ -165,6 +171,8 @@ def export(
         metadata=metadata,
         checked=len(checked),
         difference=difference,
+        rule=rule,
+        recalibration=recalibration,
     )
 
 

@@ -1,6 +1,7 @@
 """Features on disk while they are computed, so that a command that is killed continues where it was.
 
-Each chunk is one file, <first row>.npy, that is written atomically. The chunks follow each other without gaps.
+Each chunk is one file, <first row>.npz, that is written atomically. It is a ZIP file, whose checksum is verified when
+it is read. The chunks follow each other without gaps.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def load_chunks(folder: Path) -> list[Features]:
     rows = 0
     while True:
         try:
-            chunk = np.load(_file(folder, rows), allow_pickle=False)
+            with np.load(_file(folder, rows), allow_pickle=False) as file:
+                chunk = file["features"]
             if chunk.ndim != 2 or chunk.dtype != np.float32 or not len(chunk):
                 return chunks
         except Exception:  # the file does not exist, or is damaged
@@ -36,7 +38,7 @@ def load_chunks(folder: Path) -> list[Features]:
 def save_chunk(folder: Path, first: int, batches: Sequence[Features]) -> None:
     """Save the rows from ``first`` on."""
     buffer = io.BytesIO()
-    np.save(buffer, np.concatenate(batches), allow_pickle=False)
+    np.savez(buffer, features=np.concatenate(batches))
     try:
         write_atomically(_file(folder, first), buffer.getvalue())
     except OSError as error:
@@ -47,4 +49,4 @@ def save_chunk(folder: Path, first: int, batches: Sequence[Features]) -> None:
 
 
 def _file(folder: Path, first: int) -> Path:
-    return folder / f"{first}.npy"
+    return folder / f"{first}.npz"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.inference.ranges import RangeRule
+from srjt.inference.range_rule import RangeRule
 from srjt.ordinal.intervals import Interval
 from srjt.ordinal.ranges import patient_weights
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from srjt.errors import SrjtError
 from srjt.methods.base import Loss, Method
-from srjt.ordinal.losses import forward_corrected, hard_cross_entropy, jeffreys
+from srjt.ordinal.losses import forward_corrected, hard_cross_entropy, jeffreys, soft_cross_entropy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,22 @@ class ForwardAgreement(Method):
                 f"co_lambda, the weight of the divergence, is not negative; got {self.co_lambda:g}."
             )
 
+    @property
+    def takes_probabilities(self) -> bool:
+        return True
+
     def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
         self.check_shapes(logits, targets)
-        labels = targets.expand(len(logits), -1)
-        own = forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)  # (2,)
-        with torch.no_grad():
-            fitted = (-hard_cross_entropy(logits, labels)).exp().mean()
+        if (
+            targets.ndim == 2
+        ):  # probabilities of the true grades, by several readers: there is nothing to correct
+            own = soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
+            fitted = (logits.detach().softmax(dim=-1) * targets).sum(dim=-1).mean()
+        else:
+            labels = targets.expand(len(logits), -1)
+            own = forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)
+            with torch.no_grad():
+                fitted = (-hard_cross_entropy(logits, labels)).exp().mean()
         total = own.sum() + self.co_lambda * fitted * jeffreys(logits[0], logits[1], reduction="mean")
         everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
         return Loss(total, own.detach(), everything)

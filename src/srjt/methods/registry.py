@@ -204,7 +204,23 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
 
 
 def options(name: str) -> tuple[str, ...]:
-    """The options that ``create(name, …)`` takes beyond the common ones."""
+    """The options that ``create(name, …)`` takes beyond the common ones.
+
+    Parameters
+    ----------
+    name : str
+        Name of the method; ``names()`` lists them.
+
+    Returns
+    -------
+    tuple of str
+
+    Examples
+    --------
+    >>> from srjt import methods
+    >>> methods.options("label-smooth")
+    ('smoothing',)
+    """
     return tuple(f.name for f in fields(lookup(name).method) if f.init and f.name not in _COMMON)
 
 

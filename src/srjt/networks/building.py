@@ -80,7 +80,26 @@ def fetch_weights(
     *,
     in_shape: tuple[int, ...],
 ) -> None:
-    """Raise the error for weights that ``build`` will not find, and download those that it will need."""
+    """Raise the error for weights that ``build`` will not find, and download those that it will need.
+
+    Parameters
+    ----------
+    network : str or callable
+        As for ``build``.
+    pretrained : bool, path or None
+        As for ``build``: the published ImageNet weights, a file, or none.
+    in_shape : tuple of int
+        The shape of one sample, as for ``build``.
+
+    Raises
+    ------
+    SrjtError
+        If there are no such weights, or they cannot be downloaded.
+
+    Examples
+    --------
+    >>> fetch_weights("tiny", False, in_shape=(3, 64, 64))  # nothing to fetch
+    """
     if isinstance(network, str):
         make = backbones.maker(network, in_shape=in_shape, timm_weights=pretrained is True)
         if network.startswith("timm:") and pretrained is True:

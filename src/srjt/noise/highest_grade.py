@@ -5,6 +5,14 @@ the transition matrix P of the noise, the labels of n images say more. The model
 each image shows H with probability s, else a lower grade, all equally likely; at least one image shows H; labels are
 wrong independently. s and the prior of H are fitted by maximum likelihood. Without noise the posterior is certain, and
 is the highest label.
+
+Weights need no such model. If labels are wrong independently, given the true grades t_1 … t_n of the images, then
+row ỹ_i of P⁻¹, summed up to the grade c, has the mean [t_i ≤ c], and the mean of a product is the product of the means:
+
+    E ∏_i Σ_{c' ≤ c} (P⁻¹)[ỹ_i, c'] = [t_1 ≤ c] · … · [t_n ≤ c] = [highest true grade ≤ c],
+
+whatever the true grades of the other images are. The differences between neighbouring c are the weights of the highest
+grade. They sum to 1, may be negative, and grow exponentially with the number of images.
 """
 
 from __future__ import annotations
@@ -14,7 +22,7 @@ import numpy.typing as npt
 
 from srjt.errors import SrjtError
 
-__all__ = ["highest_grade_posterior"]
+__all__ = ["highest_grade_posterior", "highest_grade_weights"]
 
 Floats = npt.NDArray[np.float64]
 SHOWN = np.linspace(0.05, 1.0, 20)  # values of s that are tried
@@ -65,16 +73,50 @@ def highest_grade_posterior(
         seen[right] = np.eye(classes)[y[right]]
     lower = np.zeros_like(seen)  # … by the mean of the lower grades
     lower[:, 1:] = np.cumsum(seen, axis=1)[:, :-1] / np.arange(1, classes)
-    best, found = -np.inf, None
-    for shown in SHOWN:
-        likelihood, scale = _likelihood(seen, lower, u, shown=float(shown))
-        value, posterior = _fit_prior(likelihood)
-        value += scale
-        if value > best:
-            best, found = value, posterior
-    if found is None:
+    likelihoods, scales = zip(*(_likelihood(seen, lower, u, shown=float(s)) for s in SHOWN), strict=True)
+    values, posteriors = _fit_priors(np.stack(likelihoods))
+    values += scales
+    if not np.isfinite(values).any():
         raise SrjtError("The labels of a patient are impossible under this transition matrix.")
-    return found
+    return np.asarray(posteriors[int(values.argmax())])
+
+
+def highest_grade_weights(
+    labels: npt.ArrayLike,
+    units: npt.ArrayLike,
+    transition: npt.ArrayLike,
+    *,
+    certain: npt.ArrayLike | None = None,
+) -> Floats | None:
+    """Weights of each patient's highest grade whose mean, over the labels, is 1 for the true one and 0 for the others.
+
+    Parameters
+    ----------
+    labels, units, transition, certain
+        As for ``highest_grade_posterior``.
+
+    Returns
+    -------
+    array, shape (M, C), or None
+        None where the matrix cannot be inverted. With one image per patient: rows of the inverse matrix.
+
+    Examples
+    --------
+    >>> from srjt.noise.highest_grade import highest_grade_weights
+    >>> highest_grade_weights([0, 0], [0, 0], [[0.75, 0.25], [0.25, 0.75]]).tolist()
+    [[2.25, -1.25]]
+    """
+    y, u = np.asarray(labels, dtype=np.int64), np.asarray(units, dtype=np.int64)
+    matrix = np.asarray(transition, dtype=np.float64)
+    if np.linalg.cond(matrix) > 1e6:
+        return None
+    own = np.linalg.inv(matrix)[y]
+    if certain is not None:
+        right = np.asarray(certain, dtype=bool)
+        own[right] = np.eye(len(matrix))[y[right]]
+    below = np.ones((int(u.max()) + 1, len(matrix)))  # of "no image is worse than c"
+    np.multiply.at(below, u, np.cumsum(own, axis=1))
+    return np.diff(below, axis=1, prepend=0.0)
 
 
 def _likelihood(
@@ -94,18 +136,17 @@ def _likelihood(
     return scaled, float(top.sum())
 
 
-def _fit_prior(likelihood: Floats) -> tuple[float, Floats]:
-    """The highest log-likelihood over the prior of the grades, and the posterior of each patient."""
-    prior = np.full(likelihood.shape[1], 1.0 / likelihood.shape[1])
-    posterior = likelihood * prior
+def _fit_priors(likelihood: Floats) -> tuple[Floats, Floats]:
+    """(S, M, C) by s → the highest log-likelihoods (S,) over the prior of the grades, and the posteriors (S, M, C)."""
+    prior = np.full((len(likelihood), 1, likelihood.shape[2]), 1.0 / likelihood.shape[2])
+    posterior, total = likelihood, np.ones((*likelihood.shape[:2], 1))
     for _ in range(STEPS):
         posterior = likelihood * prior
-        total = posterior.sum(axis=1, keepdims=True)
-        if not (total > 0).all():
-            return -np.inf, posterior
-        posterior = posterior / total
-        prior = posterior.mean(axis=0)
-    return float(np.log(total).sum()), posterior
+        total = posterior.sum(axis=2, keepdims=True)
+        posterior = posterior / np.maximum(total, 1e-300)  # impossible labels remain so in every step
+        prior = posterior.mean(axis=1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        return np.log(total).sum(axis=(1, 2)), posterior
 
 
 def _sums(values: Floats, units: npt.NDArray[np.int64]) -> Floats:

@@ -50,12 +50,51 @@ def _weights(kind: str, num_classes: int) -> Floats:
 
 
 def largest_rho(kind: str, *, num_classes: int) -> float:
-    """The largest ρ for which no diagonal entry is negative."""
+    """The largest ρ for which no diagonal entry is negative.
+
+    Parameters
+    ----------
+    kind : {"quasi", "truncated"}
+        Errors to all other grades, or to neighbouring grades only.
+    num_classes : int
+        Number of grades C.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> largest_rho("truncated", num_classes=4)
+    0.5
+    """
     return float(1.0 / _weights(kind, num_classes).sum(axis=1).max())
 
 
 def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
-    """(C, C) row-stochastic matrix of the paper's Quasi-Gaussian or Truncated-Gaussian noise."""
+    """The matrix of the paper's Quasi-Gaussian or Truncated-Gaussian noise.
+
+    Parameters
+    ----------
+    kind : {"quasi", "truncated"}
+        P_ij = ρ / |i − j| for all i ≠ j, or ρ for neighbouring grades and 0 beyond.
+    num_classes : int
+        Number of grades C.
+    rho : float
+        The paper's ρ, from 0 to ``largest_rho``. ``rho_for_rate`` finds it for a noise rate.
+
+    Returns
+    -------
+    ndarray of shape (C, C)
+        Pr(label = j | true grade = i); each row sums to 1.
+
+    Examples
+    --------
+    >>> transition_matrix("truncated", num_classes=3, rho=0.25)
+    array([[0.75, 0.25, 0.  ],
+           [0.25, 0.5 , 0.25],
+           [0.  , 0.25, 0.75]])
+    """
     off_diagonal = _weights(kind, num_classes)
     largest = largest_rho(kind, num_classes=num_classes)
     if not 0.0 <= rho <= largest:
@@ -72,7 +111,31 @@ def transition_matrix(kind: str, *, num_classes: int, rho: float) -> Floats:
 def check_matrix(
     matrix: npt.ArrayLike, *, num_classes: int | None = None, name: str = "transition matrix"
 ) -> Floats:
-    """The matrix as float64 (C, C), or an error that says why its rows are not C distributions."""
+    """The matrix as float64, or an error that says why its rows are not distributions.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (C, C)
+        Pr(label = j | true grade = i).
+    num_classes : int, optional
+        The number of grades that it must be for.
+    name : str
+        What an error calls it.
+
+    Returns
+    -------
+    ndarray of shape (C, C)
+
+    Raises
+    ------
+    SrjtError
+        If it is not square, has another size, or a row does not sum to 1.
+
+    Examples
+    --------
+    >>> check_matrix([[0.9, 0.1], [0.2, 0.8]]).shape
+    (2, 2)
+    """
     array = np.asarray(matrix, dtype=np.float64)
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
         raise SrjtError(f"A {name} is square (C, C); this one has shape {array.shape}.")
@@ -90,14 +153,52 @@ def check_matrix(
 
 
 def expected_rate(matrix: npt.ArrayLike, *, class_counts: npt.ArrayLike) -> float:
-    """The share of labels that this matrix makes wrong on a class mix given by counts or shares (C,)."""
+    """The share of labels that a matrix makes wrong.
+
+    Parameters
+    ----------
+    matrix : array-like of shape (C, C)
+        Pr(label = j | true grade = i).
+    class_counts : array-like of shape (C,)
+        The number, or the share, of samples of each true grade.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> round(expected_rate([[0.9, 0.1], [0.3, 0.7]], class_counts=[75, 25]), 3)
+    0.15
+    """
     probabilities = check_matrix(matrix)
     counts = _counts(class_counts, len(probabilities))
     return float(counts @ (1.0 - np.diag(probabilities)) / counts.sum())
 
 
 def rho_for_rate(kind: str, *, rate: float, class_counts: npt.ArrayLike) -> float:
-    """The ρ whose expected noise rate on *this* class mix is ``rate`` (the rate is linear in ρ)."""
+    """The ρ whose expected noise rate on *this* class mix is ``rate``. The rate is linear in ρ.
+
+    Parameters
+    ----------
+    kind : {"quasi", "truncated"}
+        As for ``transition_matrix``.
+    rate : float
+        The share of labels that shall be wrong.
+    class_counts : array-like of shape (C,)
+        The number, or the share, of samples of each true grade.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> rho = rho_for_rate("quasi", rate=0.4, class_counts=[60, 20, 10, 10])
+    >>> matrix = transition_matrix("quasi", num_classes=4, rho=rho)
+    >>> round(expected_rate(matrix, class_counts=[60, 20, 10, 10]), 3)
+    0.4
+    """
     counts = _counts(class_counts, None)
     per_rho = float(counts @ _weights(kind, len(counts)).sum(axis=1) / counts.sum())
     largest = largest_rho(kind, num_classes=len(counts))
@@ -114,9 +215,27 @@ def corrupt(
 ) -> Ints:
     """Draw a noisy label for each true grade.
 
-    labels: (N,) grades; matrix: (C, C). With ``ids`` (N unique names) each draw depends on the seed, the
-    sample's id and its grade alone, so that adding or reordering rows changes nobody else's label;
-    without, it depends on the position. The result is the same on every platform.
+    Parameters
+    ----------
+    labels : array-like of shape (N,)
+        True grades, counted from 0.
+    matrix : array-like of shape (C, C)
+        Pr(label = j | true grade = i).
+    seed : int
+        A whole number from 0 up. The result is the same on every platform.
+    ids : sequence of N unique names, optional
+        With ids a draw depends on the seed, the sample's id and its grade alone, so that adding or reordering rows
+        changes no other label; without, it depends on the position.
+
+    Returns
+    -------
+    ndarray of shape (N,), int64
+
+    Examples
+    --------
+    >>> matrix = transition_matrix("truncated", num_classes=3, rho=0.25)
+    >>> corrupt([0, 0, 1, 1, 2, 2], matrix, seed=0)
+    array([0, 0, 0, 1, 2, 2])
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise SrjtError(f"A seed is a whole number from 0 up, not {seed!r}.")
@@ -178,7 +297,29 @@ class NoiseReport:
 
 
 def report(labels: npt.ArrayLike, noisy: npt.ArrayLike, matrix: npt.ArrayLike) -> NoiseReport:
-    """Compare true grades (N,) with their noisy labels (N,), drawn from ``matrix``."""
+    """Compare true grades with their noisy labels.
+
+    Parameters
+    ----------
+    labels : array-like of shape (N,)
+        True grades.
+    noisy : array-like of shape (N,)
+        Their noisy labels.
+    matrix : array-like of shape (C, C)
+        The matrix that the labels were drawn from.
+
+    Returns
+    -------
+    NoiseReport
+        Nominal and realised rates; ``print`` shows them.
+
+    Examples
+    --------
+    >>> print(report([0, 0, 1, 1], [0, 1, 1, 1], [[0.5, 0.5], [0.0, 1.0]]))
+    noise rate: nominal 0.2500, realised 0.2500
+      grade 0: nominal 0.5000, realised 0.5000 of 2
+      grade 1: nominal 0.0000, realised 0.0000 of 2
+    """
     nominal = check_matrix(matrix)
     num_classes = len(nominal)
     true, given = _grades(labels, num_classes), _grades(noisy, num_classes)

@@ -229,7 +229,7 @@ def decision_confidence(score: npt.ArrayLike, *, threshold: float) -> Floats:
     Examples
     --------
     >>> from srjt.ordinal.decisions import decision_confidence
-    >>> decision_confidence([0.0, 0.2, 0.6, 1.0], threshold=0.2).tolist()
+    >>> decision_confidence([0.0, 0.2, 0.6, 1.0], threshold=0.2).round(3).tolist()
     [1.0, 0.0, 0.5, 1.0]
     """
     s = np.asarray(score, dtype=np.float64)

@@ -167,7 +167,7 @@ def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) 
     >>> from srjt.ordinal.decoding import undo_soft_labels
     >>> soft = soft_label_matrix(3)
     >>> undo_soft_labels(soft[0], soft).round(decimals=2)
-    tensor([0.9900, 0.0100, 0.0000])
+    tensor([0.9700, 0.0300, 0.0000])
     """
     soft = matrix.to(probabilities)
     tiny = torch.finfo(probabilities.dtype).tiny

@@ -146,7 +146,7 @@ def choose_recalibration(
     >>> right = np.where(rng.random(200) < 0.75, labels, 1 - labels)
     >>> found = choose_recalibration(np.eye(2)[right] * 0.98 + 0.01, labels)
     >>> str(found)
-    'temperature 4.41'
+    'temperature 5.92'
     """
     log_p, y, matrix = _checked(probabilities, labels, transition)
     owner = _owners(groups, len(y))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from srjt.errors import SrjtError
 from srjt.ordinal.intervals import Interval
-from srjt.readers.agreement import weighted_kappa
+from srjt.readers.coefficients import weighted_kappa
 from srjt.readers.consensus import consensus
 from srjt.readers.pairs import first_readings
 from srjt.readers.readings import Readings

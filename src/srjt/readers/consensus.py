@@ -2,7 +2,8 @@
 
 An item has a true grade, a severity within it and a difficulty (``states``). A reader has a bias, a slope, a spread and
 lapses (``family``), shrunk towards the mean reader; with more readings the reader's matrix departs from this family as
-far as held-out readings ask for it, and becomes that of Dawid and Skene.
+far as held-out readings ask for it, and becomes that of Dawid and Skene. The result is a mean over variants of the
+model (``variants``).
 """
 
 from __future__ import annotations
@@ -16,19 +17,11 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, suggest
 from srjt.ordinal.intervals import Interval
-from srjt.readers.fit import (
-    ENOUGH,
-    Evidence,
-    Fit,
-    fit_model,
-    hold_out,
-    log_columns,
-    predictive,
-    state_posterior,
-)
+from srjt.readers.fit import CHUNK, Evidence, Fit, log_columns, state_posterior
 from srjt.readers.notebook import consensus_html
 from srjt.readers.readings import Readings
-from srjt.readers.uncertainty import beta_interval, reader_intervals
+from srjt.readers.uncertainty import reader_intervals
+from srjt.readers.variants import ENOUGH, Variants, fit_variants, hold_out, predictive
 
 __all__ = ["Consensus", "Repeats", "consensus", "expected_error", "posterior_median"]
 
@@ -69,8 +62,13 @@ class Consensus:
     reason: str  # "" or one sentence why not
     assumption: str  # what the result rests on, in one sentence
     network_power: float | None  # of the network's probabilities; None without a network
-    model: Fit = field(repr=False)
+    variants: Variants = field(repr=False)
     evidence: Evidence = field(repr=False)
+
+    @property
+    def model(self) -> Fit:
+        """The likeliest variant of the model."""
+        return self.variants.fits[0]
 
     def __repr__(self) -> str:
         return f"<Consensus: {str(self).splitlines()[0]}>"
@@ -84,7 +82,7 @@ class Consensus:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them."""
         plain: dict[str, Any] = {}
-        for name in (f.name for f in fields(self) if f.name not in ("model", "evidence")):
+        for name in (f.name for f in fields(self) if f.name not in ("variants", "evidence")):
             value = getattr(self, name)
             plain[name] = value.tolist() if isinstance(value, np.ndarray) else value
         return plain | {
@@ -163,7 +161,7 @@ def consensus(
         power = _network_power(evidence, ratio)
         factor = power * ratio + (0.0 if evidence.log_factor is None else evidence.log_factor)
         evidence = replace(evidence, log_factor=factor if power or evidence.anchored else None)
-    return _result(readings, evidence, fit_model(evidence), power=power, confidence=confidence)
+    return _result(readings, evidence, fit_variants(evidence), power=power, confidence=confidence)
 
 
 def posterior_median(posterior: Floats) -> Ints:
@@ -219,26 +217,21 @@ def _network_power(evidence: Evidence, ratio: Floats) -> float:
     rows = hold_out(network, last=True)[0].log_factor
     if not held_out.nnz or rows is None:
         return 1.0
-    fit = fit_model(rest)
+    fit = fit_variants(rest).fits[0]
     own = 0.0 if rest.log_factor is None else rest.log_factor
     scores = [predictive(replace(rest, log_factor=power * rows + own), held_out, fit) for power in _POWERS]
     return _POWERS[int(np.argmax(scores))]
 
 
 def _result(
-    readings: Readings, evidence: Evidence, fit: Fit, *, power: float | None, confidence: float
+    readings: Readings, evidence: Evidence, variants: Variants, *, power: float | None, confidence: float
 ) -> Consensus:
-    known = reader_intervals(evidence, fit, confidence=confidence)
-    posterior = fit.posterior
+    posterior = variants.mean(lambda fit: fit.posterior)
     grade = posterior_median(posterior)
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)
-    # What all readers have in common is not averaged away where nothing fixes it.
-    deviation = np.sqrt(known.rate_variance)
-    spread = float(share @ deviation) if reason else float(np.sqrt(share**2 @ deviation**2))
-    overall = float(share @ known.rate)
-    low, high = beta_interval(np.array(overall), np.array(spread**2), confidence=confidence)
+    known = reader_intervals(evidence, variants, share=share, determined=not reason, confidence=confidence)
     return Consensus(
         items=readings.items,
         readers=readings.readers,
@@ -247,8 +240,8 @@ def _result(
         grade=grade,
         certainty=posterior[np.arange(len(grade)), grade],
         risk=expected_error(posterior),
-        difficulty=_difficulty(evidence, fit, share),
-        prior=fit.grades,
+        difficulty=_difficulty(evidence, variants, share),
+        prior=variants.mean(lambda fit: fit.grades),
         matrices=known.matrices,
         matrices_interval=known.matrices_interval,
         mean_matrix=np.einsum("r,rcj->cj", share, known.matrices),
@@ -257,30 +250,34 @@ def _result(
         spread=known.spread,
         readings=made,
         noise_rate=known.rate,
-        noise_rate_interval=beta_interval(known.rate, known.rate_variance, confidence=confidence),
-        overall_noise_rate=overall,
-        overall_noise_rate_interval=(float(low), float(high)),
+        noise_rate_interval=known.rate_interval,
+        overall_noise_rate=known.overall,
+        overall_noise_rate_interval=known.overall_interval,
         determined=not reason,
         reason=reason,
         assumption=_assumption(readings, evidence),
         network_power=power,
-        model=fit,
+        variants=variants,
         evidence=evidence,
     )
 
 
-def _difficulty(evidence: Evidence, fit: Fit, share: Floats) -> Floats:
+def _difficulty(evidence: Evidence, variants: Variants, share: Floats) -> Floats:
     """(I,) probability that the mean reader misreads each item."""
-    mean = np.einsum("r,rsj->sj", share, fit.matrices)
-    missed = 1.0 - mean[np.arange(len(mean)), fit.states.grade]
-    prior, columns = fit.states.prior(fit.grades, fit.kinds), log_columns(fit.matrices)
-    found = np.empty(evidence.said.shape[0])
-    for start in range(0, len(found), 50_000):
-        rows = slice(start, start + 50_000)
-        found[rows] = (
-            state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=rows) @ missed
-        )
-    return found
+
+    def by(fit: Fit) -> Floats:
+        mean = np.einsum("r,rsj->sj", share, fit.matrices)
+        missed = 1.0 - mean[np.arange(len(mean)), fit.states.grade]
+        prior, columns = fit.states.prior(fit.grades, fit.kinds), log_columns(fit.matrices)
+        found = np.empty(evidence.said.shape[0])
+        for start in range(0, len(found), CHUNK):
+            rows = slice(start, start + CHUNK)
+            found[rows] = (
+                state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=rows) @ missed
+            )
+        return found
+
+    return variants.mean(by)
 
 
 def _reason(readings: Readings, evidence: Evidence) -> str:

@@ -6,37 +6,22 @@ learnt of the readers lies in their counts by state and grade: (R, C, S) numbers
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
-from srjt.readers.family import Family, Population, first_population, fit_population, reader_family
-from srjt.readers.states import KINDS, States, item_states
+from srjt.readers.family import Family, Population, first_population, fit_population
+from srjt.readers.states import KINDS, States
 
-__all__ = [
-    "ENOUGH",
-    "Evidence",
-    "Fit",
-    "fit_model",
-    "hold_out",
-    "log_columns",
-    "predictive",
-    "state_posterior",
-]
+__all__ = ["CHUNK", "Evidence", "Fit", "log_columns", "maximise", "state_posterior"]
 
 Floats = npt.NDArray[np.float64]
 
-_CHUNK = 50_000  # items at once: bounds the memory
+CHUNK = 50_000  # items at once: bounds the memory
 _KIND_PRIOR = np.array([3.0, 3.0, 1.0])  # pseudo-items
-_STRENGTHS = (1e6, 100.0, 30.0, 10.0, 3.0)  # pseudo-readings of a row
-_SMALLEST_OF_PAIRS = 30.0
-_FEW = 10  # readings per reader
-_HELD_OUT_ITEMS = 20_000
-ENOUGH = 20  # items that show something
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,83 +57,7 @@ class Fit:
     iterations: int
 
 
-def fit_model(evidence: Evidence, *, iterations: int = 100, tolerance: float = 2e-4) -> Fit:
-    """Fit the variant of the model that makes left-out readings likeliest.
-
-    The variants: whether items of a grade are all alike, and how strongly the readers are tied to the family.
-    """
-    alike, loosest = _choose(evidence, iterations=iterations, tolerance=5 * tolerance)
-    for fit in _path(evidence, alike=alike, iterations=iterations, tolerance=tolerance):
-        if fit.strength == loosest:
-            break
-    return fit
-
-
-def _choose(evidence: Evidence, *, iterations: int, tolerance: float) -> tuple[bool, float]:
-    """Whether items are alike, and the strength."""
-    rest, held_out = hold_out(evidence)
-    if not held_out.nnz:
-        return False, _STRENGTHS[0]
-    # Two readings of an item do not tell items apart from readers (three do): then only small departures are tried.
-    deep = int((np.asarray(evidence.said.sum(axis=1)).ravel() > 2.0).sum()) >= ENOUGH or evidence.anchored
-    scores: dict[tuple[bool, float], float] = {}
-    for alike in (True, False) if deep else (False,):
-        last = -np.inf
-        for fit in _path(rest, alike=alike, iterations=iterations, tolerance=tolerance):
-            score = predictive(rest, held_out, fit)
-            if score < last or (fit.strength < _SMALLEST_OF_PAIRS and not deep):
-                break
-            scores[alike, fit.strength] = last = score
-    return max(scores, key=lambda variant: scores[variant])
-
-
-def _path(evidence: Evidence, *, alike: bool, iterations: int, tolerance: float) -> Iterator[Fit]:
-    """Fits with weaker and weaker ties to the family, each from where the one before ended."""
-    states = item_states(evidence.classes, alike=alike)
-    several = np.asarray(evidence.said.sum(axis=1)).ravel() > 1.0
-    compared = evidence.anchored or int(several.sum()) >= ENOUGH
-    family = reader_family(states, favourites=compared)
-    fit: Fit | None = None
-    few = evidence.said.sum() < _FEW * evidence.readers  # too few readings to know a reader's own matrix
-    for strength in _STRENGTHS[:1] if few else _STRENGTHS:
-        fit = _maximise(
-            evidence, states, family, strength=strength, start=fit, iterations=iterations, tolerance=tolerance
-        )
-        yield fit
-
-
-def hold_out(evidence: Evidence, *, last: bool = False) -> tuple[Evidence, csr_matrix]:
-    """A fifth of the readings of at most 20,000 items taken out; an item's last one only with ``last``."""
-    rng = np.random.Generator(np.random.PCG64(0))
-    items = evidence.said.shape[0]
-    rows = np.sort(rng.permutation(items)[:_HELD_OUT_ITEMS])
-    said = evidence.said[rows].tocoo()
-    factor = None if evidence.log_factor is None else evidence.log_factor[rows]
-    out = rng.random(said.nnz) < 0.2
-    left = np.bincount(said.row[~out], minlength=len(rows))
-    out &= (left[said.row] > 0) | last
-
-    def part(chosen: npt.NDArray[np.bool_]) -> csr_matrix:
-        return csr_matrix((said.data[chosen], (said.row[chosen], said.col[chosen])), shape=said.shape)
-
-    return replace(evidence, said=part(~out), log_factor=factor), part(out)
-
-
-def predictive(evidence: Evidence, held_out: csr_matrix, fit: Fit) -> float:
-    """The mean log-likelihood of held-out readings (I, R·C) given the others."""
-    columns = log_columns(fit.matrices)
-    prior = fit.states.prior(fit.grades, fit.kinds)
-    total = 0.0
-    for start in range(0, held_out.shape[0], _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        by_state = state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=rows)
-        said = held_out[rows].tocoo()
-        likelihood = (by_state[said.row] * np.exp(columns[said.col])).sum(axis=1)
-        total += float(said.data @ np.log(likelihood))
-    return total / float(held_out.sum())
-
-
-def _maximise(
+def maximise(
     evidence: Evidence,
     states: States,
     family: Family,
@@ -218,8 +127,8 @@ def expectation(
     posterior = np.empty((items, evidence.classes))
     counts = np.zeros_like(columns)
     total = np.zeros(len(prior))
-    for start in range(0, items, _CHUNK):
-        rows = slice(start, start + _CHUNK)
+    for start in range(0, items, CHUNK):
+        rows = slice(start, start + CHUNK)
         by_state = state_posterior(evidence, states=states, prior=prior, columns=columns, rows=rows)
         posterior[rows] = by_state @ states.of_grade
         counts += evidence.said[rows].T @ by_state

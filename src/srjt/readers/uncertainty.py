@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv  # type: ignore[import-untyped]
+from scipy.special import betaincinv, ndtri  # type: ignore[import-untyped]
 
-from srjt.readers.fit import Evidence, Fit, log_columns, state_posterior
+from srjt.readers.fit import Evidence, Fit, log_columns, maximise, state_posterior
+from srjt.readers.variants import Variants
 
 __all__ = ["ReaderIntervals", "beta_interval", "reader_intervals"]
 
 Floats = npt.NDArray[np.float64]
 
 _READINGS = 40_000  # about as many readings are looked at; more of a reader are represented by these
+_DRAWS, _ITERATIONS = 10, 30  # of resampled items
+_MOST_ITEMS = 5000  # in a draw
+_MOST_READERS, _FEWEST_DRAWS = (
+    200,
+    3,
+)  # with more readers each knows little of the consensus, and draws take long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,20 +33,88 @@ class ReaderIntervals:
     bias_interval: Floats  # (2, R)
     spread: Floats  # (R,)
     rate: Floats  # (R,) share of wrong readings
-    rate_variance: Floats  # (R,)
+    rate_interval: Floats  # (2, R)
+    overall: float  # share of wrong readings of all readers
+    overall_interval: tuple[float, float]
 
 
-def reader_intervals(evidence: Evidence, fit: Fit, *, confidence: float) -> ReaderIntervals:
-    """From the types' probabilities, and the Dirichlet distributions of the deviations from the family.
+class _Moments(NamedTuple):
+    """What one fit says of the readers, with variances as if the fit of the others were exact."""
+
+    matrices: Floats  # (R, C, C)
+    matrices_variance: Floats
+    rate: Floats  # (R,)
+    rate_variance: Floats
+
+
+def reader_intervals(
+    evidence: Evidence, variants: Variants, *, share: Floats, determined: bool, confidence: float
+) -> ReaderIntervals:
+    """Intervals of each reader's matrix, bias and noise rate.
+
+    Three parts of doubt are added: of the reader given the consensus (``_moments``), of the consensus given the variant
+    of the model (``_resampled``), and between the variants.
+
+    share : (R,) of each reader among the readings
+    """
+    types = [_types_given_others(evidence, fit) for fit in variants.fits]
+    moments = [_moments(evidence, fit, own) for fit, own in zip(variants.fits, types, strict=True)]
+    mixed = np.einsum("v,vrt->rt", variants.weights, types)
+    matrices, matrices_variance = _mix(
+        variants.weights, [one.matrices for one in moments], [one.matrices_variance for one in moments]
+    )
+    rate, rate_variance = _mix(
+        variants.weights, [one.rate for one in moments], [one.rate_variance for one in moments]
+    )
+    drawn_matrices, drawn_rates, drawn_biases = _resampled(evidence, variants.fits[0])
+    scale = _resampling_scale(evidence)
+    tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
+    family = variants.fits[0].family
+    bias = mixed @ family.bias
+    # What all readers have in common is not averaged away where nothing fixes it.
+    each = np.sqrt([one.rate_variance for one in moments])  # (V, R)
+    own = each @ share if not determined else np.sqrt(each**2 @ share**2)
+    overall, overall_variance = _mix(
+        variants.weights, [np.array(one.rate @ share) for one in moments], [np.array(one) for one in own**2]
+    )
+    overall_variance += scale * (drawn_rates @ share).var(ddof=1)
+    low, high = beta_interval(overall, overall_variance, confidence=confidence)
+    return ReaderIntervals(
+        matrices=matrices,
+        matrices_interval=beta_interval(
+            matrices, matrices_variance + scale * drawn_matrices.var(axis=0, ddof=1), confidence=confidence
+        ),
+        bias=bias,
+        bias_interval=_widened(
+            bias,
+            _quantiles(mixed, family.bias, tails),
+            ndtri(tails[1]) * np.sqrt(scale) * drawn_biases.std(axis=0, ddof=1),
+        ),
+        spread=np.exp(mixed @ np.log(family.spread)),
+        rate=rate,
+        rate_interval=beta_interval(
+            rate, rate_variance + scale * drawn_rates.var(axis=0, ddof=1), confidence=confidence
+        ),
+        overall=float(overall),
+        overall_interval=(float(low), float(high)),
+    )
+
+
+def _mix(weights: Floats, means: list[Floats], variances: list[Floats]) -> tuple[Floats, Floats]:
+    """Mean and variance of a mixture."""
+    mean = np.tensordot(weights, means, axes=1)
+    return mean, np.tensordot(weights, np.array(variances) + (np.array(means) - mean) ** 2, axes=1)
+
+
+def _moments(evidence: Evidence, fit: Fit, types: Floats) -> _Moments:
+    """From the types' probabilities (R, T), and the Dirichlet distributions of the deviations from the family.
 
     The types are weighted by the likelihood of a reader's readings given the *other* readings of the items. So where
     nothing else is known of the items, the interval is as wide as the population of readers.
     """
-    within = fit.states.prior(fit.grades, fit.kinds)[:, None] * fit.states.of_grade
-    within = within / within.sum(axis=0)  # (S, C) p(state | grade)
+    within = _within(fit)
     matrices = np.einsum("rsj,sc->rcj", fit.matrices, within)
     by_type = np.einsum("tsj,sc->tcj", fit.family.matrices, within)
-    types = _types_given_others(evidence, fit)
     size = (
         np.asarray(evidence.said.T @ fit.posterior**2).reshape(len(types), -1, evidence.classes).sum(axis=1)
     )
@@ -49,17 +125,51 @@ def reader_intervals(evidence: Evidence, fit: Fit, *, confidence: float) -> Read
     wrong_by_type = 1.0 - np.diagonal(by_type, axis1=1, axis2=2) @ fit.grades
     rate_variance = _variance(types, wrong_by_type[:, None])[:, 0]
     rate_variance += (fit.grades**2 * wrong * (1.0 - wrong) * own[:, :, 0]).sum(axis=1)
-    bias = types @ fit.family.bias
-    tail = (1.0 - confidence) / 2.0
-    return ReaderIntervals(
-        matrices=matrices,
-        matrices_interval=beta_interval(matrices, variance, confidence=confidence),
-        bias=bias,
-        bias_interval=_quantiles(types, fit.family.bias, (tail, 1.0 - tail)),
-        spread=np.exp(types @ np.log(fit.family.spread)),
-        rate=wrong @ fit.grades,
-        rate_variance=rate_variance,
-    )
+    return _Moments(matrices, variance, wrong @ fit.grades, rate_variance)
+
+
+def _within(fit: Fit) -> Floats:
+    """(S, C) p(state | grade)"""
+    within = fit.states.prior(fit.grades, fit.kinds)[:, None] * fit.states.of_grade
+    return np.asarray(within / within.sum(axis=0))
+
+
+def _resampled(evidence: Evidence, fit: Fit) -> tuple[Floats, Floats, Floats]:
+    """(B, R, C, C) matrices, (B, R) noise rates and (B, R) biases of fits to items drawn with replacement.
+
+    Each starts from the fit and has few iterations: enough to follow what the draw changes.
+    """
+    rng = np.random.Generator(np.random.PCG64(0))
+    items = evidence.said.shape[0]
+    drawn: list[tuple[Floats, Floats, Floats]] = []
+    for _ in range(_DRAWS if evidence.readers <= _MOST_READERS else _FEWEST_DRAWS):
+        rows = rng.integers(items, size=min(items, _MOST_ITEMS))
+        factor = None if evidence.log_factor is None else evidence.log_factor[rows]
+        own = maximise(
+            replace(evidence, said=evidence.said[rows], log_factor=factor),
+            fit.states,
+            fit.family,
+            strength=fit.strength,
+            start=replace(fit, posterior=fit.posterior[rows]),
+            iterations=_ITERATIONS,
+            tolerance=1e-3,
+        )
+        matrices = np.einsum("rsj,sc->rcj", own.matrices, _within(own))
+        wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)
+        drawn.append((matrices, wrong @ own.grades, own.types @ own.family.bias))
+    matrices, rates, biases = zip(*drawn, strict=True)
+    return np.array(matrices), np.array(rates), np.array(biases)
+
+
+def _resampling_scale(evidence: Evidence) -> float:
+    """The variance falls with the number of items; of very many, draws are smaller."""
+    items = int(evidence.said.shape[0])
+    return min(items, _MOST_ITEMS) / items
+
+
+def _widened(middle: Floats, ends: Floats, more: Floats) -> Floats:
+    """(2, R) ends of an interval whose halves are joined by another independent doubt (R,)."""
+    return np.stack([middle - np.hypot(middle - ends[0], more), middle + np.hypot(ends[1] - middle, more)])
 
 
 def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Floats:

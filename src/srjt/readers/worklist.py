@@ -10,7 +10,7 @@ import pandas as pd
 
 from srjt.errors import SrjtError
 from srjt.readers.consensus import Consensus
-from srjt.readers.fit import log_columns, state_posterior
+from srjt.readers.fit import Fit, log_columns, state_posterior
 from srjt.readers.readings import Readings
 
 __all__ = ["expected_gain", "next_readings"]
@@ -101,19 +101,23 @@ def expected_gain(consensus: Consensus, items: Ints) -> Floats:
     (n, R) array of float
         For each item and each reader; never negative.
     """
-    fit = consensus.model
-    prior = fit.states.prior(fit.grades, fit.kinds)
-    by_state = state_posterior(
-        consensus.evidence, states=fit.states, prior=prior, columns=log_columns(fit.matrices), rows=items
-    )
-    classes = len(consensus.grades)
+    evidence, classes = consensus.evidence, len(consensus.grades)
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
-    cost = fit.states.of_grade @ distance  # (S, C) of saying each grade in each state
-    now = (by_state @ cost).min(axis=1)
-    after = np.zeros((len(items), len(fit.matrices)))
+    known: list[tuple[Floats, Fit, Floats]] = []
+    for weight, fit in zip(consensus.variants.weights, consensus.variants.fits, strict=True):
+        prior = fit.states.prior(fit.grades, fit.kinds)
+        columns = log_columns(fit.matrices)
+        by_state = state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=items)
+        known.append(
+            (weight * by_state, fit, fit.states.of_grade @ distance)
+        )  # (S, C): cost of saying a grade
+    now = np.min(sum(by_state @ cost for by_state, _, cost in known), axis=1)
+    after = np.zeros((len(items), evidence.readers))
     for said in range(classes):
-        likelihood = fit.matrices[:, :, said]  # (R, S)
-        risks = [by_state @ (likelihood * cost[:, grade]).T for grade in range(classes)]
+        risks = [
+            sum(by_state @ (fit.matrices[:, :, said] * cost[:, grade]).T for by_state, fit, cost in known)
+            for grade in range(classes)
+        ]
         after += np.minimum.reduce(risks)  # the best grade after this reading
     return np.asarray(np.maximum(now[:, None] - after, 0.0))
 

@@ -12,16 +12,19 @@ import torch
 from srjt.inference.fitted import Fitted, fit_after_training
 from srjt.inference.predict import predict_held_out
 from srjt.ordinal.baselines import NaiveBaseline
+from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
+from srjt.ordinal.purpose import Purpose
 from srjt.training.record.baselines import baseline_from
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained, load_run
 
-__all__ = ["JudgedSide", "judge_side", "judged_run"]
+__all__ = ["GradeScores", "JudgedSide", "judge_side", "judge_sides", "judged_run", "scores_by_grade"]
 
 RESAMPLES = 1000
 Ints = npt.NDArray[np.int64]
+GradeScores = tuple[int, float, float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,20 +42,24 @@ class JudgedSide:
     confusion: Ints  # (C, C), each sample once
     naive: NaiveBaseline | None
 
-    def by_grade(self) -> list[tuple[int, float, float, float]]:
-        """Per grade: samples, share predicted right, share of its predictions that are right, MAE; nan if none."""
-        counts, found = self.confusion, []
-        distance = np.abs(np.arange(len(counts))[:, None] - np.arange(len(counts)))
-        for grade in range(len(counts)):
-            samples, answers = counts[grade].sum(), counts[:, grade].sum()
-            right = counts[grade, grade]
-            found.append((
-                int(samples),
-                right / samples if samples else np.nan,
-                right / answers if answers else np.nan,
-                (counts[grade] * distance[grade]).sum() / samples if samples else np.nan,
-            ))  # fmt: skip
-        return found
+    def by_grade(self) -> list[GradeScores]:
+        return scores_by_grade(self.confusion)
+
+
+def scores_by_grade(counts: Ints) -> list[GradeScores]:
+    """(C, C) → per grade: samples, share predicted right, share of its predictions that are right, MAE; nan if none."""
+    found = []
+    distance = np.abs(np.arange(len(counts))[:, None] - np.arange(len(counts)))
+    for grade in range(len(counts)):
+        samples, answers = counts[grade].sum(), counts[:, grade].sum()
+        right = counts[grade, grade]
+        found.append((
+            int(samples),
+            right / samples if samples else np.nan,
+            right / answers if answers else np.nan,
+            (counts[grade] * distance[grade]).sum() / samples if samples else np.nan,
+        ))  # fmt: skip
+    return found
 
 
 def judged_run(folder: Path) -> tuple[Trained, dict[str, JudgedSide]] | None:
@@ -60,16 +67,37 @@ def judged_run(folder: Path) -> tuple[Trained, dict[str, JudgedSide]] | None:
     if not (folder / "weights.safetensors").exists():
         return None
     run = load_run(folder, device="cpu")
-    fitted = fit_after_training(run)
-    return run, {name: judge_side(run, name, fitted=fitted) for name in run.held_out}
+    return run, judge_sides(run)
 
 
-def judge_side(run: Trained, name: str, *, fitted: Fitted) -> JudgedSide:
+def judge_sides(
+    run: Trained,
+    *,
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
+    recalibrate: bool = True,
+) -> dict[str, JudgedSide]:
+    """Each held-out side of a run, answered as ``srjt predict`` answers with these options."""
+    fitted = fit_after_training(run, recalibrate=recalibrate)
+    return {
+        name: judge_side(run, name, fitted=fitted, optimise=optimise, decoding=decoding)
+        for name in run.held_out
+    }
+
+
+def judge_side(
+    run: Trained,
+    name: str,
+    *,
+    fitted: Fitted,
+    optimise: Purpose | None = None,
+    decoding: Decoding | None = None,
+) -> JudgedSide:
     """The test side is judged by its true grades where they are known, the validation side by its labels as given."""
     side = run.held_out[name]
     true = name == "test" and side.true_labels is not None
     labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
-    table = predict_held_out(run, side, fitted=fitted)
+    table = predict_held_out(run, side, optimise=optimise, decoding=decoding, fitted=fitted)
     place = {grade: c for c, grade in enumerate(run.grades)}
     predicted = np.array([place[grade] for grade in table["grade"]], dtype=np.int64)
     classes = len(run.grades)

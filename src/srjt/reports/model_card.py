@@ -6,6 +6,7 @@ The layout and the metadata are those of Hugging Face's model cards, so that a f
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,25 @@ def write_model_card(folder: Path) -> Path:
     return path
 
 
-def model_card(folder: Path) -> str:
-    """The card of a finished run, as Markdown."""
+def model_card(
+    folder: Path,
+    *,
+    sides: Mapping[str, JudgedSide] | None = None,
+    usage: str | None = None,
+    tags: Sequence[str] = (),
+) -> str:
+    """The card of a finished run, as Markdown.
+
+    sides: its held-out sides, if they are judged already. usage: how to use the model, if not by srjt. tags: further
+    ones for the metadata.
+    """
     facts = read_facts(folder)
-    try:
-        found = judged_run(folder)
-    except (
-        SrjtError
-    ):  # a network of your own, or a method that is not installed: the folder alone does not tell it
-        found = None
-    sides = {} if found is None else found[1]
+    if sides is None:
+        sides = _judged_sides(folder)
     judged = sides.get("test") or sides.get("validation")
+    metadata = _metadata(folder, facts, judged, tags=tags)
     parts = [
-        f"---\n{yaml.safe_dump(_metadata(folder, facts, judged), sort_keys=False, allow_unicode=True)}---",
+        f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---",
         f"# {folder.resolve().name}",
         _description(facts, epochs=int(read_summary(folder).get("epochs", facts.config.epochs))),
         "## Intended use",
@@ -67,18 +74,30 @@ def model_card(folder: Path) -> str:
         "## Limits",
         _limits(facts, judged),
         "## How to use it",
-        _usage(folder, facts),
+        _usage(folder, facts) if usage is None else usage,
         "## How to cite",
         "The method: *Self-Relaxed Joint Training*, WACV 2025. The software: srjt, see its CITATION.cff.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _metadata(folder: Path, facts: RunFacts, judged: JudgedSide | None) -> dict[str, Any]:
+def _judged_sides(folder: Path) -> dict[str, JudgedSide]:
+    try:
+        found = judged_run(folder)
+    except (
+        SrjtError
+    ):  # a network of your own, or a method that is not installed: the folder alone does not tell it
+        found = None
+    return {} if found is None else found[1]
+
+
+def _metadata(
+    folder: Path, facts: RunFacts, judged: JudgedSide | None, *, tags: Sequence[str]
+) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "library_name": "srjt",
         "pipeline_tag": "tabular-classification" if _features(facts) else "image-classification",
-        "tags": ["ordinal-classification", "label-noise", facts.config.method],
+        "tags": ["ordinal-classification", "label-noise", facts.config.method, *tags],
     }
     if judged is not None:
         metadata["model-index"] = [

@@ -1,17 +1,26 @@
-"""``srjt.report``: a study, a run or an audit as one HTML page."""
+"""``srjt.report``: a study, a run, an audit, predictions or an evaluation as one HTML page."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
+from srjt.data.grade_names import check_grade_names, display_grade
+from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, suggest
 from srjt.files import write_atomically
+from srjt.inference.evaluation import Evaluation
+from srjt.inference.predict import RunLike, open_run
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import save_figure
 from srjt.reports.pages.audit_page import audit_page
+from srjt.reports.pages.evaluation_page import evaluation_page
 from srjt.reports.pages.html import Page, page_figures, write_page
+from srjt.reports.pages.predictions_page import predictions_page
 from srjt.reports.pages.run_page import run_page
 from srjt.reports.pages.study_page import read_size_ratio, study_page
 from srjt.reports.tables.statistics import PAPER_METRICS
@@ -22,8 +31,10 @@ __all__ = ["report"]
 
 
 def report(
-    folder: str | Path,
+    folder: str | Path | pd.DataFrame | Evaluation,
     *,
+    run: RunLike | None = None,
+    data: Manifest | None = None,
     out: str | Path | None = None,
     figures: str | Path | None = None,
     tables: str | Path | None = None,
@@ -31,16 +42,21 @@ def report(
     maps: bool = False,
     grade_names: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write a study, a run or an audit as one self-contained HTML page.
+    """Write a study, a run, an audit, predictions or an evaluation as one self-contained HTML page.
 
     The page needs no network and opens from disk. It lists failed and unfinished runs at its top.
 
     Parameters
     ----------
-    folder : path
-        Folder of a study, of a run (finished or not) or of an audit.
+    folder : path, DataFrame or Evaluation
+        Folder of a study, of a run (finished or not) or of an audit; or what ``srjt.predict`` or ``srjt.evaluate`` has
+        returned.
+    run : Trained or path, optional
+        The run that has predicted; needed for predictions and evaluations.
+    data : Manifest, optional
+        The predicted or evaluated samples, for their pictures. Default: the paths in the predictions.
     out : path, optional
-        The HTML file. Default: ``report.html`` in ``folder``.
+        The HTML file. Default: ``report.html`` in ``folder``; predictions and evaluations need a name.
     figures : path, optional
         Folder for every figure as SVG and PNG.
     tables : path, optional
@@ -50,7 +66,7 @@ def report(
     maps : bool
         Show where the networks of an audit look, for its most doubtful labels.
     grade_names : mapping of str to str, optional
-        Grade → its name, for the page of a run. Default: the names that the run was trained with.
+        Grade → its name. Default: the names that the run, the study or the audit was made with.
 
     Returns
     -------
@@ -61,7 +77,16 @@ def report(
     --------
     >>> import srjt
     >>> srjt.report("study", figures="figures")  # doctest: +SKIP
+    >>> srjt.report(srjt.predict("runs/mine", "new"), run="runs/mine", out="new.html")  # doctest: +SKIP
     """
+    if isinstance(folder, (pd.DataFrame, Evaluation)):
+        if tables is not None or maps:
+            raise SrjtError(
+                "Predictions and evaluations have neither tables as files nor maps: leave them out."
+            )
+        return _report_answers(folder, run=run, data=data, out=out, figures=figures, grade_names=grade_names)
+    if run is not None or data is not None:
+        raise SrjtError("run and data belong to predictions and evaluations: leave them out for a folder.")
     folder = Path(folder)
     for name in metrics:
         if name not in METRICS:
@@ -72,32 +97,59 @@ def report(
     path = Path(out) if out is not None else folder / "report.html"
     # The folder may come from somebody else, with a report.html that links to a file of the user.
     write_page(page, path, follow_links=path.parent.resolve() != folder.resolve())
-    files = [path]
-    if figures is not None:
-        files += [file for figure in page_figures(page) for file in save_figure(figure, Path(figures))]
+    files = [path, *_write_figures(page, figures)]
     if tables is not None and results is not None:
         files += _write_tables(results, tuple(metrics), Path(tables))
     return files
+
+
+def _report_answers(
+    found: pd.DataFrame | Evaluation,
+    *,
+    run: RunLike | None,
+    data: Manifest | None,
+    out: str | Path | None,
+    figures: str | Path | None,
+    grade_names: Mapping[str, str] | None,
+) -> list[Path]:
+    if run is None or out is None:
+        raise SrjtError("The page of predictions or of an evaluation needs run=… and out=….")
+    opened = open_run(run)
+    if grade_names is not None:
+        opened = replace(opened, grade_names=check_grade_names(grade_names, opened.grades))
+    sources = [data.source] if data is not None and data.source else []
+    if isinstance(found, Evaluation):
+        page = evaluation_page(opened, found, data=data, sources=sources)
+    elif not {"grade", "entropy"} <= set(found.columns) or "grade_rule" not in found.attrs:
+        raise SrjtError("These are not predictions of srjt.predict: pass its result unchanged.")
+    else:
+        page = predictions_page(opened, found, data=data, sources=sources)
+    write_page(page, Path(out))
+    return [Path(out), *_write_figures(page, figures)]
+
+
+def _write_figures(page: Page, folder: str | Path | None) -> list[Path]:
+    if folder is None:
+        return []
+    return [file for figure in page_figures(page) for file in save_figure(figure, Path(folder))]
 
 
 def _read_page(
     folder: Path, metrics: tuple[str, ...], *, maps: bool, grade_names: Mapping[str, str] | None
 ) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
-    if grade_names is not None and not (folder / "run.json").exists():
-        raise SrjtError(f"Grade names are shown on the page of a run, which {folder} is not: leave them out.")
     if maps and not (folder / "audit.json").exists():
         raise SrjtError(
             f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run."
         )
     try:
         if (folder / "study.json").exists():
-            results = collect_results(folder)
+            results = _with_names(collect_results(folder), grade_names)
             return study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
             return run_page(folder, grade_names=grade_names), None
         if (folder / "audit.json").exists():
-            return audit_page(folder, maps=maps), None
+            return audit_page(folder, maps=maps, grade_names=grade_names), None
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
@@ -108,6 +160,15 @@ def _read_page(
         f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
         "audit.json."
     )
+
+
+def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:
+    """The results of a study with the grades as people read them."""
+    grades = [str(grade) for grade in results.facts["grades"]]
+    kept = (results.facts.get("study") or {}).get("grade_names") or {}
+    checked = check_grade_names(kept if grade_names is None else grade_names, grades)
+    shown = [display_grade(grade, checked) for grade in grades]
+    return replace(results, facts={**results.facts, "grades": shown})
 
 
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from srjt.auditing.folder import AuditFolder
+from srjt.data.grade_names import display_grade
 from srjt.errors import SrjtError
 from srjt.review.decisions import ConflictError, Decisions, LogEntry
 from srjt.review.images import EncodedImage, full_image, image_problem, thumbnail, where_they_look
@@ -60,6 +61,9 @@ class ReviewSession:
                 "folder": str(audit.folder),
                 "queue": self.queue,
                 "grades": audit.grades,
+                "names": [display_grade(grade, audit.grade_names) for grade in audit.grades]
+                if audit.grade_names
+                else None,
                 "keys": grade_keys(audit.grades),
                 "ids": audit.ids,
                 "labels": audit.labels.tolist(),

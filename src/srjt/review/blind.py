@@ -8,8 +8,8 @@ a line of the audit is the rank of its doubt, and a file may have the label in i
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from srjt.auditing.folder import AuditFolder
+from srjt.data.grade_names import display_grade
 from srjt.data.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
 from srjt.review.app import grade_keys
@@ -52,6 +53,7 @@ class BlindSession:
     reviewer: str
     lines: Sequence[int]  # the sample, or this reviewer's part of the worklist
     purpose: Literal["verify", "read"] = "verify"
+    grade_names: Mapping[str, str] = field(default_factory=dict)  # for people; empty: none
 
     def answers(self) -> list[int | None]:
         """This reviewer's own answers, by position: a grade, ``CANNOT_TELL``, or None where there is none yet."""
@@ -86,7 +88,8 @@ def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
             answers = session.answers()
         except SrjtError as problem:
             raise HTTPException(503, str(problem)) from None
-        about = {"grades": audit.grades, "keys": grade_keys(audit.grades), "purpose": session.purpose}
+        names = [display_grade(grade, session.grade_names) for grade in audit.grades]
+        about = {"grades": names, "keys": grade_keys(audit.grades), "purpose": session.purpose}
         return JSONResponse({**about, "answers": answers})
 
     def image(request: Request) -> Response:

@@ -120,6 +120,8 @@ class StudyConfig:
     # settings of TrainConfig that all runs share
     train: Mapping[str, Any] = setting({}, takes="settings of the runs by name")
     preset: str | None = setting(None, takes="a name")
+    # for people; the grades themselves stay
+    grade_names: Mapping[Text, Text] = setting({}, takes="a name for each grade")
 
     def __post_init__(self) -> None:
         check_types(self)

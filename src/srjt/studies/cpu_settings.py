@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from srjt.networks.backbones import takes_rows
 from srjt.studies.grid import PlannedRun
 from srjt.training.config import TrainConfig
 from srjt.training.engine import cpu_tuning
-from srjt.training.engine.cpu_tuning import CpuSetting
+from srjt.training.engine.cpu_tuning import CpuSetting, use_threads
 
 __all__ = ["choose_cpu_settings", "cpu_setting"]
 
@@ -35,7 +35,7 @@ def choose_cpu_settings(
     """Find the fastest setting for every network of the planned runs that the study has none for yet."""
     settings = _read(folder)
     known = len(settings)
-    with _threads(threads):
+    with use_threads(threads):
         for planned in planned_runs:
             name = _name(planned.config)
             if name is not None and name not in settings:
@@ -82,14 +82,3 @@ def _read(folder: Path) -> dict[str, CpuSetting]:
             f"{path} is damaged or not from srjt ({problem}): restore it, or delete it to have the settings chosen "
             "again."
         ) from None
-
-
-@contextlib.contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Measure with as many threads as a run will have."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

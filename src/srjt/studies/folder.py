@@ -29,6 +29,7 @@ import torch
 
 from srjt._version import __version__
 from srjt.data import write_splits
+from srjt.data.grade_names import check_grade_names
 from srjt.errors import SrjtError
 from srjt.files import (
     check_regular_files,
@@ -93,6 +94,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
         read_study(folder)  # an error if it is not a study of srjt
     elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
         raise SrjtError(f"{folder} holds something else already: choose another --out.")
+    check_grade_names(data.config.grade_names, data.manifest.grades)
     hashes = _check_images(folder / "image_hashes.npz", data)
     planned_runs = list(data.planned_runs())
     draft = folder / f".splits.csv.{os.getpid()}.tmp"  # lock_study removes it if the process is killed here

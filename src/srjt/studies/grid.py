@@ -11,13 +11,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from srjt import noise
 from srjt.data import Manifest, Split
 from srjt.data.corrupt import corrupt_sides
+from srjt.data.images.decode import Resize
+from srjt.data.images.store import open_store
 from srjt.errors import SrjtError
 from srjt.methods import lookup
 from srjt.studies.config import ESTIMATED, MethodSpec, StudyConfig
@@ -95,6 +99,14 @@ class StudyData:
         return corrupt_sides(
             self.manifest, self.splits[fold], matrix, seed=_noise_seed(spec.label, fold, seed)
         )
+
+    def resized_images(self, config: TrainConfig, *, cache: Path | None = None) -> npt.NDArray[np.generic]:
+        """Images that are in memory, as a run with these settings needs them: resized once for all runs."""
+        return self._resized(config.image_size, config.resize, cache)
+
+    @lru_cache(maxsize=1)  # noqa: B019
+    def _resized(self, size: int, resize: Resize, cache: Path | None) -> npt.NDArray[np.generic]:
+        return open_store(self.manifest, size=size, resize=resize, cache=cache).pixels
 
     def given_noise(self, spec: NoiseSpec) -> tuple[float | Literal["auto"] | None, Any]:
         """ε and P that the methods get; ε is "auto" if both are estimated from the training labels.

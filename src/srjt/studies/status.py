@@ -33,16 +33,17 @@ def status_lines(results: StudyResults) -> Iterator[str]:
     runs = results.runs
     counts = runs["status"].value_counts()
     parts = [f"{counts.get(state, 0)} {state}" for state in ("done", "running", "failed", "left")]
-    yield f"{len(runs)} runs: {', '.join(parts)}."
+    yield f"{len(runs)} run{'s' * (len(runs) != 1)}: {', '.join(parts)}."
     seconds = remaining_seconds(results)
     if counts.get("done", 0) < len(runs):
         if seconds is None:
             yield "No run has finished yet: the remaining time is unknown."
         else:
             parallel = max(1, int(counts.get("running", 0)))
+            at_a_time = f"{parallel} run{'s' * (parallel != 1)} at a time"
             yield (
-                f"About {_duration(seconds)} of training remain ({_duration(seconds / parallel)} with {parallel} runs "
-                "at a time), by the median of the finished runs with as many networks; start-up is not counted."
+                f"About {_duration(seconds)} of training remain ({_duration(seconds / parallel)} with {at_a_time}), by "
+                "the median of the finished runs with as many networks; start-up is not counted."
             )
     yield from problem_lines(results)
 

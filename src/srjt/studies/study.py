@@ -48,17 +48,18 @@ def study(
     gpus_per_run: float | None = None,
     cpus_per_run: float | None = None,
     cache: str | Path | None = None,
+    grade_names: Mapping[str, str] | None = None,
     progress: bool = True,
     watcher: StudyWatcher | None = None,
     **settings: Any,
 ) -> StudyResults:
     """Compare methods over noises, folds and seeds.
 
-    Each combination is trained once, in its own process. Call it again after an interruption: finished runs are not
+    Each combination is trained once, in one of a few worker processes. Call it again after an interruption: finished runs are not
     repeated, unfinished ones are resumed. With one more method, only that method is trained. All methods use the
     same splits and, per noise, fold and seed, the same labels.
 
-    In a script, call it under ``if __name__ == "__main__":``, because the processes of the runs import the script.
+    In a script, call it under ``if __name__ == "__main__":``, because the worker processes import the script.
 
     Parameters
     ----------
@@ -97,13 +98,16 @@ def study(
     jobs : int, optional
         Runs at a time: per GPU (default 1), or on the CPU (default one per core).
     device : str, optional
-        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: all GPUs, or the CPU if there is none.
+        ``"cpu"``, ``"cuda:1"``, or several GPUs as in ``"cuda:0,cuda:1"``. Default: all GPUs, or the CPU if there is
+        none.
     executor : {"local", "ray"}
         Train on this machine, or on a Ray cluster.
     address, gpus_per_run, cpus_per_run : optional
         For ``executor="ray"``: address of the cluster, share of a GPU and CPU cores for each run.
     cache : path, optional
         Folder for decoded images. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    grade_names : mapping of str to str, optional
+        Grade → its name, for the report.
     progress : bool
         Show a bar: on standard error if it is a terminal, or below the cell of a notebook.
     watcher : StudyWatcher, optional
@@ -148,6 +152,7 @@ def study(
         "splits": None if splits is None else str(splits),
         "group_near_duplicates": group_near_duplicates or None,
         "reading": reading and {k: str(v) if isinstance(v, Path) else v for k, v in reading.items()},
+        "grade_names": None if grade_names is None else dict(grade_names),
     }
     resolved = resolve_config(
         arguments, train=settings, preset=preset, file=None if config is None else Path(config)

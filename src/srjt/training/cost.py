@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
 
+from srjt import methods, networks
+from srjt.data.images.feed import ResidentFeed
 from srjt.data.manifest import Manifest
+from srjt.methods import Method
 from srjt.training.config import TrainConfig
-from srjt.training.engine.devices import amp_dtype
-from srjt.training.engine.step import make_optimizer
+from srjt.training.engine.batches import Preprocess, TrainingSet
+from srjt.training.engine.cpu_tuning import channels_last
+from srjt.training.engine.cuda_graph import make_epoch_runner
+from srjt.training.engine.devices import amp_dtype, torch_flags
+from srjt.training.engine.plan import draw_plan, generator
+from srjt.training.engine.recorder import Recorder
+from srjt.training.engine.scoring import confusion_counts
+from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.engine.state import initialise_optimizer
+from srjt.training.engine.step import Step, make_optimizer
 from srjt.training.trained import build_method, build_networks
 
-__all__ = ["Cost", "training_cost"]
+__all__ = ["Cost", "available_memory", "step_memory", "training_cost"]
 
 STEPS = 3  # timed, after one to warm up
+GPU_STEPS = 50  # a step takes milliseconds there
 CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
 COPIES = 4  # of each weight: itself, its gradient, and Adam's two moments
 
@@ -30,6 +46,8 @@ class Cost:
         All training steps, without evaluation, decoding and the noise estimate.
     steps : int
         Number of steps.
+    evaluation_seconds : float
+        The evaluations after every epoch.
     network_bytes : int
         Weights, gradients and the optimiser's state of all networks.
     activation_bytes : int or None
@@ -40,15 +58,19 @@ class Cost:
 
     seconds: float
     steps: int
+    evaluation_seconds: float
     network_bytes: int
     activation_bytes: int | None
     image_bytes: int
 
 
-def training_cost(data: Manifest, config: TrainConfig, *, training: int, device: torch.device) -> Cost:
-    """Time a few steps of a training of ``training`` samples. Nothing is read, written or downloaded.
+def training_cost(
+    data: Manifest, config: TrainConfig, *, training: int, evaluated: int = 0, device: torch.device
+) -> Cost:
+    """Time a few steps of a training of ``training`` samples, with ``evaluated`` others evaluated after every epoch.
 
-    The steps run without a compiled or captured step, which are faster on a GPU.
+    Nothing is read, written or downloaded. On a GPU the step is captured as in a training, but not compiled, which
+    makes a long training faster and takes up to a minute.
     """
     config = config.for_data(features=data.are_features)
     if config.requested_noise_rate == "auto" or config.transition is None:
@@ -58,43 +80,145 @@ def training_cost(data: Manifest, config: TrainConfig, *, training: int, device:
             soft_labels="paper",
             transition=config.transition or torch.eye(data.num_classes).tolist(),
         )
+    if config.step == "compiled":
+        config = config.replace(step="graph")
     method = build_method(config, num_classes=data.num_classes)
     shape: tuple[int, ...] = (3, config.crop, config.crop)
+    stored: tuple[int, ...] = (config.image_size, config.image_size, 3)
     per_sample = 3 * config.image_size**2
     if data.are_features:
         assert data.arrays is not None
-        shape = data.arrays.shape[1:]
+        shape = stored = data.arrays.shape[1:]
         per_sample = data.arrays.itemsize * shape[0]
-    networks = build_networks(config, method, in_shape=shape, with_weights=False).to(device).train()
-    weights = sum(p.numel() * p.element_size() for p in networks.parameters())
+    trained = build_networks(config, method, in_shape=shape, with_weights=False).to(device).train()
+    weights = sum(p.numel() * p.element_size() for p in trained.parameters())
     batch = min(config.batch_size, training)
     steps = training // batch * config.epochs
     tried = batch if device.type == "cuda" else min(batch, CPU_BATCH)
-    x = torch.zeros(tried, *shape, device=device)
-    labels = torch.arange(tried, device=device) % data.num_classes
-    rate = config.learning_rate_at(1)
-    optimizer = make_optimizer(
-        networks.parameters(), learning_rate=rate, weight_decay=config.weight_decay, device=device
-    )
-    method, amp = method.to(device), amp_dtype(config, device)
-    seconds = []
     if device.type == "cuda":
+        channels_last(trained)
         torch.cuda.reset_peak_memory_stats(device)
-    for _ in range(1 + STEPS):
-        start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device.type, amp or torch.bfloat16, enabled=amp is not None):
-            logits = networks(x)
-        method.loss(logits.float(), labels, keep=tried).total.backward()
-        optimizer.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds.append(time.perf_counter() - start)
+    gpus = [device] if device.type == "cuda" else []
+    with torch_flags(config, device, images=0), torch.random.fork_rng(devices=gpus):
+        seconds, per_evaluated = _time_steps(
+            trained, method.to(device), config, samples=tried, stored=stored, device=device
+        )
     measured = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
     return Cost(
-        seconds=min(seconds[1:]) * batch / tried * steps,
+        seconds=seconds * batch / tried * steps,
         steps=steps,
+        evaluation_seconds=per_evaluated * evaluated * config.epochs,
         network_bytes=COPIES * weights,
         activation_bytes=None if measured is None else max(0, measured - COPIES * weights),
         image_bytes=len(data) * per_sample,
     )
+
+
+def _time_steps(
+    trained: StackedNetworks,
+    method: Method,
+    config: TrainConfig,
+    *,
+    samples: int,
+    stored: tuple[int, ...],
+    device: torch.device,
+) -> tuple[float, float]:
+    """Seconds of a training step with ``samples``, and of the evaluation of one sample."""
+    on_gpu = device.type == "cuda"
+    count = samples * (GPU_STEPS if on_gpu else 1 + STEPS)
+    kind = torch.float32 if len(stored) == 1 else torch.uint8
+    feed = ResidentFeed(torch.zeros(samples, *stored, dtype=kind, device=device))
+    labels = torch.arange(count, device=device) % method.num_classes
+    rows = torch.arange(count) % samples  # rows of the few samples that are stored
+    data = TrainingSet(feed=feed, rows=rows, labels=labels, true=None)
+    amp = amp_dtype(config, device)
+    preprocess = Preprocess(crop=config.crop, dtype=amp or torch.float32, channels_last=on_gpu)
+    optimizer = make_optimizer(
+        trained.parameters(),
+        learning_rate=config.learning_rate_at(1),
+        weight_decay=config.weight_decay,
+        device=device,
+    )
+    initialise_optimizer(optimizer)
+    step = Step(
+        networks=trained,
+        method=method,
+        optimizer=optimizer,
+        recorder=Recorder(labels, None, networks=method.networks, num_classes=method.num_classes, steps=1),
+        keep=torch.tensor(samples, device=device),
+        memory={name: tensor.to(device) for name, tensor in method.memory(count).items()},
+        amp=amp,
+    )
+    plan = draw_plan(
+        count, batch_size=samples, epoch=1, seed=0, margin=config.image_size - config.crop, flip=config.flip
+    )
+    draws = generator(0, "method")
+    run_epoch = make_epoch_runner(
+        config.step, step, trained, data, preprocess=preprocess, plan=plan, generator=draws
+    )
+    times = []
+    step.recorder.start_epoch()
+    _synchronise(device)
+    start = time.perf_counter()
+    for _ in run_epoch(plan, 0, draws):
+        if not on_gpu:
+            times.append(time.perf_counter() - start)
+            start = time.perf_counter()
+    _synchronise(device)
+    seconds = min(times[1:]) if times else (time.perf_counter() - start) / len(plan)
+
+    evaluated = torch.arange(config.eval_batch_size if on_gpu else samples) % samples
+
+    def evaluate() -> float:
+        start = time.perf_counter()
+        confusion_counts(
+            trained, method, feed, evaluated, labels[evaluated.to(device)],
+            preprocess=preprocess, batch_size=len(evaluated), amp=amp,
+        )  # fmt: skip
+        _synchronise(device)
+        return time.perf_counter() - start
+
+    return seconds, min(evaluate() for _ in range(1 + STEPS)) / len(evaluated)
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def step_memory(config: TrainConfig, *, batch: int) -> int:
+    """Bytes that a training on images needs beyond them, computed from shapes alone: nothing is allocated.
+
+    The weights, their gradients and moments, and the activations of a step, with their gradients.
+    """
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage._cdata] = storage.nbytes()
+        return tensor
+
+    shape = (3, config.crop, config.crop)
+    network = networks.build(
+        str(config.network), head=lambda features: nn.Linear(features, 2), in_shape=shape
+    )
+    weights = sum(p.numel() * p.element_size() for p in network.parameters())
+    network = network.to("meta").train()
+    with saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = network(torch.empty(batch, *shape, device="meta"))
+    del output
+    count = methods.lookup(config.method, registered_by=config.imports).networks
+    return count * (COPIES * weights + 2 * sum(kept.values()))
+
+
+def available_memory() -> int | None:
+    """Bytes that new processes may use: of the machine, or of the container if that is less; None if not known."""
+    found = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
+    with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        found.append(max(0, limit - used))
+    return min(found, default=None)

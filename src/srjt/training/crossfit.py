@@ -1,52 +1,44 @@
 """Cross-fitting: networks predict every sample without having been trained on it or on other samples of its patient.
 
 crossfit.json      the settings; other settings in the same folder are an error
-fold0/ …           one run per fold, trained on all other folds
-fold0/held_out.npz the predictions of its networks for the held-out samples
+fold0/ …           one run per fold, with its predictions: see folds.py
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import shutil
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from srjt._version import __version__
 from srjt.data import Manifest, Split
-from srjt.data.images.feed import Samples, open_feed
+from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.splits import assign_folds
 from srjt.errors import SrjtError
-from srjt.files import is_foreign, write_atomically, write_json
+from srjt.files import is_foreign, write_json
 from srjt.methods import JointTraining
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
-from srjt.training.engine.cpu_tuning import CpuSetting, use_cpu_setting
-from srjt.training.engine.devices import amp_dtype
-from srjt.training.engine.scoring import predict_probabilities
-from srjt.training.neighbours import features, nearest
+from srjt.training.engine.cpu_tuning import CpuSetting
+from srjt.training.folds import NO_ROWS, Folds, fit_fold
+from srjt.training.parallel_folds import Jobs, choose_workers, train_in_parallel
 from srjt.training.record.image_identity import HASHES_FILE, check_images, image_digest
 from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
 from srjt.training.record.run_folder import is_finished
-from srjt.training.single_run import fingerprint, resolve_split, single_run
+from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
-__all__ = ["CrossFit", "cross_fit"]
+__all__ = ["NO_ROWS", "CrossFit", "cross_fit"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 FORMAT = 2  # 1: identical images were not grouped, and not part of the identity
-NO_ROWS: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +90,8 @@ def cross_fit(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
+    jobs: Jobs = 1,
     neighbours: int = 0,
     network: NetworkMaker | None = None,
     transform: Transform | None = None,
@@ -125,9 +119,13 @@ def cross_fit(
         Only the samples of its training side are used.
     title : str
         What the progress is labelled with.
+    jobs : int or "auto"
+        Folds that are trained at the same time, in processes of their own; needs ``out``. ``"auto"``: one per GPU or
+        CPU core, as far as memory allows and if the trainings are long enough. With the same number of threads per
+        fold the result is the same for any number.
     neighbours : int
         How many similar samples of each grade to find for every sample.
-    device, reporter, cache, on_bad_image, cpu_setting, network, transform, eval_transform
+    device, reporter, cache, on_bad_image, cpu_setting, feeds, network, transform, eval_transform
         As for ``srjt.train``.
 
     Returns
@@ -151,7 +149,19 @@ def cross_fit(
     reporter = reporter or SilentReporter()
     if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
         fetch_weights(config, network=network, features=manifest.are_features)
-    reporter.begin(title, epochs=config.epochs, folds=folds)
+    workers = choose_workers(
+        jobs,
+        folds=folds,
+        samples=len(manifest),
+        config=config,
+        device=device,
+        own_code=any(part is not None for part in (network, transform, eval_transform)),
+        writes=out is not None,
+    )
+    if workers is None:
+        reporter.begin(title, epochs=config.epochs, folds=folds)
+    else:  # their epochs are counted together
+        reporter.begin(title, epochs=config.epochs * folds)
     without_truth = replace(manifest, table=manifest.table.drop(columns="true_grade", errors="ignore"))
     store = open_store(
         without_truth,
@@ -177,31 +187,43 @@ def cross_fit(
     if out is not None:
         _open_folder(out, samples, config=config, folds=folds, seed=seed)
 
+    given = Folds(
+        manifest=without_truth,
+        config=config,
+        rows=rows,
+        labels=samples.labels,
+        fold=fold,
+        out=out,
+        neighbours=neighbours,
+        options={
+            "cache": cache,
+            "on_bad_image": on_bad_image,
+            "network": network,
+            "transform": transform,
+            "eval_transform": eval_transform,
+        },
+    )
+    trained: set[int] = set()
+    if workers is not None:
+        trained = train_in_parallel(given, workers, cpu_setting=cpu_setting, reporter=reporter)
+    feeds = feeds or FeedCache()
     by_network: Floats | None = None
     grades = similar = None
     times_selected, times_seen = np.zeros(len(samples)), np.zeros(len(samples))
     for k in range(folds):
-        held_out, trained_on = np.flatnonzero(fold == k), np.flatnonzero(fold != k)
-        title = f"Fold {k + 1} of {folds}: "
-        fold_reporter = FoldReporter(reporter, before=k * config.epochs, title=title)
-        folder = None if out is None else out / f"fold{k}"
-        run = single_run(
-            without_truth,
-            out=folder,
-            split=_train_on(rows[trained_on]),
-            network=network,
-            transform=transform,
-            eval_transform=eval_transform,
+        held_out, trained_on = given.held_out(k), given.trained_on(k)
+        fold_reporter = FoldReporter(reporter, before=k * config.epochs, title=f"Fold {k + 1} of {folds}: ")
+        run, found = fit_fold(
+            given,
+            k,
+            store.pixels,
             device=device,
-            reporter=fold_reporter,
-            config=config,
-            cache=cache,
-            on_bad_image=on_bad_image,
             cpu_setting=cpu_setting,
+            feeds=feeds,
+            reporter=SilentReporter() if k in trained else fold_reporter,
         )
         cpu_setting = run.cpu  # the same for all folds
-        fold_reporter.stepped(config.epochs, 1, 1)  # also if an earlier process has trained this fold
-        found = _predict_held_out(run, store.pixels, rows, held_out, samples.labels, neighbours=neighbours)
+        fold_reporter.stepped(config.epochs, 1, 1)  # also if another process has trained this fold
         if by_network is None or grades is None:
             networks = len(found["probabilities"])
             by_network = np.empty((networks, len(samples), samples.num_classes))
@@ -213,8 +235,6 @@ def cross_fit(
         if isinstance(run.method, JointTraining):
             times_selected[trained_on] += _times_selected(run)
             times_seen[trained_on] += run.history["seen"].to_numpy()
-        if folder is not None:  # a finished run needs none
-            shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     assert by_network is not None
     assert grades is not None
     return CrossFit(
@@ -229,58 +249,6 @@ def cross_fit(
         neighbours=similar if neighbours else None,
         skipped=tuple(store.skipped),
     )
-
-
-def _train_on(rows: Ints) -> Callable[[Manifest], Split]:
-    """A split that trains on these rows and evaluates nothing."""
-    return lambda manifest: Split(train=rows, validation=NO_ROWS, test=NO_ROWS)
-
-
-def _predict_held_out(
-    run: Trained, pixels: Samples, rows: Ints, held_out: Ints, labels: Ints, *, neighbours: int
-) -> dict[str, npt.NDArray[Any]]:
-    """Predictions of a run for the held-out samples, cached in its folder.
-
-    rows (N,): rows of the samples in the store; held_out (M,): positions among them.
-    """
-    file = None if run.folder is None else run.folder / "held_out.npz"
-    if file is not None and (cached := _read_held_out(file, held_out, neighbours=neighbours)) is not None:
-        return cached
-    feed = open_feed(pixels, device=run.device, share=run.config.memory_share)
-    with use_cpu_setting(run.cpu, run.networks):
-        probabilities, grades = predict_probabilities(
-            run.networks,
-            run.method,
-            feed,
-            torch.from_numpy(rows[held_out]),
-            preprocess=run.preprocess,
-            batch_size=run.config.eval_batch_size,
-            amp=amp_dtype(run.config, run.device),
-        )
-    classes = run.method.num_classes
-    similar = np.empty((len(held_out), classes, 0), dtype=np.int32)
-    if neighbours:
-        similar = nearest(features(run, feed, rows), held_out, labels, num_classes=classes, count=neighbours)
-    found = {
-        "held": held_out,
-        "probabilities": probabilities.numpy().astype(np.float64),
-        "grades": grades.numpy(),
-        "neighbours": similar,
-    }
-    if file is not None:
-        buffer = io.BytesIO()
-        np.savez(buffer, **found)  # type: ignore[arg-type]
-        write_atomically(file, buffer.getvalue(), follow_links=False)
-    return found
-
-
-def _read_held_out(file: Path, held_out: Ints, *, neighbours: int) -> dict[str, npt.NDArray[Any]] | None:
-    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
-    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as saved:
-        found = {name: saved[name] for name in ("held", "probabilities", "grades", "neighbours")}
-        if np.array_equal(found["held"], held_out) and found["neighbours"].shape[-1] == neighbours:
-            return found
-    return None
 
 
 def _times_selected(run: Trained) -> Floats:

@@ -120,7 +120,9 @@ def fit(
     starvation = StarvationMonitor(grades)
 
     assert config.balance is not None, "for_data sets it"
-    sampling_weights = balancing_weights(data.labels, balance=config.balance)
+    sampling_weights = balancing_weights(
+        data.labels, balance=config.balance, certainty=data.readers.certainty
+    )
 
     def plan_for(epoch: int) -> Plan:
         return draw_plan(
@@ -241,6 +243,7 @@ def fit(
             keep.fill_(method.keep(epoch, batch_size))
             if "progress" in step.memory:
                 step.memory["progress"].fill_((epoch - 1) / config.epochs)
+            data.start_epoch(epoch, seed=config.seed)
             if first_step == 0:
                 recorder.start_epoch()
                 method_generator = generator(config.seed, "method", epoch)

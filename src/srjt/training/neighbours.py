@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 
 from srjt.data.images.feed import Feed
-from srjt.training.engine.batches import centre_batches
+from srjt.training.engine.batches import centre_batches, evaluation_batch_size
 from srjt.training.engine.cpu_tuning import use_cpu_setting
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.trained import Trained
@@ -25,9 +25,10 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
     assert isinstance(backbone, torch.nn.Module)
     amp = amp_dtype(run.config, run.device)
     vectors = []
+    size = evaluation_batch_size(feed, crop=run.config.crop, largest=run.config.eval_batch_size)
     with use_cpu_setting(run.cpu, run.networks):
         for x, part in centre_batches(
-            feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=run.config.eval_batch_size
+            feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size
         ):
             with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
                 vectors.append(backbone(x)[: part.stop - part.start].float().cpu())

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
+from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.errors import SrjtError
 from srjt.files import wait_for_lock, write_json
@@ -62,6 +63,7 @@ def resolve_noise_rate(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
     network: NetworkMaker | None = None,
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
@@ -129,6 +131,7 @@ def resolve_noise_rate(
                 cache=cache,
                 on_bad_image=on_bad_image,
                 cpu_setting=cpu_setting,
+                feeds=feeds,
                 network=network,
                 transform=transform,
                 eval_transform=eval_transform,

@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
 from srjt.data.features import as_features
 from srjt.data.grade_names import display_grade
-from srjt.data.images.feed import open_feed
+from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
 from srjt.errors import SrjtError
 from srjt.files import write_atomically, write_json
-from srjt.methods import Method
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -34,6 +32,7 @@ from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
+from srjt.training.reader_targets import reader_targets
 from srjt.training.record import checkpoint
 from srjt.training.record.held_out import held_out_side, write_held_out
 from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
@@ -69,6 +68,7 @@ def single_run(
     noise: dict[str, Any] | None = None,
     grade_names: dict[str, str] | None = None,
     cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
     command: str | None = None,
 ) -> Trained:
     """Train one run whose configuration is complete: ``noise_rate`` is a number, or not needed.
@@ -103,7 +103,7 @@ def single_run(
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
         raise no_validation_side()
-    probabilities = _reader_probabilities(manifest, config, method)
+    readers = reader_targets(manifest, parts.train, config, method)
 
     side = config.crop if transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
@@ -115,6 +115,9 @@ def single_run(
             "samples": {name: len(rows) for name, rows in parts.sides().items()},
             "class_counts": np.bincount(
                 manifest.labels[parts.train], minlength=manifest.num_classes
+            ).tolist(),
+            "validation_counts": np.bincount(
+                manifest.labels[parts.validation], minlength=manifest.num_classes
             ).tolist(),
             "in_shape": list(in_shape),
             "fingerprint": fingerprint(manifest, parts),
@@ -140,7 +143,7 @@ def single_run(
     with lock_run_folder(folder if process.is_main else None, facts) as facts:
         if folder is not None and process.is_main:
             check_images(folder, used, recorded=facts.data.get("images"), what="run")
-        feed = open_feed(store.pixels, device=chosen, share=config.memory_share)
+        feed = (feeds or FeedCache()).open(store.pixels, device=chosen, share=config.memory_share)
         if chosen.type == "cuda":
             channels_last(networks.to(chosen))
         elif facts.cpu is None:
@@ -199,9 +202,7 @@ def single_run(
                         rows=as_tensor(parts.train),
                         labels=as_tensor(labels[parts.train], chosen),
                         true=None if true is None else as_tensor(true[parts.train], chosen),
-                        probabilities=None
-                        if probabilities is None
-                        else torch.from_numpy(probabilities[parts.train]).float().to(chosen),
+                        readers=readers,
                     ),
                     config=config,
                     preprocess=preprocess,
@@ -375,25 +376,6 @@ def _check_samples(manifest: Manifest, parts: Split) -> None:
     ]
     if len(missing) == manifest.num_classes - 1:
         raise SrjtError("All training samples have the same grade: there is nothing to learn.")
-
-
-def _reader_probabilities(
-    manifest: Manifest, config: TrainConfig, method: Method
-) -> npt.NDArray[np.float64] | None:
-    """(N, C) what the readers say about the true grades, if it is to be learnt from."""
-    if config.reader_targets == "consensus":
-        return None
-    if manifest.posterior is None:
-        raise SrjtError(
-            "reader_targets 'posterior' needs the grades of several readers: read the data with --several-readings "
-            'consensus (several_readings="consensus" in Python).'
-        )
-    if not method.takes_probabilities:
-        raise SrjtError(
-            f"{config.method} learns from grades, not from probabilities: use reader_targets 'consensus', or a method "
-            "such as standard, sord or co-teaching+ours."
-        )
-    return manifest.posterior
 
 
 def fingerprint(manifest: Manifest, parts: Split) -> str:

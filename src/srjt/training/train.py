@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt.data.grade_names import check_grade_names
+from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
@@ -42,6 +43,7 @@ def train(
     on_bad_image: OnBadImage = "error",
     shared_estimate: Path | None = None,
     cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
     grade_names: Mapping[str, str] | None = None,
     command: str | None = None,
     **settings: Any,
@@ -85,6 +87,8 @@ def train(
     cpu_setting : CpuSetting, optional
         How the networks run on a CPU. Default: the fastest way, found by a short trial. A study chooses one for all
         its runs, because it changes the last bits of a result.
+    feeds : FeedCache, optional
+        Keeps the images on the GPU for the next training with the same images.
     grade_names : mapping of str to str, optional
         Grade → its name for people, such as ``{"0": "none", "1": "doubtful"}``; kept with the run and shown beside the
         grades. All grades are named, or none.
@@ -122,6 +126,7 @@ def train(
         "cache": cache,
         "on_bad_image": on_bad_image,
         "cpu_setting": cpu_setting,
+        "feeds": feeds,
     }
     names = check_grade_names(grade_names or {}, data.grades)  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)

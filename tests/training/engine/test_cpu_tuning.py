@@ -44,7 +44,7 @@ def test_asked_once_per_network_and_shape(
 ) -> None:
     trials = []
 
-    def seconds(network: nn.Module, example: Tensor, setting: CpuSetting) -> float:
+    def seconds(network: nn.Module, example: Tensor, setting: CpuSetting, *, backward: bool) -> float:
         trials.append(setting)
         return 1.0 if setting.channels_last and not setting.onednn else 2.0
 
@@ -57,6 +57,9 @@ def test_asked_once_per_network_and_shape(
     fastest_setting(network, torch.zeros(8, 3, 16, 16), cache=tmp_path)
     fastest_setting(tiny(), EXAMPLE, cache=tmp_path)
     assert len(trials) == 12
+    fastest_setting(network, EXAMPLE, backward=False, cache=tmp_path / "applied")
+    fastest_setting(network, EXAMPLE, backward=False, cache=tmp_path)  # not what was found for training
+    assert len(trials) == 20
     for damaged in ("{", '{"threads": 3}', "[]"):
         for path in (tmp_path / "cpu").iterdir():
             path.write_text(damaged)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from processes import Limit
 from srjt.errors import SrjtError
 from srjt.training.engine.distributed import Process
 from srjt.training.record import checkpoint
@@ -25,7 +26,9 @@ def command(labels: Path, out: Path, *more: object) -> list[object]:
     ]  # fmt: skip
 
 
-def start_two(launcher: Any, arguments: list[object], folder: Path) -> list[int]:
+def start_two(
+    launcher: Any, arguments: list[object], folder: Path, *, setup: list[str] | None = None
+) -> list[int]:
     """As torchrun starts them."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -34,6 +37,7 @@ def start_two(launcher: Any, arguments: list[object], folder: Path) -> list[int]
         launcher.start(
             *arguments,
             says=folder / f"says{rank}",
+            setup=setup,
             env={
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
@@ -86,10 +90,12 @@ def test_two_processes_stop_together_and_one_resumes(
 ) -> None:
     """One process gets the signal; both stop after the epoch. The checkpoint is like any other."""
     out = tmp_path / "run"
-    pids = start_two(launcher, command(labels, out), tmp_path)
+    paused = Limit(tmp_path / "limit", epoch=1)
+    pids = start_two(launcher, command(labels, out), tmp_path, setup=[paused.code])
     # Not before an epoch is written: until the loop has begun, a signal ends a process at once.
     launcher.wait_until(pids[0], lambda: epochs_written(out) >= 1)
     os.kill(pids[1], signal.SIGTERM)
+    paused.lift()
     assert [launcher.wait(pid) for pid in pids] == [143, 143]
     assert launcher.wait(launcher.start(*command(labels, out), says=tmp_path / "says")) == 0
     ours, theirs = (checkpoint.read(run / "weights.safetensors")[0] for run in (out, alone))

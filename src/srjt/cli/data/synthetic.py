@@ -1,4 +1,4 @@
-"""``srjt data synthetic``: write the embedded synthetic dataset to a folder."""
+"""``srjt data synthetic``: write the synthetic data set to a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def synthetic(
     grades: int = typer.Option(4, help="Number of grades, 2 to 10."),
     seed: int = typer.Option(0, help="The same seed gives the same bytes."),
 ) -> None:
-    """Write the embedded synthetic dataset: images of known true severity.
+    """Write the synthetic data set: images of known true severity.
 
     Endoscopy-like PNG files and labels.csv (image, grade, patient, severity).
     Neighbouring grades are ambiguous near their boundary, patients

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeAlias
 
@@ -16,7 +18,7 @@ from torch import Tensor
 from srjt.data.features import Features
 from srjt.errors import SrjtError
 
-__all__ = ["Feed", "ResidentFeed", "StreamedFeed", "open_feed"]
+__all__ = ["Feed", "FeedCache", "ResidentFeed", "StreamedFeed", "open_feed"]
 
 Samples: TypeAlias = npt.NDArray[np.uint8] | Features
 
@@ -109,6 +111,36 @@ class StreamedFeed:
 
 
 Feed: TypeAlias = ResidentFeed | StreamedFeed
+
+
+class FeedCache:
+    """Keeps the images of one training on the GPU for the next one with the same images."""
+
+    def __init__(self) -> None:
+        self._kept: tuple[Hashable, Samples, Feed] | None = None
+
+    def open(self, pixels: Samples, *, device: torch.device | str, share: float = 0.5) -> Feed:
+        """As ``open_feed``."""
+        device = torch.device(device)
+        if device.type == "cpu":  # nothing is copied there
+            return open_feed(pixels, device=device, share=share)
+        key = (device, *_identity(pixels))
+        if self._kept is None or self._kept[0] != key:
+            self._kept = None  # first, because the memory that is free decides where the images go
+            feed = open_feed(pixels, device=device, share=share)
+            if not feed.resident:
+                return feed
+            self._kept = (key, pixels, feed)
+        return self._kept[2]
+
+
+def _identity(pixels: Samples) -> tuple[Hashable, ...]:
+    """The file of a whole memory map, which is opened anew for every training; else the place in memory."""
+    file, base = getattr(pixels, "filename", None), getattr(pixels, "base", None)
+    if file is not None and isinstance(base, mmap.mmap):  # not a part of the memory map
+        status = os.stat(file)
+        return status.st_dev, status.st_ino, status.st_mtime_ns, pixels.shape
+    return pixels.__array_interface__["data"][0], pixels.strides, pixels.shape, pixels.dtype.str
 
 
 class _Slot:

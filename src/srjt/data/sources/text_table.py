@@ -71,11 +71,15 @@ def _read_csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], dict[
             # strict: a quote that is never closed is an error; otherwise it hides all rows that follow
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             for cells in reader:
-                where, line = f"line {line + 1}", reader.line_num
+                start, line = line + 1, reader.line_num
+                where = f"line {start}"
                 if not any(cells):
                     continue
                 rows.append((where, [cell.strip() for cell in cells]))
-                if any(_contains_rows(cell, delimiter, columns=len(cells)) for cell in cells):
+                several_lines = line > start  # else no cell can hold another row
+                if several_lines and any(
+                    _contains_rows(cell, delimiter, columns=len(cells)) for cell in cells
+                ):
                     malformed[where] = (
                         f"the quoted cell that ends in line {line} contains other rows: a quote is not closed"
                     )

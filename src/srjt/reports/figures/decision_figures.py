@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from srjt.inference.decide import Abstention, Decision
+from srjt.inference.abstain import Abstention
+from srjt.inference.decide import Decision
 from srjt.ordinal.intervals import Interval
 from srjt.reports.figures.canvas import GREY, INK, PALETTE, CaptionedFigure, house_style, new_figure
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
 from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
+from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
@@ -30,15 +31,31 @@ PATIENTS = 20  # in the table; all are in summary.json
 BINS = 20
 
 
-def audit_page(folder: Path, *, maps: bool = False) -> Page:
-    """The page for a folder that ``srjt audit`` has written; ``maps``: with where the networks look."""
+def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, str] | None = None) -> Page:
+    """The page for a folder that ``srjt audit`` has written.
+
+    maps: with where the networks look. grade_names: instead of the audit's own.
+    """
     facts, summary = read_facts(folder), read_summary(folder)
     scores = read_scores(folder, encoding_errors="surrogateescape")  # a file name need not be valid UTF-8
+    names = facts.get("grade_names") or {}
+    if grade_names is not None:
+        names = check_grade_names(grade_names, facts["grades"])
     try:
         scores["quality"] = scores["quality"].astype(np.float64)
+        shown = {str(grade): display_grade(str(grade), names) for grade in facts["grades"]}
+        facts = {**facts, "grades": list(shown.values()), "grade_names": names}
+        summary = {**summary, "grades": [{**row, "grade": _named(row, shown)} for row in summary["grades"]]}
+        for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
+            scores[column] = scores[column].map(lambda grade: shown.get(grade, grade))
         return _page(folder, facts, summary, scores, maps=maps)
     except (KeyError, TypeError, ValueError) as problem:
         raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
+
+
+def _named(row: Mapping[str, Any], shown: Mapping[str, str]) -> str:
+    grade = str(row["grade"])
+    return shown.get(grade, grade)
 
 
 def _page(
@@ -89,7 +106,7 @@ def _page(
         sections=[
             _noise(facts, summary, scores),
             _doubtful(folder, scores, maps=maps),
-            *([doubtful_readings(folder)] if "readings" in summary else []),
+            *([doubtful_readings(folder, names=facts["grade_names"])] if "readings" in summary else []),
             _rates(summary),
             _method(folder, facts),
         ],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 
+from srjt.data.grade_names import display_grade
 from srjt.errors import SrjtError
 from srjt.reports.pages.html import Section
 from srjt.reports.tables.table import Column, Row, Table, TableCell
@@ -15,8 +18,8 @@ __all__ = ["doubtful_readings"]
 SHOWN = 40
 
 
-def doubtful_readings(folder: Path) -> Section:
-    """Of an audit of several readers: who said what, and how likely it is right."""
+def doubtful_readings(folder: Path, *, names: Mapping[str, str] = MappingProxyType({})) -> Section:
+    """Of an audit of several readers: who said what, and how likely it is right. names: of the grades."""
     path = folder / "readings.csv"
     try:
         found = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -34,8 +37,8 @@ def doubtful_readings(folder: Path) -> Section:
             cells=(
                 TableCell(text=str(row["id"])),
                 TableCell(text=str(row["reader"])),
-                TableCell(text=str(row["grade"])),
-                TableCell(text=str(row["suggested"])),
+                TableCell(text=display_grade(str(row["grade"]), names)),
+                TableCell(text=display_grade(str(row["suggested"]), names)),
                 TableCell(text=f"{row['quality']:.3f}", value=float(row["quality"])),
             )
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from srjt._version import __version__
 from srjt.data.images.thumbnails import data_uri
 from srjt.errors import SrjtError
-from srjt.files import write_atomically
+from srjt.files import write_atomically, write_output
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
 from srjt.reports.tables.table import Table
 
@@ -50,6 +50,7 @@ class Section:
     code: str = ""
     facts: Sequence[tuple[str, str]] = ()  # term, value
     counts: Sequence[tuple[str, int]] = ()  # grade, samples: a table with bars
+    counted: str = "samples"  # what these numbers are of
     hint: str = ""  # not printed
     large_tiles: Sequence[Tile] = ()
     tiles: Sequence[Tile] = ()
@@ -64,8 +65,10 @@ class Page:
     kind: str  # above the title: "Study", "Run"
     title: str
     lead: str
+    links: Sequence[tuple[str, str]] = ()  # text, file beside the page
     notes: Sequence[Note] = ()
     sections: Sequence[Section] = field(default_factory=tuple)
+    refresh: int = 0  # seconds after which a browser loads the page again; 0: never
 
 
 def page_figures(page: Page) -> list[CaptionedFigure]:
@@ -102,7 +105,10 @@ def write_page(page: Page, path: Path, *, follow_links: bool = True) -> None:
     content = render(page).encode("utf-8", "replace")  # file names may be invalid text
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content, follow_links=follow_links)
+        if follow_links:
+            write_output(path, content)
+        else:
+            write_atomically(path, content, follow_links=False)
     except OSError as problem:
         raise SrjtError(f"The report cannot be written to {path}: {problem.strerror}.") from None
 

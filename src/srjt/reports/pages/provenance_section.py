@@ -11,7 +11,7 @@ from srjt.reports.pages.html import Section
 from srjt.reports.pages.settings import settings_section
 from srjt.training.record.run_folder import RunFacts
 
-__all__ = ["provenance_section", "source_name", "training_seconds"]
+__all__ = ["duration", "provenance_section", "source_name", "training_seconds"]
 
 
 def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collection[str]) -> Section:
@@ -26,7 +26,7 @@ def provenance_section(facts: RunFacts, metrics: pd.DataFrame, *, unused: Collec
     if "started" in made:
         known.append(("started", str(made["started"]).replace("T", " ").replace("+00:00", " UTC")))
     if (seconds := training_seconds(metrics)) is not None:
-        known.append(("training time", _duration(seconds)))
+        known.append(("training time", duration(seconds)))
     if "device" in made:
         processes = int(made.get("processes", 1))
         known.append(("device", str(made["device"]) + (f", {processes} processes" if processes > 1 else "")))
@@ -52,7 +52,8 @@ def training_seconds(metrics: pd.DataFrame) -> float | None:
     return float(seconds.sum()) if len(seconds) else None
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds as people read them."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -34,7 +34,7 @@ from srjt.training.record.baselines import compare_with_naive, run_baselines
 from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 
-__all__ = ["run_page"]
+__all__ = ["noise_section", "run_page", "starvation_note"]
 
 
 def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> Page:
@@ -61,7 +61,7 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
     naive = run_baselines(folder) if done else {}
     sections = [
         _data(facts, rate),
-        _noise(facts),
+        noise_section(facts),
         *answers,
         _scores(metrics, pooled=pooled, note=evaluated, naive=naive),
     ]
@@ -78,7 +78,7 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
         notes=[
             *_notes(facts, done=done),
             *_naive_notes(metrics, pooled=pooled, naive=naive),
-            *filter(None, [_starvation(metrics, _shown_grades(facts))]),
+            *filter(None, [starvation_note(metrics, _shown_grades(facts))]),
         ],
         sections=[section for section in sections if section is not None],
     )
@@ -97,8 +97,10 @@ def _answers(folder: Path, facts: RunFacts) -> list[Section | None]:
     return [answers_section(judged, grades=grades), examples_section(judged, grades=grades)]
 
 
-def _starvation(metrics: pd.DataFrame, grades: Sequence[str]) -> Note | None:
-    """A note if the selection hardly kept a grade at the end of the training."""
+def starvation_note(
+    metrics: pd.DataFrame, grades: Sequence[str], *, when: str = "At the end of the training"
+) -> Note | None:
+    """A note if the selection hardly kept a grade in the last epoch. when: what that epoch is."""
     kept = metrics[(metrics["split"] == "train") & metrics["metric"].str.fullmatch(r"kept(\[\d+\])?")]
     last = kept[kept["epoch"] == kept["epoch"].max()]
     overall = last.loc[last["metric"] == "kept", "value"]
@@ -113,7 +115,7 @@ def _starvation(metrics: pd.DataFrame, grades: Sequence[str]) -> Note | None:
     if not starved:
         return None
     return Note(
-        text=f"At the end of the training the selection hardly kept samples of grade "
+        text=f"{when} the selection hardly kept samples of grade "
         f"{', '.join(starved)}: the networks "
         "were unlearning it. Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate."
     )
@@ -241,7 +243,7 @@ def _data(facts: RunFacts, rate: float | None) -> Section:
     )
 
 
-def _noise(facts: RunFacts) -> Section | None:
+def noise_section(facts: RunFacts) -> Section | None:
     """The noise rate that was estimated and used, and why; runs of earlier versions did not record it."""
     noise = facts.noise
     if not isinstance(noise, dict) or noise.get("used") is None:

@@ -33,7 +33,7 @@ export class Audit {
   }
 
   /** "2" alone would look like a key. */
-  name = (grade) => (/^\d+$/.test(this.grades[grade]) ? `Grade ${this.grades[grade]}` : this.grades[grade]);
+  name = (grade) => this.names?.[grade] ?? (/^\d+$/.test(this.grades[grade]) ? `Grade ${this.grades[grade]}` : this.grades[grade]);
 
   state(line) {
     const decision = this.decision(line);

@@ -1,17 +1,11 @@
-"""Run a study on this machine: several runs at a time, each in its own process."""
+"""Run a study on this machine: several runs at a time, in worker processes that execute one run after another."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
@@ -20,14 +14,9 @@ from srjt.studies.folder import error_file, explain_write_errors, run_folder, ru
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
-
-if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext
+from srjt.training.engine.worker_pool import Task, WorkerPool
 
 __all__ = ["Slots", "run_locally"]
-
-WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
-POLL_SECONDS = 0.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,22 +28,28 @@ class Slots:
 
     @classmethod
     def detect(cls, *, jobs: int | None = None, device: str | None = None) -> Slots:
-        """The slots of this machine: ``jobs`` (default 1) per GPU; without a GPU one run per core, one thread each."""
+        """The slots of this machine: ``jobs`` (default 1) per GPU; without a GPU one run per core, one thread each.
+
+        device: one, or several GPUs as in ``cuda:0,cuda:2``. Default: all GPUs, or the CPU if there is none.
+        """
         import torch
 
-        from srjt.training.engine.devices import choose_device
+        from srjt.training.engine.devices import choose_device, cores
 
         if jobs is not None and jobs < 1:
             raise SrjtError(f"jobs must be at least 1; got {jobs}.")
-        choose_device(device)  # an error if there is no such device
         if device is None and torch.cuda.is_available():
             gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+        else:
+            names = ["cpu"] if device is None else [name.strip() for name in device.split(",")]
+            chosen = [choose_device(name) for name in names]  # an error if there is no such device
+            gpus = [name for name, found in zip(names, chosen, strict=True) if found.type == "cuda"]
+            if gpus and len(gpus) < len(names):
+                raise SrjtError(f"A study uses GPUs or the CPU, not both; got {device!r}.")
+        if gpus:
             return cls(devices=tuple(gpu for _ in range(jobs or 1) for gpu in gpus))
-        if device is not None and device != "cpu":
-            return cls(devices=(device,) * (jobs or 1))
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        jobs = jobs or cores
-        return cls(devices=("cpu",) * jobs, threads=max(1, cores // jobs))
+        jobs = jobs or cores()
+        return cls(devices=("cpu",) * jobs, threads=max(1, cores() // jobs))
 
 
 def run_locally(
@@ -67,9 +62,9 @@ def run_locally(
 ) -> dict[str, str]:
     """Run what is not done yet; return key → status. A failing run does not stop the others.
 
-    A server process imports torch once and forks a child per run, because importing takes longer than a short
-    run. When the study is asked to stop, it stops the children, waits until they have saved their state, and
-    raises ``Interrupted``.
+    Each slot has a worker process, which keeps torch, the opened data and the images on its GPU from one run to the
+    next. When the study is asked to stop, it stops the workers, waits until they have saved their state, and raises
+    ``Interrupted``.
     """
     from srjt.studies.executors.worker import run_by_key
 
@@ -83,44 +78,37 @@ def run_locally(
             choose_cpu_settings(folder, waiting, threads=slots.threads)
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
             error_file(folder, planned.key).unlink(missing_ok=True)
-    context = _start_forkserver(waiting)
-    free = list(slots.devices)
-    running: dict[str, tuple[PlannedRun, BaseProcess, str]] = {}
-    with StopRequest() as stop:
-        while running or (waiting and stop.number is None):
-            while free and stop.number is None and (index := _first_unlocked(folder, waiting)) is not None:
-                planned, device = waiting.pop(index), free.pop(0)
-                arguments = (
-                    str(folder),
-                    planned.key,
-                    device,
-                    slots.threads,
-                    None if cache is None else str(cache),
+    by_key = {planned.key: planned for planned in waiting}
+    pool = WorkerPool(
+        devices=slots.devices,
+        threads=slots.threads,
+        networks=sorted({str(planned.config.network) for planned in waiting}),
+    )
+    with StopRequest() as stop, pool:
+        while pool.running or (waiting and stop.number is None):
+            while pool.has_idle and stop.number is None:
+                index = _first_unlocked(folder, waiting)
+                if index is None:
+                    break
+                planned = waiting.pop(index)
+                task = Task(
+                    name=planned.key,
+                    function=run_by_key,
+                    arguments=(str(folder), planned.key, None if cache is None else str(cache)),
+                    folder=run_folder(folder, planned.key),
+                    settings=planned.config.deterministic,  # cuBLAS can be made so only before its first use
                 )
-                process: BaseProcess = context.Process(target=run_by_key, args=arguments)
-                process.start()
-                running[planned.key] = (planned, process, device)
+                pool.start(task)
                 watcher.started(planned)
-            watcher.updated([planned for planned, _, _ in running.values()])
+            watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
-                for (
-                    _,
-                    process,
-                    _,
-                ) in running.values():  # repeated, because a starting run may miss the first signal
-                    process.terminate()
-            if not wait([process.sentinel for _, process, _ in running.values()], timeout=POLL_SECONDS):
-                continue
-            for key, (planned, process, device) in list(running.items()):
-                if process.is_alive():
-                    continue
-                process.join()
-                del running[key]
-                free.append(device)
-                outcome[key] = _final_status(
-                    folder, planned, process.exitcode, stopping=stop.number is not None
+                pool.terminate()
+            for ended in pool.wait():
+                planned = by_key[ended.name]
+                outcome[planned.key] = _final_status(
+                    folder, planned, ended.exitcode, stopping=stop.number is not None
                 )
-                watcher.ended(planned, outcome[key])
+                watcher.ended(planned, outcome[planned.key])
         if stop.number is not None:
             done = sum(status == "done" for status in outcome.values())
             raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
@@ -148,41 +136,15 @@ def _first_unlocked(folder: Path, waiting: Sequence[PlannedRun]) -> int | None:
     )
 
 
-def _start_forkserver(planned_runs: Sequence[PlannedRun]) -> ForkServerContext:
-    """The process that imports torch once and ends with the last run.
-
-    It ignores SIGTERM, which job schedulers send to all processes of a job: without the server the study would not
-    learn how its runs ended.
-    """
-    from multiprocessing import forkserver
-
-    context = multiprocessing.get_context("forkserver")
-    # torch._dynamo is imported by every optimiser, which takes two seconds
-    preload = ["srjt.studies.executors.worker", "torch._dynamo"]
-    large = {str(planned.config.network) for planned in planned_runs} - set(WITHOUT_MONAI)
-    if any(network.startswith("timm:") for network in large):
-        preload.append("timm")
-    if any(not network.startswith("timm:") for network in large):
-        preload.append("monai.networks.nets")
-    context.set_forkserver_preload(preload)
-    # Python allows signal handlers in the main thread only
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if in_main_thread else None
-    try:
-        forkserver.ensure_running()
-    finally:
-        if in_main_thread:
-            signal.signal(signal.SIGTERM, before)
-    return context
-
-
 def _final_status(folder: Path, planned: PlannedRun, exitcode: int | None, *, stopping: bool) -> str:
     """The status of a run whose process has ended; a process that died without an error report gets one."""
     from srjt.studies.executors.worker import write_error_report
 
     status = run_status(folder, planned.key)
-    if status in ("done", "failed") or stopping or exitcode is None:
+    if status in ("done", "failed") or stopping:
         return status
+    if exitcode is None:  # it has raised an exception, and its report could not be written
+        return "failed"
     # killed, out of memory, or a crash in native code
     number = -exitcode if exitcode < 0 else exitcode - 128 if exitcode > 128 else 0
     how = f"by {signal.Signals(number).name}" if number in set(signal.Signals) else f"with status {exitcode}"

@@ -85,6 +85,7 @@ def execute(task: TaskSpec, splits: bytes | None, *, process: str) -> Iterator[T
     """
     from srjt.studies.executors.worker import write_error_report
     from srjt.studies.folder import error_file, run_folder
+    from srjt.training.engine.process_state import preserve_process_state, release_memory
 
     key = task.entry["key"]
     shared = task.may_share and (Path(task.folder) / task.token).exists()
@@ -96,7 +97,10 @@ def execute(task: TaskSpec, splits: bytes | None, *, process: str) -> Iterator[T
         yield begun
         try:
             # beside the scratch folders, so that the runs of one node share an estimate
-            _train(task, splits, folder, estimates=None if shared else scratch.parent / "estimates")
+            estimates = None if shared else scratch.parent / "estimates"
+            with preserve_process_state():  # Ray gives this process other runs
+                _train(task, splits, folder, estimates=estimates)
+            release_memory()
             files = None if shared else _read_files(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
         except Interrupted as stopped:
@@ -125,7 +129,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
     from srjt.studies.config import StudyConfig
     from srjt.studies.executors.worker import run_planned
     from srjt.studies.folder import run_folder
-    from srjt.studies.open_data import open_data
+    from srjt.studies.kept_data import open_kept_data
 
     if task.version != __version__:
         raise SrjtError(
@@ -150,7 +154,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
             write_atomically(file, splits)
         study["splits"] = str(file)
     cache = None if task.cache is None else Path(task.cache)
-    data = open_data(StudyConfig.from_dict(study), format=task.format, cache=cache)
+    data = open_kept_data(StudyConfig.from_dict(study), format=task.format, cache=cache)
     planned = data.find(task.entry)
     if planned.key != task.entry["key"]:
         raise SrjtError(

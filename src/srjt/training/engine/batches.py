@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -13,15 +13,18 @@ from torch import Tensor
 from srjt.data.images.augment import Crops, centre_crops, crop_and_flip, gather_crops, normalise
 from srjt.data.images.feed import Feed
 from srjt.methods import Method
-from srjt.training.engine.plan import Plan
+from srjt.training.engine.plan import Plan, draw_grades
 
 __all__ = [
     "CENTRE",
+    "NO_READERS",
     "Batch",
     "Preprocess",
+    "ReaderTargets",
     "TrainingSet",
     "Views",
     "centre_batches",
+    "evaluation_batch_size",
     "plan_buffers",
     "train_batches",
     "view_batches",
@@ -30,6 +33,7 @@ __all__ = [
 Transform = Callable[[Tensor], Tensor]
 Views: TypeAlias = Sequence[Crops | None]  # of each image, from view_crops; None: the usual evaluation crop
 CENTRE: Views = (None,)
+CPU_PIXELS = 32 * 224**2  # of an evaluation batch on a CPU: larger ones are slower, and take gigabytes
 BATCH_MULTIPLE = 64  # of evaluation batches, so that data sets of similar size share a batch shape
 
 
@@ -71,6 +75,18 @@ class Preprocess:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReaderTargets:
+    """How the N training samples differ from samples with one certain label each; on the CPU, in float64."""
+
+    probabilities: Tensor | None = None  # (N, C) of the true grades, to learn from in place of the labels
+    draw_from: Tensor | None = None  # (N, C) from which the grades to learn from are drawn each epoch
+    certainty: Tensor | None = None  # (N,) relative frequency of the samples
+
+
+NO_READERS = ReaderTargets()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingSet:
     """The N training samples: their pixels, given labels and, where known, true grades."""
 
@@ -78,12 +94,19 @@ class TrainingSet:
     rows: Tensor  # (N,) int64 on the CPU: their rows in the store
     labels: Tensor  # (N,) int64 on the device
     true: Tensor | None  # (N,) true grades where they are known, on the device
-    probabilities: Tensor | None = None  # (N, C) of the true grades, to learn from in place of the labels
+    readers: ReaderTargets = NO_READERS
 
-    @property
+    @cached_property
     def targets(self) -> Tensor:
-        """(N,) or (N, C) what is learnt from."""
-        return self.labels if self.probabilities is None else self.probabilities
+        """(N,) or (N, C) what is learnt from; at a fixed address, which a captured graph reads."""
+        if self.readers.probabilities is not None:
+            return self.readers.probabilities.float().to(self.labels.device)
+        return self.labels if self.readers.draw_from is None else self.labels.clone()
+
+    def start_epoch(self, epoch: int, *, seed: int) -> None:
+        """Draw the grades to learn from, if they are drawn anew each epoch."""
+        if self.readers.draw_from is not None:
+            self.targets.copy_(draw_grades(self.readers.draw_from, epoch=epoch, seed=seed))
 
 
 class Batch(NamedTuple):
@@ -142,6 +165,13 @@ class PlanBuffers(NamedTuple):
 
 def plan_buffers(plan: Plan, device: torch.device) -> PlanBuffers:
     return PlanBuffers(plan.rows.to(device), plan.offsets.to(device), plan.flips.to(device))
+
+
+def evaluation_batch_size(feed: Feed, *, crop: int, largest: int) -> int:
+    """Samples of an evaluation step: ``largest``, but of images on a CPU what its caches and memory bear."""
+    pixels = feed.pixels
+    images_on_cpu = pixels is not None and pixels.ndim == 4 and pixels.device.type == "cpu"
+    return min(largest, max(1, CPU_PIXELS // crop**2)) if images_on_cpu else largest
 
 
 def centre_batches(

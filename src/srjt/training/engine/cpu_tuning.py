@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from srjt.files import cache_folder, write_json
 
-__all__ = ["CpuSetting", "channels_last", "fastest_setting", "use_cpu_setting"]
+__all__ = ["CpuSetting", "channels_last", "fastest_setting", "use_cpu_setting", "use_threads"]
 
 TIMED_STEPS = 3  # per setting, after one step to warm up
 
@@ -57,13 +57,26 @@ def use_cpu_setting(setting: CpuSetting | None, *modules: nn.Module) -> Iterator
         torch.backends.mkldnn.set_flags(*before)
 
 
+@contextlib.contextmanager
+def use_threads(count: int | None) -> Iterator[None]:
+    """Run the body with as many threads as a run will have; None: no change."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def channels_last(module: nn.Module) -> nn.Module:
     """Convert a module's convolution weights to the channels-last layout, in place."""
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
-def fastest_setting(network: nn.Module, example: Tensor, *, cache: Path | None = None) -> CpuSetting:
-    """The fastest setting for training ``network`` on batches like ``example`` (B, …).
+def fastest_setting(
+    network: nn.Module, example: Tensor, *, backward: bool = True, cache: Path | None = None
+) -> CpuSetting:
+    """The fastest setting for training ``network`` on batches like ``example`` (B, …), or for applying it alone.
 
     The trial runs on a copy: it changes neither weights nor random state. Its result is cached per machine, torch
     version, number of threads, network and shape.
@@ -71,29 +84,39 @@ def fastest_setting(network: nn.Module, example: Tensor, *, cache: Path | None =
     if example.ndim != 4:
         return CpuSetting()
     machine = (platform.node(), platform.machine(), torch.__version__, torch.get_num_threads())
-    key = json.dumps([*machine, str(network), list(example.shape)])
+    key = json.dumps([*machine, str(network), list(example.shape), *([] if backward else ["forward"])])
     name = hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
     file = (cache or cache_folder()) / "cpu" / f"{name}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):
         return CpuSetting(**json.loads(file.read_text(encoding="utf-8")))
     with torch.random.fork_rng(devices=[]):
-        best = min(CANDIDATES, key=lambda setting: seconds_per_step(network, example, setting))
+        best = min(
+            CANDIDATES, key=lambda setting: seconds_per_step(network, example, setting, backward=backward)
+        )
     with contextlib.suppress(OSError):  # training does not depend on a writable cache
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, asdict(best))
     return best
 
 
-def seconds_per_step(network: nn.Module, example: Tensor, setting: CpuSetting) -> float:
-    """The shortest time of a forward and backward pass, measured on a copy of ``network``."""
-    network = copy.deepcopy(network).train()
+def seconds_per_step(
+    network: nn.Module, example: Tensor, setting: CpuSetting, *, backward: bool = True
+) -> float:
+    """The shortest time of a forward and, for training, a backward pass, measured on a copy of ``network``."""
+    network = copy.deepcopy(network).train(backward)
     layout = torch.channels_last if setting.channels_last else torch.contiguous_format
     x = example.contiguous(memory_format=layout)
     best = float("inf")
     # A network that cannot run with a layout (because it uses ``view``) keeps the time inf.
-    with use_cpu_setting(setting, network), contextlib.suppress(RuntimeError):
+    with (
+        use_cpu_setting(setting, network),
+        torch.inference_mode(not backward),
+        contextlib.suppress(RuntimeError),
+    ):
         for _ in range(1 + TIMED_STEPS):
             start = time.perf_counter()
-            network(x).square().mean().backward()
+            output = network(x)
+            if backward:
+                output.square().mean().backward()
             best = min(best, time.perf_counter() - start)
     return best

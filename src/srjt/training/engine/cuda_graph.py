@@ -10,6 +10,7 @@ import torch
 from srjt.methods import Method
 from srjt.training.config import StepMode
 from srjt.training.engine.batches import Batch, Preprocess, TrainingSet, plan_buffers, train_batches
+from srjt.training.engine.compiling import compile_networks
 from srjt.training.engine.plan import Plan
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import restore, state_tensors
@@ -57,7 +58,7 @@ def make_epoch_runner(
     if device.type != "cuda" or mode == "eager" or step.gather is not None or len(plan) == 0:
         return run_eagerly
     if mode == "compiled" or (mode == "auto" and images >= COMPILING_PAYS):
-        compile_networks(networks)
+        compile_networks(networks, batch_size=plan.rows.shape[1])
     if networks.streams == [] and len(networks.members) > 1:
         networks.streams = [torch.cuda.Stream() for _ in networks.members]
 
@@ -105,17 +106,6 @@ def make_epoch_runner(
             yield
 
     return run_copied
-
-
-def compile_networks(networks: StackedNetworks) -> None:
-    """Compile each network; without a working compiler the networks run as they are."""
-    try:
-        networks.compiled = [torch.compile(member) for member in networks.members]  # type: ignore[misc]
-    except RuntimeError as problem:
-        warnings.warn(
-            f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.",
-            stacklevel=2,
-        )
 
 
 def _capture_with_fallback(

@@ -11,7 +11,7 @@ import torch
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 
-__all__ = ["amp_dtype", "choose_device", "device_name", "torch_flags"]
+__all__ = ["amp_dtype", "choose_device", "cores", "device_name", "torch_flags"]
 
 # Images of a whole training from which cuDNN's benchmark mode pays. For an EfficientNet-Lite0 it took 20 to 33 seconds
 # on an H200, in every process, and was no faster than cuDNN's default choice: half the time of a study of short runs.
@@ -45,6 +45,13 @@ def choose_device(requested: str | None = None) -> torch.device:
 
 def _unknown_device(requested: object) -> SrjtError:
     return SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
+
+
+def cores() -> int:
+    """The CPU cores that this process may use; a scheduler may allow fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def device_name(device: torch.device) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from srjt.data.images.augment import centre_crops, draw_crops
 
-__all__ = ["Plan", "balancing_weights", "draw_plan", "generator", "subseed"]
+__all__ = ["Plan", "balancing_weights", "draw_grades", "draw_plan", "generator", "subseed"]
 
 
 def subseed(seed: int, *purpose: object) -> int:
@@ -73,12 +73,24 @@ def draw_plan(
     )
 
 
-def balancing_weights(labels: Tensor, *, balance: float) -> Tensor | None:
-    """(N,) grades → (N,) weights n_c^(−balance), on the CPU, that raise the frequency of rare grades; None for 0."""
+def balancing_weights(labels: Tensor, *, balance: float, certainty: Tensor | None = None) -> Tensor | None:
+    """(N,) grades → (N,) weights n_c^(−balance), on the CPU, that raise the frequency of rare grades.
+
+    certainty: (N,) factors of the weights. None if all samples weigh the same.
+    """
     if balance == 0.0:
-        return None
+        return certainty
     grades = labels.cpu()
-    return torch.bincount(grades).double().clamp(min=1).pow(-balance)[grades]
+    weights = torch.bincount(grades).double().clamp(min=1).pow(-balance)[grades]
+    return weights if certainty is None else weights * certainty
+
+
+def draw_grades(probabilities: Tensor, *, epoch: int, seed: int) -> Tensor:
+    """(N, C) probabilities → (N,) a grade of each sample, drawn for this epoch, on the CPU."""
+    points = torch.rand(
+        len(probabilities), 1, generator=generator(seed, "readers", epoch), dtype=torch.float64
+    )
+    return (probabilities.cumsum(1)[:, :-1] <= points).sum(1)
 
 
 def _resample(weights: Tensor, *, generator: torch.Generator) -> Tensor:

@@ -11,7 +11,7 @@ from srjt.data.images.feed import Feed
 from srjt.methods import Method
 from srjt.ordinal.decoding import most_likely_grade
 from srjt.ordinal.metrics import confusion_matrix
-from srjt.training.engine.batches import CENTRE, Preprocess, Views, view_batches
+from srjt.training.engine.batches import CENTRE, Preprocess, Views, evaluation_batch_size, view_batches
 from srjt.training.engine.stacked_networks import StackedNetworks
 
 __all__ = ["confusion_counts", "predict_probabilities"]
@@ -30,6 +30,7 @@ def _logits(
 ) -> Iterator[tuple[list[Tensor], slice]]:
     """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
     training = networks.training
+    batch_size = evaluation_batch_size(feed, crop=preprocess.crop, largest=batch_size)
     networks.eval()
     try:
         for images, part in view_batches(

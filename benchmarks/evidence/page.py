@@ -1,0 +1,106 @@
+"""Write the tables of the evidence pages, the README and the paper from the stored results.
+
+    python benchmarks/evidence/page.py             # a minute or two on one core, no GPU
+    python benchmarks/evidence/page.py --check     # writes nothing; status 1 if a table is not that of the results
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end of table -->``; all else on a page is written by hand.
+``stored_tables.py`` reads the CSV files, this file the studies and the predictions for the held-out patients.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import compare
+import stored_tables
+
+from srjt.reports.pages.study_page import read_size_ratio
+from srjt.reports.tables.study_tables import study_tables
+from srjt.studies.results import collect_results
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("docs/evidence.md", "docs/evidence-tables.md", "README.md", "paper/paper.md")
+RESULTS = Path(__file__).parent / "results"
+PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+HELD_OUT = {
+    "held-out": ["--views", "1"],
+    "held-out-ten-views": ["--views", "10"],
+    "held-out-best": ["--views", "1", "--best"],
+    "held-out-best-ten-views": ["--views", "10", "--best"],
+}
+STUDIES = {
+    ("eyepacs", "Comparison, labels as given"): "eyepacs",
+    ("deepdrid", "Comparison, Quasi-Gaussian noise"): "deepdrid-quasi",
+    ("deepdrid", "Comparison, Truncated-Gaussian noise"): "deepdrid-truncated",
+    ("deepdrid", "“+ Ours” against hosts, pooled"): "pooled",
+    ("ablation", "Selection and updating, Quasi-Gaussian noise"): "ablation",
+}
+
+
+def from_studies() -> dict[str, str]:
+    """The tables of ``srjt report``, without titles and captions. ``srjt`` was another method then."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for archive in ("eyepacs.tar.xz", "deepdrid.tar.xz"):
+            with tarfile.open(RESULTS / archive) as file:
+                file.extractall(folder, filter="data")
+        for study in ("eyepacs", "deepdrid", "ablation"):
+            results = collect_results(Path(folder) / study)
+            for table in study_tables(results, test_train_ratio=read_size_ratio(results.folder)):
+                name = STUDIES.get((study, table.title.partition(": ")[2]))
+                if name is not None:
+                    text = pipe_table(table.markdown()).replace("Labels as given: ", "")
+                    found[name] = text.replace("| srjt |", "| former srjt |")
+    return found
+
+
+def from_predictions(options: list[str]) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        compare.main([str(RESULTS / "held_out.csv.xz"), "--of", "srjt", *options])
+    return pipe_table(printed.getvalue())
+
+
+def pipe_table(text: str) -> str:
+    return "\n".join(line for line in text.splitlines() if line.startswith("|")) + "\n"
+
+
+def all_tables() -> dict[str, str]:
+    made = from_studies()
+    made |= {name: from_predictions(options) for name, options in HELD_OUT.items()}
+    return made | {name: make(RESULTS) for name, make in stored_tables.TABLES.items()}
+
+
+def filled(text: str, tables: dict[str, str]) -> str:
+    """``text`` with every table replaced; a name that does not exist is a KeyError."""
+    replace: Callable[[re.Match[str]], str] = lambda m: m[1] + tables[m[2]] + m[3]  # noqa: E731
+    return PLACE.sub(replace, text)
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args(words)
+    tables, old = all_tables(), []
+    for name in PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        new = filled(text, tables)
+        if new != text:
+            old.append(name)
+            if not given.check:
+                (ROOT / name).write_text(new, encoding="utf-8")
+    print(f"{'To be written' if given.check else 'Written'}: {', '.join(old) or 'nothing'}")
+    return int(given.check and bool(old))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

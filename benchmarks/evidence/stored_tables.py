@@ -1,0 +1,255 @@
+"""Pipe tables from the CSV files of results/, for page.py. Each function takes the folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+CASES = {
+    ("deepdrid", "truncated"): "DeepDRiD, truncated 0.4",
+    ("deepdrid", "quasi"): "quasi 0.4",
+    ("deepdrid", "boundary"): "at the boundary",
+    ("deepdrid", "one-sided"): "one-sided",
+    ("appareal", "vote"): "APPA-REAL, one vote",
+    ("eyepacs", "as_it_is"): "EyePACS as it is",
+}
+# name in the files → what it is told, name on the page
+ON_FEATURES = {
+    "srjt": ("nothing", "`srjt`"),
+    "standard": ("nothing", "`standard`"),
+    "eae": ("nothing", "`eae`"),
+    "co-teaching+ours": ("the true rate", "`co-teaching+ours`"),
+    "f-correction": ("the true matrix", "`f-correction`"),
+    "srjt, 100 verified": ("100 verified grades", "`srjt`"),
+    "clean labels": ("all true grades", "`standard`"),
+}
+ON_IMAGES = {
+    "standard": ("nothing", "`standard`"),
+    "eae": ("nothing", "`eae`"),
+    "EAE, agreement 4": ("nothing", "expected absolute error, agreement λ = 4 throughout"),
+    "co-teaching": ("the true rate", "`co-teaching`"),
+    "co-teaching+ours": ("the true rate", "`co-teaching+ours`"),
+    "f-correction": ("the true matrix", "`f-correction`"),
+    "true matrix, agreement 4": ("the true matrix", "the same with two networks, λ = 4 throughout"),
+    "clean labels": ("all true grades", "`standard`"),
+}
+FAMILIES = {
+    "quasi, truncated": "quasi, truncated (the paper's)",
+    "asymmetric": "asymmetric (one direction, or by grade)",
+    "boundary": "at the boundary between two grades",
+    "uniform": "uniform",
+}
+RANGES = {
+    "labels": "labels taken as right",
+    "TorchCP": "TorchCP",
+    "conservative": "conservative",
+    "unknown": "`unknown` (default)",
+    "class-conditional": "`class-conditional`",
+    "verified": "200 verified",
+    "true grades": "true grades",
+}
+
+
+def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def means(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """Methods × cases; missing where a fold is missing."""
+    table = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, sort=False)
+    count = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, aggfunc="count")
+    return table.where(count.reindex_like(table) == runs["fold"].nunique())
+
+
+def recipe(runs: pd.DataFrame, shown: dict[str, tuple[str, str]]) -> str:
+    """MAE of the median / macro-F1 of the most likely grade. Bold: best of those not told true grades."""
+    runs = runs.assign(noise=runs["noise"].str.replace(" ", "_"))
+    mae, macro_f1 = means(runs, "mae median ensemble"), means(runs, "macro_f1 argmax ensemble")
+    compared = [name for name, (told, _) in shown.items() if "grades" not in told]
+    rows = []
+    for name, (told, label) in shown.items():
+        cells = []
+        for case in CASES:
+            parts = []
+            for table, best in ((mae, "min"), (macro_f1, "max")):
+                value = table.loc[name, case]
+                best_value = getattr(table.loc[compared, case], best)()
+                text = "–" if pd.isna(value) else f"{value:.3f}"
+                parts.append(f"**{text}**" if name in compared and value == best_value else text)
+            cells.append("–" if parts == ["–", "–"] else " / ".join(parts))
+        rows.append([told, label, *cells])
+    return pipes(["told", "method", *CASES.values()], rows)
+
+
+def recipe_on_features(folder: Path) -> str:
+    return recipe(pd.read_csv(folder / "recipe_features.csv"), ON_FEATURES)
+
+
+def recipe_on_images(folder: Path) -> str:
+    runs = pd.read_csv(folder / "recipe_images.csv")
+    return recipe(runs[runs["fold"].isin((2, 3))], ON_IMAGES)  # folds 0 and 1 were searched on
+
+
+def ramp(folder: Path) -> str:
+    runs = pd.read_csv(folder / "ramp.csv")
+    runs = runs[(runs["method"] == "co-teaching+ours") & (runs["decoded"] == "each network")]
+    runs = runs[(runs["weights"] == "last") & ~runs["options"].str.contains("temperature")]
+    epochs = runs["options"].map(lambda text: json.loads(text)["ramp_epochs"])
+    updates = epochs * (4045 // runs["batch"])  # training images of fold 0
+    rows = [
+        [
+            f"{ramp} epochs",
+            str(run.batch),
+            str(count),
+            f"{run.accuracy:.3f}",
+            f"{run.mae:.3f}",
+            f"{run.macro_f1:.3f}",
+        ]
+        for count, ramp, run in sorted(
+            zip(updates, epochs, runs.itertuples(), strict=True), key=lambda row: row[0]
+        )
+    ]
+    return pipes(["ramp", "batch", "updates until 1 − ε is kept", "accuracy", "MAE", "macro-F1"], rows)
+
+
+def noise_rates(folder: Path) -> str:
+    found = pd.read_csv(folder / "noise_rates.csv")
+    truth = found["true rate"]
+    found = found.assign(
+        ours=(found["rate"] - truth).abs(), theirs=(found["cleanlab"] - truth).abs(),
+        covered=(found["low"] <= truth) & (truth <= found["high"]), width=found["high"] - found["low"],
+    )  # fmt: skip
+    rows = [
+        [name, str(len(part)), f"{part['true rate'].mean():.2f}", f"{part['ours'].mean():.3f}",
+         f"{part['theirs'].mean():.3f}", f"{part['covered'].mean():.0%}", f"{part['width'].mean():.2f}"]
+        for family, name in FAMILIES.items() if len(part := found[found["family"] == family])
+    ]  # fmt: skip
+    return pipes(["readers", "settings", "true rate", "error", "error of cleanlab", "covered", "width"], rows)
+
+
+def label_errors(folder: Path) -> str:
+    found = pd.read_csv(folder / "label_errors.csv").groupby("family").mean(numeric_only=True)
+    columns = ["AP ours", "cleanlab's best", "1 - p(label)", "margin", "oracle", "off"]
+    rows = [
+        [name, *(f"{found.loc[family, column]:.{2 if column == 'off' else 3}f}" for column in columns)]
+        for family, name in FAMILIES.items()
+    ]
+    return pipes(["readers", "ours", "cleanlab's best", "1 − p(label)", "margin", "oracle", "distance"], rows)
+
+
+def readers_simulated(folder: Path) -> str:
+    """Means over the kinds of readers, by the number of readings."""
+    runs = pd.read_csv(folder / "readers_simulated.csv")
+    return reader_table(runs, "readings", ["ours", "votes", "Dawid–Skene", "cleanlab"])
+
+
+def readers_real(folder: Path) -> str:
+    acne = pd.read_csv(folder / "readers_acne.csv").assign(case="ACNE04, six doctors, 2 or 3 readings")
+    brixia = pd.read_csv(folder / "readers_brixia.csv").assign(
+        case="Brixia, one radiologist, half with reference"
+    )
+    votes = pd.read_csv(folder / "readers_votes.csv")
+    votes = votes.assign(case="APPA-REAL, votes: " + votes["votes"].astype(str))
+    return reader_table(pd.concat([acne, brixia, votes]), "case", ["ours", "votes", "Dawid–Skene"])
+
+
+def reader_table(runs: pd.DataFrame, by: str, methods: list[str]) -> str:
+    tables = [
+        runs.pivot_table(index=by, columns="method", values=measure, sort=False)
+        for measure in ("MAE", "log-loss")
+    ]
+    names = {"votes": "votes"} | {name: name for name in methods}
+    head = [by, *(f"{measure}: {names[name]}" for measure in ("MAE", "log-loss") for name in methods)]
+    rows = [
+        [str(case), *("–" if pd.isna(table.loc[case].get(name)) else f"{table.loc[case, name]:.3f}"
+                      for table in tables for name in methods)]
+        for case in tables[0].index
+    ]  # fmt: skip
+    return pipes(head, rows)
+
+
+def ranges(folder: Path) -> str:
+    files = ("ranges_simulated.csv", "ranges_deepdrid.csv", "ranges_votes.csv")
+    found = pd.concat([pd.read_csv(folder / file) for file in files])
+    return range_table(found, RANGES)
+
+
+def ranges_per_patient(folder: Path) -> str:
+    found = pd.read_csv(folder / "ranges_patients.csv")
+    found["setting"] = found["setting"].str.replace(" per patient,", "")
+    return range_table(found, RANGES | {"verified": "50 verified patients"})
+
+
+def range_table(found: pd.DataFrame, methods: dict[str, str]) -> str:
+    table = found.groupby(["setting", "method"], sort=False)[["coverage", "width"]].mean()
+    rows = [
+        [setting, *(f"{table.loc[(setting, name), 'coverage']:.3f} ({table.loc[(setting, name), 'width']:.2f})"
+                    for name in methods)]
+        for setting in dict.fromkeys(found["setting"])
+    ]  # fmt: skip
+    return pipes(["promised 0.9: coverage (width)", *methods.values()], rows)
+
+
+def ranges_by_grade(folder: Path) -> str:
+    """The coverage of the grade that is covered least often."""
+    names = {name: RANGES[name] for name in ("labels", "unknown", "verified", "true grades")}
+    names |= {"each grade": "`--coverage-by grade` (width)"}
+    found = pd.concat([pd.read_csv(folder / f"ranges_{part}.csv") for part in ("simulated", "patients")])
+    table = found.groupby(["setting", "method"], sort=False)[["worst grade", "width"]].mean()
+    rows = []
+    for setting in dict.fromkeys(found["setting"]):
+        of = table.loc[setting]
+        worst = [f"{of.loc[name, 'worst grade']:.3f}" for name in names]
+        rows.append([setting, *worst[:-1], f"{worst[-1]} ({of.loc['each grade', 'width']:.2f})"])
+    return pipes(["coverage of the worst grade", *names.values()], rows)
+
+
+def summary(folder: Path) -> str:
+    """One row for each kind of evidence."""
+    runs = {name: pd.read_csv(folder / f"recipe_{name}.csv") for name in ("features", "images")}
+    runs["images"] = runs["images"][runs["images"]["fold"].isin((2, 3))]
+    case = ("deepdrid", "truncated")
+    mae = {name: means(found, "mae median ensemble")[case] for name, found in runs.items()}
+    rates = pd.read_csv(folder / "noise_rates.csv")
+    errors = [(rates[name] - rates["true rate"]).abs().mean() for name in ("rate", "cleanlab")]
+    readers = (
+        pd.read_csv(folder / "readers_simulated.csv")
+        .query("readings == 3")
+        .groupby("method")["log-loss"]
+        .mean()
+    )
+    ranges = pd.read_csv(folder / "ranges_votes.csv").groupby("method")["coverage"].mean()
+    return pipes(
+        ["question", "srjt", "beside it"],
+        [
+            ["heads on features, 40 % of the labels wrong by one grade: MAE on true grades (DeepDRiD)",
+             f"**{mae['features']['srjt']:.3f}** (`srjt`)", f"{mae['features']['standard']:.3f} plain training"],
+            ["the same, fine-tuned images: MAE",
+             f"**{mae['images']['eae']:.3f}** (`eae`)", f"{mae['images']['standard']:.3f} plain training"],
+            ["how many labels are wrong: mean error of the estimate (simulated readers)",
+             f"**{errors[0]:.3f}**", f"{errors[1]:.3f} cleanlab"],
+            ["the true grade from three readings: log-loss (simulated readers)",
+             f"**{readers['ours']:.3f}**", f"{readers['Dawid–Skene']:.3f} Dawid–Skene, {readers['votes']:.3f} votes"],
+            ["ranges that promise 90 %, calibrated on human votes (APPA-REAL): how often they hold the truth",
+             f"**{ranges['unknown']:.1%}**", f"{ranges['labels']:.1%} if the votes are taken as right"],
+        ],
+    )  # fmt: skip
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "recipe-on-features": recipe_on_features,
+    "recipe-on-images": recipe_on_images,
+    "ramp": ramp,
+    "noise-rates": noise_rates,
+    "label-errors": label_errors,
+    "readers-simulated": readers_simulated,
+    "readers-real": readers_real,
+    "ranges": ranges,
+    "ranges-per-patient": ranges_per_patient,
+    "ranges-by-grade": ranges_by_grade,
+    "summary": summary,
+}

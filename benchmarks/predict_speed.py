@@ -1,0 +1,206 @@
+"""``srjt predict`` and ``srjt features`` on image files, against the bare network on tensors in memory.
+
+    python benchmarks/predict_speed.py                        # ResNet-18, 224 px, a few minutes on two cores
+    python benchmarks/predict_speed.py --threads 1 --images 64
+    python benchmarks/predict_speed.py --batches              # the bare network by batch size
+    python benchmarks/predict_speed.py --int8                 # also ONNX Runtime in float32 and INT8
+
+The bare network does nothing but forward passes, in the same setting. Our time includes reading the folder, decoding,
+the store on disk, cropping, and the table or the file of features. The programs alternate. Beside the clock's ratio
+stands that of CPU seconds, which other programs on the machine disturb less.
+
+Expected: at least 0.9 for both. bf16 pays only on a CPU with instructions for it (AMX, AVX512-BF16).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import srjt
+from srjt.data.sources.unlabelled import read_images
+from srjt.data.synthetic import generate
+from srjt.inference.embed import embed
+from srjt.inference.precision import TUNING_BATCH, with_precision
+from srjt.training.config import TrainConfig
+from srjt.training.engine.batches import Preprocess
+from srjt.training.engine.cpu_tuning import fastest_setting, use_cpu_setting
+from srjt.training.trained import Trained, build_method, build_networks
+
+CROP, BATCH, GRADES = 224, 32, ("0", "1", "2", "3")
+
+
+def untrained() -> Trained:
+    """A run with random weights, which take as long as others."""
+    config = TrainConfig(method="sord", network="resnet18", pretrained=False, crop=CROP)
+    method = build_method(config, num_classes=len(GRADES))
+    networks = build_networks(config, method, in_shape=(3, CROP, CROP), with_weights=False)
+    setting = fastest_setting(networks.members[0], torch.zeros(TUNING_BATCH, 3, CROP, CROP), backward=False)
+    return Trained(
+        networks=networks.eval(),
+        method=method,
+        config=config,
+        grades=GRADES,
+        preprocess=Preprocess(crop=CROP, channels_last=setting.channels_last),
+        in_shape=(3, CROP, CROP),
+        device=torch.device("cpu"),
+        cpu=setting,
+    )
+
+
+def timed(program: Callable[[], object]) -> tuple[float, float]:
+    wall, cpu = time.perf_counter(), time.process_time()
+    program()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def compare(programs: dict[str, Callable[[], object]], *, repeats: int, images: int) -> None:
+    """The first program is what the others are compared with."""
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in programs}
+    for _ in range(repeats):
+        for name, program in programs.items():
+            times[name].append(timed(program))
+    medians = {
+        name: [statistics.median(column) for column in zip(*t, strict=True)] for name, t in times.items()
+    }
+    wall0, cpu0 = next(iter(medians.values()))
+    for name, (wall, cpu) in medians.items():
+        print(f"  {name:36}{images / wall:8.1f} img/s {wall0 / wall:6.2f}   of CPU seconds {cpu0 / cpu:6.2f}")
+
+
+def forward(run: Trained, x: Tensor, *, size: int = BATCH, amp: bool = False) -> None:
+    with use_cpu_setting(run.cpu, run.networks), torch.inference_mode():
+        for part in x.split(size):
+            with torch.autocast("cpu", torch.bfloat16, enabled=amp):
+                run.networks(part)
+
+
+def as_input(run: Trained, x: Tensor) -> Tensor:
+    layout = torch.channels_last if run.preprocess.channels_last else torch.contiguous_format
+    return x.contiguous(memory_format=layout)
+
+
+def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for number, pixels in enumerate(generate(images=images, patients=images, size=256, seed=0).arrays):
+            Image.fromarray(pixels).resize((480, 360)).save(folder / f"{number:05d}.jpg", quality=90)
+        fresh = (f"{name}-cache-{i}" for i in range(1000))  # nothing decoded or computed is reused
+
+        def predict(precision: str | None = None) -> None:
+            os.environ["SRJT_CACHE"] = next(fresh)
+            srjt.predict(run, folder, precision=precision)
+
+        def features() -> None:
+            cache = next(fresh)
+            manifest = read_images([folder], grades=GRADES).manifest
+            embed(
+                manifest, backbone="resnet18", pretrained=False, batch_size=BATCH, cache=cache, device="cpu"
+            )
+
+        fast = with_precision(run, "bf16")
+        programs = {
+            "bare network": lambda: forward(run, as_input(run, x)),
+            "srjt.predict": predict,
+            "srjt features": features,
+        }
+        forward(run, as_input(run, x[:BATCH]))
+        compare(programs, repeats=repeats, images=images)
+        print("bf16, against the bare network in float32:")
+        programs = {
+            "bare network, float32": lambda: forward(run, as_input(run, x)),
+            "bare network, bf16": lambda: forward(fast, as_input(fast, x), amp=True),
+            "srjt.predict, bf16": lambda: predict("bf16"),
+        }
+        compare(programs, repeats=repeats, images=images)
+        print(" ", srjt.predict(run, folder, precision="bf16").attrs["precision"])
+
+
+def batches(run: Trained, x: Tensor, *, repeats: int) -> None:
+    sizes = {f"batches of {size}": size for size in (BATCH, 8, 16, 64, 128)}
+    x = as_input(run, x)
+    compare(
+        {name: lambda size=size: forward(run, x, size=size) for name, size in sizes.items()},
+        repeats=repeats,
+        images=len(x),
+    )
+
+
+def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
+    """ONNX Runtime in float32, and with static quantisation (per channel, calibrated on random images)."""
+    import onnxruntime
+    from onnxruntime.quantization import CalibrationDataReader, quant_pre_process, quantize_static
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.batches = iter([{"x": x[:BATCH].numpy()}])
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.batches, None)
+
+    def session(path: str) -> Callable[[], None]:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        opened = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return lambda: [opened.run(None, {"x": part.numpy()}) for part in x.split(BATCH)] and None
+
+    network: nn.Module = run.networks.members[0]
+    plain = nn.Module.to(network, memory_format=torch.contiguous_format)
+    with tempfile.TemporaryDirectory() as name:
+        exact, prepared, rounded = (f"{name}/{part}.onnx" for part in ("exact", "prepared", "rounded"))
+        torch.onnx.export(plain, (x[:BATCH],), exact, opset_version=18, dynamo=False, input_names=["x"])
+        quant_pre_process(exact, prepared)
+        quantize_static(prepared, rounded, Reader(), per_channel=True)
+        fast = with_precision(run, "bf16")
+        compare(
+            {
+                "bare network, float32": lambda: forward(run, as_input(run, x)),
+                "bare network, bf16": lambda: forward(fast, as_input(fast, x), amp=True),
+                f"ONNX Runtime {onnxruntime.__version__}, float32": session(exact),
+                "ONNX Runtime, INT8": session(rounded),
+            },
+            repeats=repeats,
+            images=len(x),
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--images", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--batches", action="store_true", help="only the bare network, by batch size")
+    parser.add_argument("--int8", action="store_true", help="only the networks, with ONNX Runtime's INT8")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    run = untrained()
+    print(
+        f"srjt {srjt.__version__}, torch {torch.__version__}, {platform.machine()}, "
+        f"{torch.backends.cpu.get_cpu_capability()}, {given.threads} threads, load {os.getloadavg()[0]:.1f}, "
+        f"{given.images} images, {run.cpu}; medians of {given.repeats}"
+    )
+    count = given.images // BATCH * BATCH or given.images
+    x = torch.randn(count, 3, CROP, CROP, generator=torch.Generator().manual_seed(0))
+    if given.batches:
+        batches(run, x, repeats=given.repeats)
+    elif given.int8:
+        int8(run, x, repeats=given.repeats, threads=given.threads)
+    else:
+        commands(run, x, images=count, repeats=given.repeats)
+
+
+if __name__ == "__main__":
+    main()

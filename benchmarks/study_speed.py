@@ -1,0 +1,285 @@
+"""Where the time of a study goes, on one GPU or CPU. Every figure is a ratio within one run.
+
+    python benchmarks/study_speed.py workers    # workers that stay against a process per run; share of training
+    python benchmarks/study_speed.py share      # two trainings at once: in two processes, in one process, alone
+    python benchmarks/study_speed.py setup      # set-up of a long training: empty cache, filled cache, not compiled
+    python benchmarks/study_speed.py folds      # the folds of an audit: one after the other, at the same time
+    python benchmarks/study_speed.py plan       # the paper's 280 trainings on LIMUC: time on this device, and on eight
+
+Add --small for a few seconds on a CPU. The study of ``workers`` has 44 runs: 11 methods, 2 noises, 2 folds, 4,956
+images of 128 pixels, 20 epochs, EfficientNet-Lite0 (needs timm; --network chooses another).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pandas as pd
+import torch
+
+import srjt
+from srjt.cli.dry_run import print_study_times
+from srjt.data import Manifest, folds
+from srjt.methods import lookup
+from srjt.studies.config import StudyConfig, load_preset
+from srjt.studies.executors import local
+from srjt.studies.folder import write_plan
+from srjt.studies.grid import StudyData
+from srjt.studies.open_data import open_data
+from srjt.studies.results import collect_results
+from srjt.studies.watcher import SilentWatcher
+from srjt.training.config import TrainConfig
+from srjt.training.crossfit import cross_fit
+from srjt.training.engine.devices import cores, device_name
+from srjt.training.engine.worker_pool import Task, WorkerPool
+
+METHODS = (
+    "standard", "sord", "label-smooth", "f-correction", "reweight", "mixup", "co-teaching", "co-teaching+ours",
+    "jocor", "jocor+ours", "codis+ours",
+)  # fmt: skip
+LARGE = {"images": 4956, "patients": 500, "size": 128}
+SMALL = {"images": 160, "patients": 32, "size": 32}
+LIMUC = {"images": 11_276, "patients": 564, "mix": (0.541, 0.271, 0.111, 0.077)}
+
+
+class ProcessPerRun(WorkerPool):
+    """Never gives a worker a second task."""
+
+    def start(self, task: Task) -> None:
+        super().start(replace(task, settings=task.name))
+
+
+def study_config(args: argparse.Namespace) -> StudyConfig:
+    if args.small:
+        train = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 4, "batch_size": 16}
+        methods: tuple[str, ...] = ("standard", "sord", "co-teaching+ours", "jocor")
+    else:
+        train = {
+            "network": args.network,
+            "image_size": 128,
+            "crop": 112,
+            "epochs": args.epochs,
+            "batch_size": 64,
+        }
+        methods = METHODS
+    return StudyConfig(
+        source="synthetic",
+        reading=SMALL if args.small else LARGE,
+        methods=methods,
+        noises=("quasi:0.2", "quasi:0.4"),
+        folds=3 if args.small else 5,
+        only_folds=(0,) if args.small else (0, 1),
+        train={**train, "pretrained": False, "tune_cpu": False},
+    )
+
+
+def workers(args: argparse.Namespace) -> None:
+    """Wall time, share of the slots' time that is training, and the runs with one and with two networks."""
+    config = study_config(args)
+    data = open_data(config)
+    walls = {}
+    for name, pool in (("workers that stay", WorkerPool), ("a process per run", ProcessPerRun)):
+        with tempfile.TemporaryDirectory() as scratch, mock.patch.object(local, "WorkerPool", pool):
+            folder = Path(scratch) / "study"
+            planned = write_plan(folder, data, command="benchmark")
+            slots = local.Slots.detect(jobs=args.jobs, device=args.device)
+            start = time.perf_counter()
+            outcome = local.run_locally(folder, planned, slots=slots, watcher=SilentWatcher())
+            walls[name] = wall = time.perf_counter() - start
+            runs = collect_results(folder).runs
+        if set(outcome.values()) != {"done"}:
+            raise SystemExit(f"{name}: some runs failed: {outcome}")
+        networks = runs["method"].map(lambda method: lookup(method).networks)
+        by_networks = runs.groupby(networks)["seconds"].mean()
+        share = runs["seconds"].sum() / (wall * len(slots.devices))
+        print(
+            f"{name}: {len(runs)} runs, {len(slots.devices)} at a time, {wall:.1f} s; training is {share:.0%} of the "
+            f"slots' time; a run with one network {by_networks[1]:.2f} s, with two {by_networks[2]:.2f} s "
+            f"(ratio {by_networks[2] / by_networks[1]:.2f})",
+            flush=True,
+        )
+    print(
+        f"ratio: workers that stay are {walls['a process per run'] / walls['workers that stay']:.2f} times as fast"
+    )
+
+
+def training(args: argparse.Namespace) -> tuple[Manifest, dict[str, Any]]:
+    sizes = SMALL if args.small else LARGE
+    manifest = srjt.data.synthetic.generate(**sizes)
+    settings = dict(study_config(args).train)
+    if args.small:
+        settings["epochs"] = 20
+    return manifest, {**settings, "method": args.method, "noise_rate": 0.2, "device": args.device}
+
+
+def images_per_second(args: argparse.Namespace, start_together: threading.Barrier | None = None) -> float:
+    """Of one training, without its first epoch."""
+    manifest, settings = training(args)
+    if start_together is not None:
+        start_together.wait()
+    trained = srjt.train(manifest, **settings)
+    rates = trained.metrics.query("metric == 'images_per_second'")["value"]
+    return float(np.median(rates[1:]))
+
+
+def share(args: argparse.Namespace) -> None:
+    """Images/s of two trainings at once, relative to one alone."""
+    if args.child:
+        sys.stdin.readline()  # all start at the same time
+        print(images_per_second(args), flush=True)
+        return
+    alone = sum(_children(args, 1))
+    pair = _children(args, 2)
+    print(f"alone: {alone:,.0f} images/s")
+    print(f"two processes: {sum(pair):,.0f} images/s together, ratio {sum(pair) / alone:.2f}", flush=True)
+    barrier, rates = threading.Barrier(2), list[float]()
+    threads = [
+        threading.Thread(target=lambda: rates.append(images_per_second(args, barrier))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if len(rates) == 2:
+        print(
+            f"two threads of one process: {sum(rates):,.0f} images/s together, ratio {sum(rates) / alone:.2f}"
+        )
+    else:
+        print("two threads of one process: not possible here, see the error above")
+    print(f"MPS: {'on' if os.environ.get('CUDA_MPS_PIPE_DIRECTORY') else 'off'}")
+
+
+def _children(args: argparse.Namespace, count: int) -> list[float]:
+    command = [sys.executable, __file__, *sys.argv[1:], "--child"]
+    processes = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(count)
+    ]
+    results = []
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        results.append(float(process.communicate()[0].split()[-1]))
+    return results
+
+
+def setup(args: argparse.Namespace) -> None:
+    """Seconds of a training beyond its epochs, in new processes."""
+    if args.child:
+        manifest, settings = training(args)
+        step, benchmark = args.child.split("+")
+        with mock.patch(
+            "srjt.training.engine.devices.BENCHMARK_PAYS", 0 if benchmark == "benchmark" else 10**12
+        ):
+            start = time.perf_counter()
+            trained = srjt.train(manifest, split=folds(manifest)[0], step=step, **{**settings, "epochs": 3})
+            took = time.perf_counter() - start
+        print(json.dumps({"setup": took - trained.metrics.query("metric == 'seconds'")["value"].sum()}))
+        return
+    for name, child in (
+        ("compiled, empty cache", "compiled+benchmark"),
+        ("compiled, filled cache", "compiled+benchmark"),
+        ("compiled, filled cache, without cuDNN's benchmark", "compiled+no"),
+        ("captured", "graph+benchmark"),
+        ("captured, without cuDNN's benchmark", "graph+no"),
+    ):
+        with _cache(empty="empty" in name) as folder:
+            command = [sys.executable, __file__, *sys.argv[1:], "--child", child]
+            environment = {**os.environ, "SRJT_CACHE": str(folder)}
+            environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
+        print(f"{name}: {json.loads(done.stdout.splitlines()[-1])['setup']:.1f} s of set-up", flush=True)
+
+
+@contextlib.contextmanager
+def _cache(*, empty: bool) -> Iterator[Path]:
+    folder = Path(tempfile.gettempdir()) / "srjt-study-speed"
+    if empty and folder.exists():
+        subprocess.run(["rm", "-r", str(folder)], check=True)
+    folder.mkdir(exist_ok=True)
+    yield folder
+
+
+def audit_folds(args: argparse.Namespace) -> None:
+    """A cross-fit of four folds with all cores: one fold after the other, and one fold per core."""
+    sizes = {"images": 120, "patients": 40, "size": 64}
+    manifest = srjt.data.synthetic.generate(**sizes)
+    network = "tiny" if args.small else "resnet18"
+    config = TrainConfig(
+        method="sord", network=network, pretrained=False, image_size=64, crop=56, epochs=3, batch_size=16
+    )
+    seconds = {}
+    for jobs in (1, cores()):
+        with tempfile.TemporaryDirectory() as out:
+            start = time.perf_counter()
+            cross_fit(manifest, config=config, folds=4, out=Path(out), jobs=jobs, device="cpu")
+            seconds[jobs] = time.perf_counter() - start
+            print(f"jobs={jobs}: {seconds[jobs]:.1f} s", flush=True)
+    if len(seconds) > 1:
+        print(f"ratio: {seconds[1] / seconds[cores()]:.2f} times as fast with one fold per core")
+
+
+def plan(args: argparse.Namespace) -> None:
+    """The time of the preset ``limuc`` on data of LIMUC's size; no image is read."""
+    rng = np.random.default_rng(0)
+    count = LIMUC["images"]
+    names = [f"{row}.bmp" for row in range(count)]
+    table = pd.DataFrame(
+        {
+            "id": names,
+            "image": names,
+            "patient": rng.integers(0, LIMUC["patients"], count).astype(str),
+            "grade": rng.choice(4, count, p=LIMUC["mix"]),
+        }
+    )
+    manifest = Manifest(table=table, grades=("0", "1", "2", "3"), duplicates=np.arange(count))
+    settings = {**load_preset("limuc"), "source": "none"}
+    config = StudyConfig.from_dict({**settings, "train": {**settings["train"], "pretrained": False}})
+    data = StudyData(config, manifest, folds(manifest, folds=5, by="random"), format=1)
+    print_study_times(data, list(data.planned_runs()), device=args.device)
+
+
+def main() -> None:
+    commands = {"workers": workers, "share": share, "setup": setup, "folds": audit_folds, "plan": plan}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=commands)
+    parser.add_argument("--small", action="store_true", help="tiny sizes, for a CPU")
+    parser.add_argument("--jobs", type=int, help="runs at a time per GPU, or on the CPU")
+    parser.add_argument("--device")
+    parser.add_argument("--network", default="timm:tf_efficientnet_lite0")
+    parser.add_argument("--method", default="co-teaching+ours")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--child", nargs="?", const="yes", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if not args.child:
+        device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
+        print(
+            f"{device_name(device)}, {cores()} cores (load {load:.1f}), torch {torch.__version__}, srjt "
+            f"{srjt.__version__}, Python {platform.python_version()}",
+            flush=True,
+        )
+    commands[args.command](args)
+
+
+if __name__ == "__main__":
+    main()

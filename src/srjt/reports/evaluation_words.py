@@ -1,0 +1,114 @@
+"""Sentences about an evaluation, for the terminal and for its page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from srjt.data.grade_names import display_grade
+
+if TYPE_CHECKING:
+    from srjt.inference.abstain import Abstention
+    from srjt.inference.decide import Decision
+    from srjt.inference.evaluation import Evaluation
+    from srjt.training.trained import Trained
+
+__all__ = [
+    "SCORE_NAMES",
+    "abstention_words",
+    "calibrated_on_words",
+    "decision_words",
+    "no_patients",
+    "refer_if",
+    "trained_on_words",
+    "what_was_judged",
+]
+
+SCORE_NAMES = {
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
+    "positive_predictive_value": "positive predictive value",
+    "negative_predictive_value": "negative predictive value",
+    "roc_area": "area under the ROC curve",
+    "average_precision": "average precision",
+    "accuracy": "share of right answers",
+}
+
+
+def what_was_judged(found: Evaluation, what: str) -> str:
+    """One sentence: how many samples, and by which labels they are judged. what: "images", "rows of features"."""
+    seen = f", {found.views} views of each" if found.views > 1 else ""
+    if not found.per:
+        return f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}."
+    how = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}[found.pool]
+    sentence = (
+        f"{found.images:,} {what}{seen}, pooled per {' and '.join(found.per)} to {found.samples:,} answers by {how}, "
+        f"judged by the highest of their {found.judged_by}."
+    )
+    if found.learned_pooling is not None:
+        exponent, weight = found.learned_pooling
+        sentence += f" Fitted on the validation side: exponent {exponent:.2g}, weight {weight:.2g}."
+        sentence += f" {found.pooling_labels}"
+    if found.judged_by != "true grades":
+        sentence += " The highest of several labels is too high where labels are wrong."
+    if found.unknown_units:
+        sentence += f" {found.unknown_units:,} have no {' or '.join(found.per)} and are judged alone."
+    return sentence
+
+
+def refer_if(decision: Decision, names: Mapping[str, str]) -> str:
+    """The rule of a decision."""
+    grade = display_grade(decision.refer_from, names)
+    if decision.threshold is None:
+        return f"Refer if predicted grade ≥ {grade}"
+    return f"Refer if p(grade ≥ {grade}) ≥ {decision.threshold:.3g}"
+
+
+def decision_words(decision: Decision) -> str:
+    """How many are referred and should be, and where the threshold comes from."""
+    words = (
+        f"{decision.referred:,} of {decision.samples:,} are referred; {decision.positives:,} should be. "
+        f"{decision.found}"
+    )
+    if decision.areas:
+        return words
+    every = "Every" if decision.positives else "No"
+    return f"{words} {every} sample has that grade or more: there are no curves to draw."
+
+
+def abstention_words(abstention: Abstention) -> str:
+    """How many of the wrong answers are left to a person, and where the cut comes from."""
+    if math.isnan(abstention.errors_left):
+        return abstention.found
+    share = f"{abstention.errors_left:.0%} of all wrong answers are among those left to a person."
+    return f"{share} {abstention.found}"
+
+
+def no_patients(what: str) -> str:
+    """What is wrong with intervals of samples without patients. what: "images", "rows of features"."""
+    return f"No patient ids: the intervals resample {what} and are probably too narrow."
+
+
+def trained_on_words(run: Trained, ids: Iterable[str]) -> str:
+    """A sentence if samples have the ids of training samples; else ""."""
+    known = len(set(run.training_ids) & set(ids))
+    if not known:
+        return ""
+    return (
+        f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, the "
+        "numbers below look too good."
+    )
+
+
+def calibrated_on_words(run: Trained, ids: Iterable[str]) -> str:
+    """A sentence if samples have the ids of those that ranges are calibrated on by default; else ""."""
+    side = run.held_out.get("validation")
+    used = set() if side is None else set(side.ids)
+    known = sum(sample in used for sample in ids)
+    if not known:
+        return ""
+    return (
+        f"{known:,} of the samples have the ids of samples that the ranges are calibrated on: choose the test side "
+        "with --fold, --splits or --side."
+    )

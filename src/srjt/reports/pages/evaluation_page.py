@@ -1,0 +1,283 @@
+"""The page of an evaluation: a run, judged by labels of new samples."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from srjt.data.grade_names import display_grade
+from srjt.data.manifest import Manifest
+from srjt.inference.abstain import Abstention
+from srjt.inference.decide import Decision
+from srjt.inference.evaluation import Evaluation
+from srjt.inference.range_evaluation import RangeEvaluation
+from srjt.ordinal.baselines import NaiveBaseline
+from srjt.ordinal.intervals import Interval
+from srjt.readers import NetworkComparison
+from srjt.reports.evaluation_words import (
+    SCORE_NAMES,
+    abstention_words,
+    decision_words,
+    no_patients,
+    refer_if,
+    trained_on_words,
+    what_was_judged,
+)
+from srjt.reports.figures.canvas import CaptionedFigure
+from srjt.reports.figures.decision_figures import decision_figures, risk_coverage_figure
+from srjt.reports.figures.reliability import reliability_figure
+from srjt.reports.judged_sides import scores_by_grade
+from srjt.reports.pages.answers_section import (
+    by_grade_table,
+    confusion_of,
+    describe_examples,
+    example_tiles,
+    number_cell,
+    scores_table,
+)
+from srjt.reports.pages.html import Note, Page, Section
+from srjt.reports.pages.model_section import made_section, model_section, run_name
+from srjt.reports.pages.thumbnails import thumbnails_of
+from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
+from srjt.training.record.baselines import baseline_from, compare_with_naive
+from srjt.training.trained import Trained
+
+__all__ = ["evaluation_page"]
+
+LABEL = {"true grades": "true grade", "given grades": "given label", "consensus grades": "consensus grade"}
+
+
+def evaluation_page(
+    run: Trained,
+    found: Evaluation,
+    *,
+    data: Manifest | None = None,
+    sources: Sequence[str | os.PathLike[str]] = (),
+    command: str | None = None,
+    notes: Sequence[str] = (),
+) -> Page:
+    """The page of a result of ``srjt.evaluate``.
+
+    data: the evaluated samples, for their pictures and ids. sources: the files that they were read from. notes: further
+    ones for the top of the page.
+    """
+    grades = [display_grade(grade, run.grade_names) for grade in run.grades]
+    # the naive grades are those of images
+    naive = None
+    if run.facts is not None and not found.per:
+        naive = baseline_from(run.facts, np.asarray(found.confusion).sum(axis=1))
+    features = len(run.in_shape) == 1
+    sections = [
+        _answers(found, naive, grades),
+        _examples(run, found, grades, data),
+        None if found.decision is None else _decision(found.decision, run.grade_names),
+        None if found.abstention is None else _abstention(found.abstention),
+        None if found.ranges is None else _ranges(found.ranges, grades),
+        _calibration(found),
+        None if found.readers is None else _readers(found.readers),
+        model_section(run, grade_rule=found.grade_rule, recalibration=found.recalibration, views=found.views),
+        made_section(run, sources=sources, command=command),
+    ]
+    return Page(
+        kind="Evaluation",
+        title=run_name(run),
+        lead=what_was_judged(found, "rows of features" if features else "images"),
+        notes=[Note(text=text) for text in (*_notes(run, found, naive, data), *notes)],
+        sections=[section for section in sections if section is not None],
+    )
+
+
+def _notes(
+    run: Trained, found: Evaluation, naive: NaiveBaseline | None, data: Manifest | None
+) -> Iterator[str]:
+    if not found.by_patient:
+        yield no_patients("rows of features" if len(run.in_shape) == 1 else "images")
+    if data is not None and (words := trained_on_words(run, data.ids)):
+        yield words
+    if naive is not None:
+        scores = {name: found.intervals[name].value for name in ("accuracy", "mae")}
+        if worse := compare_with_naive("these samples", **scores, naive=naive):
+            yield worse
+    if found.judged_by == "given grades":
+        yield "The answers are compared with labels that may be wrong themselves."
+    if found.not_compared:
+        yield found.not_compared
+
+
+def _answers(found: Evaluation, naive: NaiveBaseline | None, grades: Sequence[str]) -> Section:
+    units = "patients" if found.by_patient else "samples"
+    confusion = np.asarray(found.confusion, dtype=np.int64)
+    return Section(
+        slug="answers",
+        heading="Answers",
+        text=[
+            f"A predicted grade is {found.grade_rule}. The 95 % intervals resample {units}; they do not contain the "
+            "variation between trainings."
+        ],
+        tables=[scores_table(found.intervals, naive), by_grade_table(scores_by_grade(confusion), grades)],
+        figures=[confusion_of(confusion, grades, title="These samples", rows=LABEL[found.judged_by])],
+    )
+
+
+def _examples(
+    run: Trained, found: Evaluation, grades: Sequence[str], data: Manifest | None
+) -> Section | None:
+    if found.per or found.answers.empty or len(run.in_shape) == 1:  # a patient is not one picture
+        return None
+    place = {grade: c for c, grade in enumerate(run.grades)}
+    rows, images = found.answers, [str(image) for image in found.answers["image"]]
+    labels, predicted = (
+        np.array([place[grade] for grade in rows[name]], dtype=np.int64) for name in ("label", "grade")
+    )
+    tiles = example_tiles(
+        labels,
+        predicted,
+        grades=grades,
+        ids=images,
+        owners=[str(patient) for patient in rows["patient"]] if "patient" in rows else None,
+        picture=thumbnails_of(images, data),
+    )
+    if not tiles:
+        return None
+    text = describe_examples(LABEL[found.judged_by])
+    return Section(slug="examples", heading="Examples", text=[text], tiles=tiles)
+
+
+def _decision(decision: Decision, names: Mapping[str, str]) -> Section:
+    table = _interval_table(
+        "decision", refer_if(decision, names), {**decision.operating_point, **decision.areas}
+    )
+    grade = display_grade(decision.refer_from, names)
+    return Section(
+        slug="decision",
+        heading="Decision to refer",
+        text=[decision_words(decision)],
+        tables=[table],
+        figures=decision_figures(decision, grade=grade),
+    )
+
+
+def _abstention(abstention: Abstention) -> Section:
+    tables, text = [], []
+    if abstention.wanted is not None:
+        text = [abstention_words(abstention)]
+        title = f"Without the {abstention.share:.1%} least confident answers"
+        tables = [_interval_table("abstention", title, abstention.kept)] if abstention.kept else []
+    return Section(
+        slug="abstention",
+        heading="Abstention",
+        text=text,
+        tables=tables,
+        figures=[risk_coverage_figure(abstention)],
+    )
+
+
+def _interval_table(slug: str, title: str, scores: Mapping[str, Interval]) -> Table:
+    rows = [
+        Row(cells=(TableCell(text=SCORE_NAMES[name]), number_cell(value), _between(low, high)))
+        for name, (value, low, high) in scores.items()
+    ]
+    return Table(
+        slug=slug,
+        title=title,
+        caption="",
+        columns=(
+            Column(name="score", label="score"),
+            Column(name="value", label="value", kind="number"),
+            Column(name="interval", label="95 % interval", kind="number"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _between(low: float, high: float) -> TableCell:
+    return TableCell(text=f"{low:.3f} – {high:.3f}" if math.isfinite(low) else MISSING)
+
+
+def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Section:
+    def row(name: str, interval: Interval, samples: int | None = None) -> Row:
+        count = TableCell() if samples is None else TableCell(text=f"{samples:,}", value=samples)
+        cells = (number_cell(interval.value), _between(interval.low, interval.high), count)
+        return Row(cells=(TableCell(text=name), *cells))
+
+    rows = [
+        Row(
+            cells=(
+                TableCell(text="promised coverage"),
+                TableCell(text=f"{found.promised:g}", value=found.promised),
+                TableCell(),
+                TableCell(),
+            )
+        ),
+        row("coverage", found.coverage),
+        *(
+            row(f"… of grade {grade}", interval, samples)
+            for grade, (samples, interval) in zip(grades, found.grades, strict=True)
+        ),
+        row("grades in a range", found.width),
+    ]
+    table = Table(
+        slug="ranges",
+        title="How often the range contains the grade, and how wide it is",
+        caption="",
+        columns=(
+            Column(name="what", label=""),
+            Column(name="value", label="value", kind="number"),
+            Column(name="interval", label="95 % interval", kind="number"),
+            Column(name="samples", label="samples", kind="number"),
+        ),
+        rows=tuple(rows),
+    )
+    return Section(slug="ranges", heading="Ranges of grades", text=[found.promise], tables=[table])
+
+
+def _calibration(found: Evaluation) -> Section:
+    known = [
+        ("calibration error", f"{found.calibration_error:.3f}"),
+        ("ranked probability score", f"{found.ranked_probability_score:.3f}"),
+    ]
+    if not found.calibration:
+        return Section(slug="calibration", heading="Calibration", facts=known)
+    figure = CaptionedFigure(
+        name="reliability",
+        figure=reliability_figure({"These samples": found.calibration}),
+        caption=f"Reliability on these samples, compared with their {found.judged_by}. Larger points stand for more "
+        "samples.",
+        alt=f"Reliability diagram. Calibration error {found.calibration_error:.3f}.",
+    )
+    return Section(slug="calibration", heading="Calibration", facts=known, figures=[figure])
+
+
+def _readers(found: NetworkComparison) -> Section:
+    names = {
+        "network_kappa": "with network",
+        "others_kappa": "with others",
+        "reader_to_consensus": "to rest",
+        "network_to_consensus": "network to rest",
+    }
+    rows = [
+        Row(
+            cells=(
+                TableCell(text=str(row["reader"])),
+                TableCell(text=f"{row['items']:,}", value=row["items"]),
+                *(number_cell(row[name]) for name in names),
+            )
+        )
+        for row in found.by_reader.to_dict("records")
+    ]
+    table = Table(
+        slug="readers",
+        title="The network as one more reader (quadratic κ)",
+        caption="To rest: κ with the consensus of all other readers, of this reader and of the network, on the same "
+        "samples.",
+        columns=(
+            Column(name="reader", label="reader"),
+            Column(name="samples", label="samples", kind="number"),
+            *(Column(name=name, label=label, kind="number") for name, label in names.items()),
+        ),
+        rows=tuple(rows),
+    )
+    return Section(slug="readers", heading="Beside the readers", text=[found.sentence], tables=[table])

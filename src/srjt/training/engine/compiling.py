@@ -1,0 +1,49 @@
+"""Compile networks: once for all networks of the same structure, and kept on disk for later processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+
+import torch
+
+from srjt.files import cache_folder
+from srjt.training.engine.stacked_networks import StackedNetworks
+
+__all__ = ["compile_networks", "keep_compiled_code"]
+
+_compiled: set[str] = (
+    set()
+)  # what this process has compiled: the structure of the networks and their batch size
+
+
+def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
+    """Compile each network; without a working compiler the networks run as they are.
+
+    Networks of the same structure share the compiled code: the two of a method, and those of later trainings in this
+    process. Code for other networks is dropped, because torch compiles a function eight times at most and then runs
+    it as it is. Shapes are static: if dynamic ones were allowed, the code, and so the last bits of a result, would
+    depend on the shapes that an earlier training in this process had.
+    """
+    keep_compiled_code()
+    made_for = f"{networks.members[0]}\0{batch_size}"
+    if _compiled and made_for not in _compiled:
+        torch.compiler.reset()
+        _compiled.clear()
+    _compiled.add(made_for)
+    try:
+        networks.compiled = [torch.compile(member, dynamic=False) for member in networks.members]  # type: ignore[misc]
+    except RuntimeError as problem:
+        warnings.warn(
+            f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.",
+            stacklevel=2,
+        )
+
+
+def keep_compiled_code() -> None:
+    """Let torch keep compiled code in our cache folder instead of a temporary one, unless the user has chosen."""
+    folder = cache_folder() / "compiled"
+    with contextlib.suppress(OSError):  # without a writable cache torch uses its own folder
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(folder))

@@ -1,0 +1,274 @@
+"""Worker processes that stay: each imports torch once, and executes one task after another on its device.
+
+A task that raises a ``SrjtError`` leaves its worker as it was. After any other exception the worker ends, because its
+process, or its GPU, may no longer work. A worker that ends or dies is replaced when the next task needs one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from srjt.errors import Interrupted, SrjtError
+from srjt.files import is_locked
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
+
+__all__ = ["WITHOUT_MONAI", "Ended", "Task", "WorkerPool"]
+
+WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A call that a worker executes: ``function(*arguments, device=…)``."""
+
+    name: str
+    function: Callable[..., Any]  # at the top of a module, because the worker imports it
+    arguments: tuple[Any, ...]
+    folder: Path  # while the task has locked it, the task handles signals itself
+    settings: Hashable = None  # of the process: a worker never gets tasks with different ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a task ended."""
+
+    name: str
+    result: Any = None  # of the function
+    error: str = ""  # the sentence of a SrjtError, the traceback of any other exception
+    expected: bool = True  # whether it was a SrjtError
+    exitcode: int | None = None  # of a worker that died, or was stopped, during the task
+
+
+@dataclass(kw_only=True)
+class _Slot:
+    device: str | None
+    process: BaseProcess | None = None
+    connection: Connection[Any, Any] | None = None
+    settings: Hashable = None
+    task: str | None = None
+
+
+@dataclass(kw_only=True)
+class WorkerPool:
+    """One worker per entry of ``devices``, started when it is first needed.
+
+    threads: of torch in each worker. networks: names of the networks that the tasks will build, whose library is then
+    imported only once.
+    """
+
+    devices: Sequence[str | None]
+    threads: int | None = None
+    networks: Sequence[str] = ()
+    _slots: list[_Slot] = field(init=False)
+    _context: ForkServerContext | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._slots = [_Slot(device=device) for device in self.devices]
+
+    @property
+    def running(self) -> list[str]:
+        """The names of the tasks in progress."""
+        return [slot.task for slot in self._slots if slot.task is not None]
+
+    @property
+    def has_idle(self) -> bool:
+        return any(slot.task is None for slot in self._slots)
+
+    def start(self, task: Task) -> None:
+        """Give the task to an idle worker, if possible to one whose process has the task's settings."""
+        idle = [slot for slot in self._slots if slot.task is None]
+        alive = [slot for slot in idle if slot.process is not None and slot.process.is_alive()]
+        fitting = [slot for slot in alive if slot.settings == task.settings]
+        slot = (fitting or [slot for slot in idle if slot not in alive] or idle)[0]
+        message = (task.function, task.arguments, slot.device, task.folder)
+        if not fitting:
+            self._start_worker(slot, task.settings)
+        assert slot.connection is not None
+        try:
+            slot.connection.send(message)
+        except OSError:  # it died while it was idle
+            self._start_worker(slot, task.settings)
+            slot.connection.send(message)
+        slot.task = task.name
+
+    def wait(self, timeout: float = POLL_SECONDS) -> list[Ended]:
+        """The tasks that have ended; an empty list after ``timeout`` seconds."""
+        busy = [slot for slot in self._slots if slot.task is not None]
+        sources: list[Any] = [slot.connection for slot in busy]
+        sources += [slot.process.sentinel for slot in busy if slot.process is not None]
+        wait(sources, timeout=timeout)
+        return [ended for slot in busy if (ended := _read_report(slot)) is not None]
+
+    def terminate(self) -> None:
+        """Ask the running tasks to save their state and end. Repeat it: one that is starting may miss a signal."""
+        for slot in self._slots:
+            if slot.task is not None and slot.process is not None:
+                slot.process.terminate()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End idle workers; stop those that are still busy because the body raised an exception."""
+        while self.running:
+            self.terminate()
+            self.wait()
+        for slot in self._slots:
+            _stop(slot)
+
+    def _start_worker(self, slot: _Slot, settings: Hashable) -> None:
+        _stop(slot)
+        self._context = self._context or _start_forkserver(self.networks)
+        slot.connection, remote = self._context.Pipe()
+        slot.process = self._context.Process(target=_serve, args=(remote, self.threads))
+        slot.process.start()
+        remote.close()
+        slot.settings = settings
+
+
+def _read_report(slot: _Slot) -> Ended | None:
+    assert slot.task is not None
+    assert slot.connection is not None
+    assert slot.process is not None
+    try:
+        alive = slot.process.is_alive()  # before poll: its last report may arrive between the two
+        if not slot.connection.poll():
+            if alive:
+                return None
+            raise EOFError
+        result, error, expected = slot.connection.recv()
+        ended = Ended(name=slot.task, result=result, error=error, expected=expected)
+        if not expected:
+            _stop(slot)
+    except (EOFError, OSError):
+        slot.process.join()
+        ended = Ended(name=slot.task, exitcode=slot.process.exitcode)
+    slot.task = None
+    return ended
+
+
+def _stop(slot: _Slot) -> None:
+    if slot.connection is not None:
+        slot.connection.close()  # an idle worker ends by itself
+    if slot.process is not None:
+        slot.process.join()
+    slot.connection = slot.process = None
+
+
+def _start_forkserver(networks: Sequence[str]) -> ForkServerContext:
+    """The process that imports torch once, forks the workers and ends with the last of them.
+
+    It ignores SIGTERM, which job schedulers send to all processes of a job: without the server nobody would learn how
+    the workers ended.
+    """
+    from multiprocessing import forkserver
+
+    context = multiprocessing.get_context("forkserver")
+    # torch._dynamo is imported by every optimiser, which takes two seconds
+    preload = ["srjt.training.train", "srjt.training.engine.process_state", "torch._dynamo"]
+    large = set(networks) - set(WITHOUT_MONAI)
+    if any(network.startswith("timm:") for network in large):
+        preload.append("timm")
+    if any(not network.startswith("timm:") for network in large):
+        preload.append("monai.networks.nets")
+    context.set_forkserver_preload(preload)
+    # Python allows signal handlers in the main thread only
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if in_main_thread else None
+    try:
+        forkserver.ensure_running()
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, before)
+    return context
+
+
+def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
+    """The main function of a worker: execute tasks until the connection is closed."""
+    current: list[Path] = []
+    _handle_signals(_stop_unless_locked(current))
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    try:
+        import torch
+
+        from srjt.training.engine.process_state import preserve_process_state, release_memory
+
+        warnings.showwarning = _print_warning
+        if threads is not None:
+            torch.set_num_threads(threads)
+        while True:
+            function, arguments, device, folder = connection.recv()
+            current[:] = [folder]
+            result, error, expected = None, "", True
+            with preserve_process_state():
+                try:
+                    result = function(*arguments, device=device)
+                except SrjtError as problem:
+                    error = str(problem)
+                except Exception as problem:
+                    error, expected = "".join(traceback.format_exception(problem)), False
+            current.clear()
+            release_memory()
+            connection.send((result, error, expected))
+            if not expected:
+                break
+    except Interrupted as stopped:
+        _handle_signals(signal.SIG_IGN)
+        sys.exit(stopped.status)
+    except (EOFError, OSError):  # no more tasks, or nobody is left to report to
+        pass
+
+
+def _stop_unless_locked(current: list[Path]) -> Callable[[int, FrameType | None], None]:
+    """A handler that ends the process at once, except during a training, whose saving it must not disturb.
+
+    Training handles the first signal itself and saves its state. More signals follow: the pool repeats its request,
+    and Ctrl-C and job schedulers signal all processes of a job.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not (current and is_locked(current[0])):
+            _handle_signals(signal.SIG_IGN)
+            raise Interrupted(number, "Stopped before training began.")
+
+    return handle
+
+
+def _handle_signals(handler: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handler)
+
+
+def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    """A warning as one sentence, without the line of code that it came from."""
+    print(f"Warning: {message}", file=sys.stderr)
+
+
+def _stop_with_parent() -> None:
+    """Stop this process if its parent was killed: a killed process cannot stop its workers."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    parent.join()
+    while True:
+        with contextlib.suppress(OSError):
+            os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1.0)

@@ -1,0 +1,233 @@
+"""Train the folds of a cross-fit at the same time, in worker processes. The caller then opens the finished runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from srjt.data.images.feed import FeedCache
+from srjt.data.images.store import open_store
+from srjt.errors import Interrupted, SrjtError
+from srjt.methods.plugins import import_modules
+from srjt.networks.backbones import takes_rows
+from srjt.training.config import TrainConfig
+from srjt.training.cost import available_memory, step_memory
+from srjt.training.engine import cpu_tuning
+from srjt.training.engine.cpu_tuning import CpuSetting, use_threads
+from srjt.training.engine.devices import choose_device, cores
+from srjt.training.engine.stop_signal import StopRequest
+from srjt.training.engine.worker_pool import WITHOUT_MONAI, Ended, Task, WorkerPool
+from srjt.training.folds import Folds, fit_fold
+from srjt.training.record.metrics_log import parse_rows
+from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
+from srjt.training.record.run_folder import is_finished, read_facts
+from srjt.training.trained import build_method, build_networks
+
+__all__ = ["Jobs", "Workers", "choose_workers", "train_in_parallel"]
+
+Jobs = int | Literal["auto"]
+
+# Images, as if of 64 × 64 pixels, that a large network sees in all folds, from which worker processes pay: these take
+# ten seconds to start, in which two cores train such a network on a few hundred images.
+PARALLEL_PAYS = 4_000
+PROCESS_BYTES = 600 * 2**20  # of a process that has imported torch and MONAI
+
+FEEDS = FeedCache()  # of a worker process
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """How many folds at a time, on which devices, with how many threads in all."""
+
+    devices: tuple[str, ...]
+    threads: int | None = None
+
+    def threads_of(self, k: int, *, folds: int) -> int | None:
+        """Threads of fold ``k``: the last folds share all threads if they are fewer than the workers."""
+        if self.threads is None:
+            return None
+        jobs = len(self.devices)
+        full = folds // jobs * jobs
+        return max(1, self.threads // (jobs if k < full else folds - full))
+
+
+def choose_workers(
+    jobs: Jobs,
+    *,
+    folds: int,
+    samples: int,
+    config: TrainConfig,
+    device: str | None,
+    own_code: bool,
+    writes: bool,
+) -> Workers | None:
+    """The workers for a cross-fit of ``samples``; None: one fold after the other, in this process.
+
+    ``"auto"`` uses one worker per GPU; without a GPU one per core, as far as memory allows and if the trainings are
+    long enough. It depends on the settings and the machine alone, never on a measured time, because the number of
+    threads changes the last bits of a result.
+
+    own_code: whether a network or a transform of your own is used, which a worker cannot import. writes: whether the
+    runs have a folder, through which workers return them.
+    """
+    if jobs != "auto" and jobs < 1:
+        raise SrjtError(f"jobs must be at least 1, or auto; got {jobs}.")
+    alone = own_code or not writes or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if jobs == 1 or (jobs == "auto" and alone):
+        return None
+    if alone:
+        raise SrjtError(
+            "Folds are trained at the same time only into a folder, with networks and transforms that srjt knows, and "
+            "without torchrun: use jobs=1."
+        )
+    chosen = choose_device(device)
+    if chosen.type == "cuda":
+        gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if device is None else [device]
+        count = min(folds, len(gpus) if jobs == "auto" else jobs)
+        return None if count < 2 else Workers(devices=tuple(gpus[i % len(gpus)] for i in range(count)))
+    threads = min(cores(), torch.get_num_threads())
+    if isinstance(jobs, int):
+        count = min(folds, jobs)
+    elif _is_long(config, folds * samples):
+        count = min(folds, threads, _fit_in_memory(config, samples))
+    else:
+        count = 1
+    return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
+
+
+def _is_long(config: TrainConfig, samples: int) -> bool:
+    small = str(config.network) in WITHOUT_MONAI or takes_rows(str(config.network))
+    return not small and samples * config.epochs * (config.crop / 64) ** 2 >= PARALLEL_PAYS
+
+
+def _fit_in_memory(config: TrainConfig, samples: int) -> int:
+    """How many trainings fit in the memory that is available; at least one."""
+    available = available_memory()
+    if available is None:
+        return 1
+    return max(1, available // (PROCESS_BYTES + step_memory(config, batch=min(config.batch_size, samples))))
+
+
+def train_in_parallel(
+    folds: Folds, workers: Workers, *, cpu_setting: CpuSetting | None, reporter: Reporter
+) -> set[int]:
+    """Train the folds that are not finished; returns their numbers."""
+    count = len(folds)
+    waiting = [k for k in range(count) if not is_finished(_folder(folds, k))]
+    if not waiting:
+        return set()
+    trained = set(waiting)
+    if workers.threads is not None:
+        threads = workers.threads_of(0, folds=count)
+        cpu_setting = cpu_setting or _recorded_setting(folds) or _fastest_setting(folds, threads=threads)
+    progress = _Progress(folds, reporter)
+    pool = WorkerPool(devices=workers.devices, networks=(str(folds.config.network),))
+    with StopRequest() as stop, pool:
+        while pool.running or (waiting and stop.number is None):
+            while waiting and pool.has_idle and stop.number is None:
+                k = waiting.pop(0)
+                arguments = (folds, k, cpu_setting, workers.threads_of(k, folds=count))
+                pool.start(
+                    Task(name=str(k), function=_train_fold, arguments=arguments, folder=_folder(folds, k))
+                )
+            if stop.number is not None:
+                pool.terminate()
+            for ended in pool.wait():
+                if stop.number is None:
+                    _raise_error(ended)
+                for note in ended.result or ():
+                    FoldReporter(reporter, before=0, title=f"Fold {int(ended.name) + 1} of {count}: ").note(
+                        note
+                    )
+            progress.update()
+        if stop.number is not None:
+            raise Interrupted(stop.number, "Stopped; the state of every fold is saved.")
+    return trained
+
+
+def _train_fold(
+    folds: Folds, k: int, cpu_setting: CpuSetting | None, threads: int | None, *, device: str | None
+) -> list[str]:
+    """The task of a worker; returns the notes of the training."""
+    config = folds.config
+    import_modules(config.imports)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    store = open_store(
+        folds.manifest,
+        size=config.image_size,
+        resize=config.resize,
+        cache=folds.options["cache"],
+        on_bad_image=folds.options["on_bad_image"],
+        find_duplicates=True,
+    )
+    reporter = SilentReporter()
+    fit_fold(folds, k, store.pixels, device=device, cpu_setting=cpu_setting, feeds=FEEDS, reporter=reporter)
+    return reporter.notes
+
+
+def _raise_error(ended: Ended) -> None:
+    if ended.error:
+        raise SrjtError(ended.error) if ended.expected else RuntimeError(ended.error)
+    if ended.exitcode is not None:
+        hint = ", probably for lack of memory" if ended.exitcode == -signal.SIGKILL else ""
+        raise SrjtError(
+            f"The process that trained fold {int(ended.name) + 1} was ended{hint} (exit status {ended.exitcode}): run "
+            "the same command again, with --jobs 1 (jobs=1 in Python) if memory is short. Finished folds are kept."
+        )
+
+
+def _recorded_setting(folds: Folds) -> CpuSetting | None:
+    """That of a fold which has begun: all folds have the same."""
+    for k in range(len(folds)):
+        if (_folder(folds, k) / "run.json").exists():
+            return read_facts(_folder(folds, k)).cpu
+    return None
+
+
+def _fastest_setting(folds: Folds, *, threads: int | None) -> CpuSetting:
+    """What the first fold would choose for itself."""
+    config = folds.config
+    if not config.tune_cpu or config.deterministic or folds.manifest.are_features:
+        return CpuSetting()
+    method = build_method(config, num_classes=folds.manifest.num_classes)
+    shape = (3, config.crop, config.crop)
+    networks = build_networks(config, method, in_shape=shape, with_weights=False)
+    example = torch.zeros(min(config.batch_size, len(folds.trained_on(0))), *shape)
+    with use_threads(threads):
+        return cpu_tuning.fastest_setting(networks.members[0], example)
+
+
+def _folder(folds: Folds, k: int) -> Path:
+    folder = folds.folder(k)
+    assert folder is not None, "choose_workers requires it"
+    return folder
+
+
+class _Progress:
+    """Reports the epochs of all folds as one sequence, read from their metrics."""
+
+    def __init__(self, folds: Folds, reporter: Reporter) -> None:
+        self.reporter = reporter
+        self.files = [_folder(folds, k) / "metrics.csv" for k in range(len(folds))]
+        self.sizes = [0] * len(self.files)
+        self.epochs = [0] * len(self.files)
+
+    def update(self) -> None:
+        for k, file in enumerate(self.files):
+            size = file.stat().st_size if file.exists() else 0
+            if size == self.sizes[k]:
+                continue
+            self.sizes[k] = size
+            content = file.read_bytes()
+            rows = parse_rows(content[: content.rfind(b"\n") + 1])  # a line may be half written
+            epoch = max((row.epoch for row in rows), default=0)
+            if epoch > self.epochs[k]:
+                self.epochs[k] = epoch
+                latest = [row for row in rows if row.epoch == epoch]
+                self.reporter.finished_epoch(sum(self.epochs), latest)

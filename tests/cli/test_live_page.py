@@ -1,0 +1,27 @@
+"""``srjt train --log html`` as a person runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from cli.conftest import TRAIN
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+
+def test_a_live_page_and_a_report(command: Srjt, labelled: Path) -> None:
+    code, out, err = command("train", labelled, "--out", "run", *TRAIN, "--log", "html")
+    assert (code, err) == (0, "")
+    assert "The training is shown in run/live.html." in out
+    page = Path("run/live.html").read_text()
+    assert "2 epochs were trained" in page
+    assert Path("run/report.html").exists()
+    assert "srjt train" in Path("run/report.html").read_text()  # the command
+
+
+def test_an_unknown_tracker_is_an_error_before_anything_is_trained(command: Srjt, labelled: Path) -> None:
+    code, _, err = command("train", labelled, "--out", "run", *TRAIN, "--log", "htm")
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "Unknown tracker 'htm': did you mean 'html'?" in err
+    assert not Path("run").exists()

@@ -1,0 +1,307 @@
+"""One range per patient: the highest true grade is covered as often as promised, although the labels are wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import srjt
+from fixtures.held_out_runs import drawn_side, made_run
+from srjt import noise
+from srjt.data import Manifest, folds, from_arrays
+from srjt.errors import SrjtError
+from srjt.inference.fitted import fit_after_training
+from srjt.inference.range_evidence import unit_evidence
+from srjt.inference.range_rule import Pooled, RangeRule
+from srjt.inference.ranges import calibrate_ranges
+from srjt.noise.true_grades import KnownNoise, LabelNoise, given_noise
+from srjt.ordinal.pooling import highest_per_unit
+from srjt.training.record.held_out import HeldOut
+from srjt.training.trained import Trained
+
+CLASSES, CLINICS, PATIENTS, NEW, PROMISED = 4, 16, 50, 200, 0.8
+MATRIX = noise.transition_matrix("truncated", num_classes=CLASSES, rho=0.12)
+HIGHEST = Pooled(("patient",))
+
+
+def clinic(
+    patients: int, *, seed: int, images: tuple[int, int], together: bool = False
+) -> tuple[HeldOut, np.ndarray]:
+    """Patients with similar images and the patient of each. together: all labels of a patient are wrong by the same."""
+    rng = np.random.default_rng(seed)
+    units = np.repeat(np.arange(patients), rng.integers(images[0], images[1] + 1, patients))
+    severity = rng.uniform(0, CLASSES, patients)[units] - 0.6 * np.abs(rng.normal(size=len(units)))
+    true = severity.clip(0, CLASSES - 1e-9).astype(int)
+    if together:
+        highest = highest_per_unit(true, units)
+        error = noise.corrupt(highest, MATRIX, seed=seed) - highest
+        labels = (true + error[units]).clip(0, CLASSES - 1)
+    else:
+        labels = noise.corrupt(true, MATRIX, seed=seed)
+    logits = (
+        -((np.arange(CLASSES) + 0.5 - severity[:, None] - 0.5 * rng.normal(size=(len(units), 1))) ** 2) / 0.6
+    )
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    names = [f"p{unit}" for unit in units]
+    side = HeldOut(
+        ids=[str(n) for n in range(len(units))], probabilities=p[None].astype(np.float32), labels=labels,
+        true_labels=true, patients=names, groups=names,
+    )  # fmt: skip
+    return side, units
+
+
+def known(side: HeldOut) -> KnownNoise:
+    return given_noise(MATRIX, np.bincount(side.labels, minlength=CLASSES) / len(side))
+
+
+def rows_of(side: HeldOut, rows: np.ndarray) -> HeldOut:
+    def some(values: Any) -> Any:
+        return None if values is None else [values[row] for row in rows]
+
+    return replace(
+        side, ids=some(side.ids), probabilities=side.probabilities[:, rows], labels=side.labels[rows],
+        true_labels=None if side.true_labels is None else side.true_labels[rows],
+        patients=some(side.patients), groups=some(side.groups),
+    )  # fmt: skip
+
+
+def coverages(
+    label_noise: LabelNoise, *, images: tuple[int, int], pooled: Pooled = HIGHEST, together: bool = False
+) -> tuple[np.ndarray, float]:
+    """The coverage of new patients in each of CLINICS clinics, and the mean width."""
+    found, widths = [], []
+    for seed in range(CLINICS):
+        side, units = clinic(PATIENTS + NEW, seed=seed, images=images, together=together)
+        old = np.flatnonzero(units < PATIENTS)
+        new = np.flatnonzero(units >= PATIENTS)
+        rule = calibrate_ranges(
+            rows_of(side, old), coverage=PROMISED, noise=known(side), label_noise=label_noise, units=units[old],
+            pooled=pooled,
+        )  # fmt: skip
+        low, high = rule.ranges(side.probabilities[0, new], units=units[new] - PATIENTS)
+        assert side.true_labels is not None
+        truth = highest_per_unit(side.true_labels, units)[PATIENTS:]
+        found.append(((low <= truth) & (truth <= high)).mean())
+        widths.append((high - low + 1).mean())
+    return np.array(found), float(np.mean(widths))
+
+
+def interval(found: np.ndarray) -> tuple[float, float]:
+    """99.7 % interval of the mean over the clinics."""
+    error = 3 * float(found.std(ddof=1)) / len(found) ** 0.5
+    return float(found.mean()) - error, float(found.mean()) + error
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_default_keeps_its_promise_whether_labels_are_wrong_one_by_one_or_together(
+    together: bool,
+) -> None:
+    found, _ = coverages("unknown", images=(1, 6), together=together)
+    assert interval(found)[0] >= PROMISED
+
+
+def test_products_of_inverse_matrices_keep_the_promise_and_are_narrower() -> None:
+    found, width = coverages("class-conditional", images=(2, 2))
+    assert interval(found)[1] >= PROMISED
+    assert found.mean() < 0.9  # not wider than what is promised asks for
+    assert width < coverages("unknown", images=(2, 2))[1]
+
+
+def test_the_highest_of_many_noisy_labels_taken_as_right_breaks_the_promise() -> None:
+    """So that the tests above fail if the noise of the highest label is ignored."""
+    taken_as_right, _ = coverages("none", images=(16, 16))
+    assert interval(taken_as_right)[1] < PROMISED
+    corrected, _ = coverages("unknown", images=(16, 16))
+    assert interval(corrected)[0] >= PROMISED
+
+
+@pytest.mark.parametrize("label_noise", ["unknown", "class-conditional", "none"])
+@pytest.mark.parametrize("how", ["highest", "mean"])
+@pytest.mark.parametrize("by", ["", "grade"])
+def test_one_image_per_patient_is_the_range_of_the_image(label_noise: LabelNoise, how: Any, by: str) -> None:
+    side, units = clinic(150, seed=1, images=(1, 1))
+    some = np.where(np.arange(150) % 30 == 0, side.true_labels, -1)
+    for one in (side, replace(side, verified_labels=some)):
+        settings: dict[str, Any] = {
+            "coverage": 0.9,
+            "noise": known(side),
+            "label_noise": label_noise,
+            "by": by,
+        }
+        images = calibrate_ranges(one, **settings)
+        patients = calibrate_ranges(one, units=units, pooled=Pooled(("patient",), how), **settings)
+        assert patients.thresholds == pytest.approx(images.thresholds, abs=1e-6)
+        assert (patients.basis, patients.patients, patients.samples) == (images.basis, images.patients, 150)
+        new, new_units = clinic(300, seed=2, images=(1, 1))
+        expected = images.ranges(new.probabilities[0])
+        assert [ends.tolist() for ends in patients.ranges(new.probabilities[0], units=new_units)] == [
+            ends.tolist() for ends in expected
+        ]
+
+
+def test_without_noise_the_highest_label_is_the_truth() -> None:
+    side, units = clinic(60, seed=3, images=(1, 5))
+    clean = given_noise(np.eye(CLASSES), np.bincount(side.labels, minlength=CLASSES) / len(side))
+    expected = np.eye(CLASSES)[highest_per_unit(side.labels, units)]
+    for label_noise in ("none", "unknown", "class-conditional"):
+        found = unit_evidence(side, units, clean, label_noise)  # type: ignore[arg-type]
+        for weights in [one for plausible in found.candidates for one in plausible]:
+            assert weights == pytest.approx(expected, abs=1e-5)
+
+
+def test_eyes_of_one_patient_share_its_weight() -> None:
+    side, eyes = clinic(40, seed=4, images=(2, 4))
+    patients = [f"p{eye // 2}" for eye in eyes]
+    both = replace(side, patients=patients, groups=patients)
+    rule = calibrate_ranges(
+        both, coverage=0.9, noise=None, label_noise="none", units=eyes, pooled=Pooled(("patient", "eye"))
+    )
+    assert (rule.patients, rule.answers) == (20, 40)
+    assert "of a random eye of a new patient, the highest of its images," in str(rule)
+    assert f"calibrated on 20 patients (40 answers of {len(side)} samples)" in str(rule)
+
+
+def test_verified_patients_are_used_alone_only_if_they_are_a_random_sample() -> None:
+    side, units = clinic(80, seed=5, images=(1, 4))
+    assert side.true_labels is not None
+    whole = np.where(units % 2 == 0, side.true_labels, -1)  # every other patient
+    rule = calibrate_ranges(
+        replace(side, verified_labels=whole), coverage=0.8, noise=known(side), units=units, pooled=HIGHEST
+    )
+    assert (rule.basis, rule.patients, rule.samples) == ("verified", 40, int((units % 2 == 0).sum()))
+    assert "by the verified grades of all their images; they must be a random sample." in str(rule)
+    # of images that were verified at random, small patients are complete more often
+    rng = np.random.default_rng(0)
+    scattered = np.where(rng.random(len(side)) < 0.6, side.true_labels, -1)
+    rule = calibrate_ranges(
+        replace(side, verified_labels=scattered), coverage=0.8, noise=known(side), units=units, pooled=HIGHEST
+    )
+    assert rule.basis == "corrected"
+
+
+def test_the_conservative_range_allows_for_every_label_of_a_patient() -> None:
+    side, units = clinic(50, seed=6, images=(4, 4))
+    assert unit_evidence(side, units, known(side), "unknown").labels_each == pytest.approx(4.0)
+    few = replace(known(side), samples=80)
+    rule = calibrate_ranges(side, coverage=0.8, noise=few, units=units, pooled=HIGHEST)
+    assert rule.basis == "conservative"
+    corrected = calibrate_ranges(side, coverage=0.8, noise=known(side), units=units, pooled=HIGHEST)
+    assert (rule.thresholds >= corrected.thresholds).all()
+    never = (
+        np.diag([1.0, 1.0, 1.0, 0.0]) + np.eye(CLASSES)[[3]].T @ np.eye(CLASSES)[[2]]
+    )  # label 3 cannot occur
+    impossible = KnownNoise(joint=never / 4, rates=(0.2, 0.2), determined=True)
+    rule = calibrate_ranges(side, coverage=0.8, noise=impossible, units=units, pooled=HIGHEST)
+    assert rule.basis == "conservative"
+    assert "labels of one patient contradict the estimated noise" in str(rule)
+
+
+# ---------------------------------------------------------------------- runs
+
+
+@pytest.fixture(scope="module")
+def features() -> Manifest:
+    """480 samples of 120 patients with two eyes each, in two centres; some labels are wrong."""
+    rng = np.random.default_rng(0)
+    severity = np.repeat(rng.uniform(0, 4, 120), 4) + 0.3 * rng.normal(size=480)
+    true = severity.clip(0, 3.999).astype(int)
+    x = np.stack([severity + 0.3 * rng.normal(size=480) for _ in range(6)], axis=1).astype(np.float32)
+    patients = np.repeat(np.arange(120), 4).astype(str).tolist()
+    made = from_arrays(x, noise.corrupt(true, MATRIX, seed=0), patients=patients, true_grades=true).manifest
+    made.table["eye"] = ["LLRR"[k % 4] for k in range(480)]
+    made.table["centre"] = np.where(np.arange(480) // 4 % 3 == 0, "A", "B")
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(features: Manifest) -> Trained:
+    return srjt.train(
+        features, split=folds(features)[0], method="standard", network="linear", epochs=8, learning_rate=0.05,
+        batch_size=32, tune_cpu=False, device="cpu",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("pool", ["highest", "mean", "learned"])
+def test_predict_and_evaluate_per_patient(run: Trained, features: Manifest, pool: Any) -> None:
+    test = features.select(folds(features)[0].test)
+    how: dict[str, Any] = {"coverage": 0.8, "per": "patient", "pool": pool, "label_noise": "none"}
+    table = srjt.predict(run, test, **how)
+    assert list(table.columns[:5]) == ["patient", "images", "grade", "grade_low", "grade_high"]
+    low, grade, high = (table[name].astype(int).to_numpy() for name in ("grade_low", "grade", "grade_high"))
+    assert ((low <= grade) & (grade <= high)).all()
+    assert (
+        "of a new patient, the highest of its images, with a probability of at least 0.8"
+        in table.attrs["ranges"]
+    )
+    assert "calibrated on 24 patients (96 samples)" in table.attrs["ranges"]
+    plain = srjt.predict(run, test, per="patient", pool=pool, label_noise="none")
+    pd.testing.assert_frame_equal(plain, table.drop(columns=["grade_low", "grade_high"]), check_exact=True)
+    found = srjt.evaluate(run, test, resamples=20, **how)
+    truth = pd.Series(test.true_labels).groupby(test.patients, sort=False).max().to_numpy()
+    assert found.ranges is not None
+    assert found.ranges.coverage.value == pytest.approx(((low <= truth) & (truth <= high)).mean())
+    assert found.ranges.width.value == pytest.approx((high - low + 1).mean())
+    assert [count for count, _ in found.ranges.grades] == np.bincount(truth, minlength=4).tolist()
+    assert found.ranges.promise == table.attrs["ranges"]
+
+
+def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: Manifest) -> None:
+    sides = folds(features)[0]
+    validation, test = features.select(sides.validation), features.select(sides.test)
+    how: dict[str, Any] = {"coverage": 0.8, "per": ["patient", "eye"]}
+    with pytest.raises(SrjtError, match=r"of which a run keeps the patients only.*--calibrate-on TABLE"):
+        srjt.predict(run, test, **how)
+    table = srjt.predict(run, test, calibrate_on=validation, **how)
+    assert list(table.columns[:6]) == ["patient", "eye", "images", "grade", "grade_low", "grade_high"]
+    assert "a random eye of a new patient" in table.attrs["ranges"]
+    assert "calibrated on 24 patients (48 answers of 96 samples)" in table.attrs["ranges"]
+    without = replace(validation, table=validation.table.drop(columns="eye"))
+    with pytest.raises(SrjtError, match=r"Unknown column .*in the calibration samples.* 'eye'"):
+        srjt.predict(run, test, calibrate_on=without, **how)
+
+
+def test_for_each_value_of_a_column_and_each_grade(run: Trained, features: Manifest) -> None:
+    validation = features.select(folds(features)[0].validation)
+    how: dict[str, Any] = {"coverage": 0.6, "per": ("patient",), "label_noise": "none", "recalibrate": False}
+    table = srjt.predict(run, features, coverage_by="centre", calibrate_on=validation, **how)
+    for centre in ("A", "B"):
+        rows = validation.select((validation.table["centre"] == centre).to_numpy())
+        of = features.select((features.table["centre"] == centre).to_numpy())
+        alone = srjt.predict(run, of, calibrate_on=rows, **how)
+        both = table[table["patient"].isin(alone["patient"])]
+        assert both["grade_low"].tolist() == alone["grade_low"].tolist()
+        assert both["grade_high"].tolist() == alone["grade_high"].tolist()
+    with pytest.raises(SrjtError, match="eye need one value per patient; one of them has 'L' and 'R'"):
+        srjt.predict(run, features, coverage_by="eye", calibrate_on=validation, **how)
+    each = fit_after_training(run, coverage_by="grade", **how).ranges
+    assert isinstance(each, RangeRule)
+    assert "for each true grade" in str(each)
+
+
+# ---------------------------------------------------------------------- a rate that was given
+
+
+def test_a_given_rate_is_doubted_and_a_given_matrix_is_not() -> None:
+    side = drawn_side(240, patients=80, wrong=0.3)
+    base = made_run(held_out={"validation": side})
+    matrix = tuple(map(tuple, noise.transition_matrix("truncated", num_classes=4, rho=0.01).tolist()))
+
+    def ranges(**settings: Any) -> RangeRule:
+        run = replace(base, config=base.config.replace(**settings))
+        found = fit_after_training(run, coverage=0.9, recalibrate=False).ranges
+        assert found is not None
+        return found
+
+    estimated, told = ranges(), ranges(noise_rate=0.01)
+    assumed = ranges(noise_rate=0.01, transition=matrix, method="srjt")  # what srjt makes of a rate
+    given = ranges(transition=matrix, method="srjt")
+    # too low a rate does not make the ranges narrower than the labels allow
+    assert told.thresholds.tolist() == assumed.thresholds.tolist()
+    assert (told.thresholds >= estimated.thresholds).all()
+    assert (given.thresholds < told.thresholds).all()
+    too_high = ranges(noise_rate=0.9)
+    assert "a share of up to 0.90 wrong ones" in str(too_high)

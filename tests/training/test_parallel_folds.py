@@ -1,0 +1,141 @@
+"""Folds in worker processes: the same bits as one after the other, and the same answers to errors and signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from srjt.data import Manifest
+from srjt.data.synthetic import generate
+from srjt.errors import Interrupted, SrjtError
+from srjt.training.config import TrainConfig
+from srjt.training.cost import step_memory
+from srjt.training.crossfit import cross_fit
+from srjt.training.engine.cpu_tuning import use_threads
+from srjt.training.parallel_folds import Workers, choose_workers
+from srjt.training.record.reporters import SilentReporter
+
+CONFIG = TrainConfig(
+    method="co-teaching+ours",
+    noise_rate=0.2,
+    network="tiny",
+    image_size=40,
+    crop=32,
+    epochs=3,
+    batch_size=16,
+    checkpoint_seconds=0.0,
+)
+
+
+class Counting(SilentReporter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.finished: list[int] = []
+
+    def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
+        self.finished.append(epoch)
+
+
+@pytest.fixture(scope="module")
+def images() -> Manifest:
+    return generate(images=60, patients=12, size=32)
+
+
+@pytest.mark.slow
+def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
+    images: Manifest, tmp_path: Path
+) -> None:
+    class Stop(Counting):
+        def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
+            if not self.finished:  # a second signal would end this process
+                os.kill(os.getpid(), signal.SIGTERM)
+            self.finished.append(epoch)
+
+    with use_threads(1):
+        expected = cross_fit(
+            images, config=CONFIG, folds=3, out=tmp_path / "serial", device="cpu", neighbours=2
+        )
+        options: dict[str, Any] = {"config": CONFIG, "folds": 3, "device": "cpu", "neighbours": 2, "jobs": 2}
+        with pytest.raises(Interrupted, match="the state of every fold is saved"):
+            cross_fit(images, out=tmp_path / "parallel", reporter=Stop(), **options)
+        watching = Counting()
+        found = cross_fit(images, out=tmp_path / "parallel", reporter=watching, **options)
+        again = cross_fit(images, out=tmp_path / "parallel", **options)
+    assert watching.finished == sorted(watching.finished)
+    assert watching.finished[-1] == 9
+    assert watching.epochs == 9  # of all folds together
+    trained = int((found.fold != 2).sum())
+    first = f"Fold 3 of 3: {trained} training images, 2 × tiny"
+    assert any(note.startswith(first) for note in watching.notes), watching.notes
+    assert not any("already finished" in note for note in watching.notes)
+    for other in (found, again):
+        np.testing.assert_array_equal(other.by_network, expected.by_network)
+        np.testing.assert_array_equal(other.selected, expected.selected)
+        np.testing.assert_array_equal(other.neighbours, expected.neighbours)
+    assert not list((tmp_path / "parallel").glob("fold*/checkpoints"))
+
+
+@pytest.mark.slow
+def test_an_error_of_a_fold_is_the_error_of_the_cross_fit(images: Manifest, tmp_path: Path) -> None:
+    impossible = CONFIG.replace(learning_rate=1e30, tune_cpu=False)
+    with pytest.raises(SrjtError, match=r"no longer finite|was not finite"):
+        cross_fit(images, config=impossible, folds=3, out=tmp_path, device="cpu", jobs=2)
+
+
+def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def choose(jobs: Any, *, device: str | None = None, **changes: Any) -> Workers | None:
+        given: dict[str, Any] = {"folds": 5, "samples": 1000, "own_code": False, "writes": True}
+        settings = {"method": "sord", "epochs": 30, "network": "resnet18", **changes.pop("config", {})}
+        config = TrainConfig(**settings)
+        return choose_workers(jobs, device=device, config=config, **{**given, **changes})
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("srjt.training.parallel_folds.cores", lambda: 4)
+    monkeypatch.setattr("srjt.training.parallel_folds.available_memory", lambda: 64 * 2**30)
+    monkeypatch.setattr("srjt.training.parallel_folds.step_memory", lambda config, *, batch: 2 * 2**30)
+    with use_threads(4):
+        assert choose("auto") == Workers(devices=("cpu",) * 4, threads=4)
+        assert choose(2) == Workers(devices=("cpu", "cpu"), threads=4)
+        assert choose(9) == Workers(devices=("cpu",) * 5, threads=4)
+        assert choose(1) is None
+        assert choose("auto", config={"network": "tiny"}) is None  # too short
+        assert choose("auto", samples=2) is None
+        for alone in ({"own_code": True}, {"writes": False}):
+            assert choose("auto", **alone) is None
+            with pytest.raises(SrjtError, match="use jobs=1"):
+                choose(2, **alone)
+        with pytest.raises(SrjtError, match="jobs must be at least 1, or auto; got 0"):
+            choose(0)
+        monkeypatch.setattr("srjt.training.parallel_folds.available_memory", lambda: 6 * 2**30)
+        assert choose("auto") == Workers(devices=("cpu", "cpu"), threads=4)
+        monkeypatch.setattr("srjt.training.parallel_folds.available_memory", lambda: 2**30)
+        assert choose("auto") is None
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert choose("auto") == Workers(devices=("cuda:0", "cuda:1"))
+    assert choose("auto", device="cuda:1") is None
+    assert choose(2, device="cuda:1") == Workers(devices=("cuda:1", "cuda:1"))
+
+
+def test_the_last_folds_share_all_threads() -> None:
+    pair = Workers(devices=("cpu", "cpu"), threads=2)
+    assert [pair.threads_of(k, folds=5) for k in range(5)] == [1, 1, 1, 1, 2]
+    assert [pair.threads_of(k, folds=4) for k in range(4)] == [1, 1, 1, 1]
+    eight = Workers(devices=("cpu",) * 5, threads=8)
+    assert [eight.threads_of(k, folds=5) for k in range(5)] == [1, 1, 1, 1, 1]
+    assert Workers(devices=("cuda:0", "cuda:1")).threads_of(4, folds=5) is None
+
+
+def test_the_memory_of_a_step_grows_with_the_batch_and_the_networks() -> None:
+    one, two = (step_memory(CONFIG.replace(method="standard", crop=32), batch=n) for n in (16, 32))
+    both = step_memory(CONFIG.replace(crop=32), batch=16)
+    assert both == 2 * one
+    activations = (
+        two - one
+    )  # of 16 images: those of the first convolution alone are 16 × 32 × 32 × 4 bytes each
+    assert 16 * 16 * 32 * 32 * 4 < activations < 16 * 100 * 16 * 32 * 32 * 4
