@@ -6,7 +6,6 @@ that the user names; nothing here is stored.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, get_args
@@ -15,8 +14,7 @@ import numpy as np
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
-from srjt.data.problems import drop_unusable
-from srjt.data.sources import read
+from srjt.data.sources.inputs import LabelledData, labelled_samples
 from srjt.errors import SrjtError, suggest
 from srjt.inference.grade_rule import WhichNetwork, probabilities_of
 from srjt.methods import lookup
@@ -41,7 +39,7 @@ __all__ = [
     "side_recalibration",
 ]
 
-Labelled: TypeAlias = Manifest | str | os.PathLike[str]  # labelled samples, or where they are
+Labelled: TypeAlias = LabelledData  # labelled samples, or where they are
 
 
 def check_label_noise(label_noise: str) -> None:
@@ -51,12 +49,7 @@ def check_label_noise(label_noise: str) -> None:
 
 def read_labelled(run: Trained, source: Labelled, *, on_bad_image: OnBadImage = "error") -> Manifest:
     """Labelled samples with the grades of the run."""
-    if isinstance(source, Manifest):
-        return source
-    if not isinstance(source, (str, os.PathLike)):
-        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
-    reading = read(source, grades=run.grades)
-    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+    return labelled_samples(source, grades=run.grades, on_bad_image=on_bad_image)
 
 
 def predict_side(
