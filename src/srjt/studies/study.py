@@ -55,11 +55,11 @@ def study(
 ) -> StudyResults:
     """Compare methods over noises, folds and seeds.
 
-    Each combination is trained once, in its own process. Call it again after an interruption: finished runs are not
-    repeated, unfinished ones are resumed. With one more method, only that method is trained. All methods use the
-    same splits and, per noise, fold and seed, the same labels.
+    Each combination is trained once, in one of a few worker processes. Call it again after an interruption: finished
+    runs are not repeated, unfinished ones are resumed. With one more method, only that method is trained. All methods
+    use the same splits and, per noise, fold and seed, the same labels.
 
-    In a script, call it under ``if __name__ == "__main__":``, because the processes of the runs import the script.
+    In a script, call it under ``if __name__ == "__main__":``, because the worker processes import the script.
 
     Parameters
     ----------
@@ -98,7 +98,8 @@ def study(
     jobs : int, optional
         Runs at a time: per GPU (default 1), or on the CPU (default one per core).
     device : str, optional
-        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Default: all GPUs, or the CPU if there is none.
+        ``"cpu"``, ``"cuda:1"``, or several GPUs as in ``"cuda:0,cuda:1"``. Default: all GPUs, or the CPU if there is
+        none.
     executor : {"local", "ray"}
         Train on this machine, or on a Ray cluster.
     address, gpus_per_run, cpus_per_run : optional
