@@ -75,7 +75,7 @@ def test_bf16_says_what_it_changes(command: Srjt, finished: Path, labelled: Path
     assert command("predict", finished, labelled, "--out", "exact.csv")[0] == 0
     code, out, err = command("predict", finished, labelled, "--precision", "bf16", "--out", "rounded.csv")
     assert (code, err) == (0, "")
-    assert "bf16: of 64 images predicted in fp32 too, " in out
+    assert "bf16: of 16 images predicted in fp32 too, " in out
     columns = ["p_0", "p_1", "p_2", "p_3"]
     difference = read("exact.csv")[columns] - read("rounded.csv")[columns]
     assert 0 < difference.abs().to_numpy().max() < 0.02
