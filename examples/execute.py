@@ -1,11 +1,13 @@
 """Execute the notebooks of this folder, each in an empty folder of its own, and keep their outputs.
 
-    python examples/execute.py            all of them
-    python examples/execute.py 3-audit    those whose names begin so
+python examples/execute.py            all of them
+python examples/execute.py 3-audit    those whose names begin so
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
 import tempfile
@@ -15,24 +17,33 @@ import nbformat
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parent
-SOURCE = re.compile(r"\S*/(?=srjt/\S+\.py)")  # where srjt is installed is nobody's business
+SOURCE = re.compile(r"/[^\s\"]*/(?=srjt/\S+\.py)")  # where srjt is installed
 
 
 def execute(path: Path) -> nbformat.NotebookNode:
     """The notebook with new outputs; an error in a cell is raised."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}}).execute()
+        environment = {**os.environ, "SRJT_CACHE": f"{folder}/cache"}
+        client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": folder}})
+        client.execute(env=environment)
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # the times, which differ every time
-        for output in cell.get("outputs", []):
-            if "text" in output:
-                output["text"] = SOURCE.sub("", output["text"])
+        if cell.cell_type == "code":
+            cell.outputs = [_without_paths(output, folder) for output in cell.outputs]
     notebook.metadata = {
         "kernelspec": notebook.metadata["kernelspec"],
         "language_info": {"name": "python"},  # not the version of whoever executed it
     }
     return notebook
+
+
+def _without_paths(output: nbformat.NotebookNode, folder: str) -> nbformat.NotebookNode:
+    """An output without the folders of whoever executed it."""
+    if "image/jpeg" in output.get("data", {}):
+        output["data"].pop("image/png", None)  # Pillow gives both, and the other is smaller
+    text = json.dumps(output).replace(f"{folder}/", "")
+    return nbformat.from_dict(json.loads(SOURCE.sub("", text)))
 
 
 def main(names: list[str]) -> None:

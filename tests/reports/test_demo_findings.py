@@ -64,7 +64,7 @@ def test_differences_that_may_be_chance_are_called_so() -> None:
     mixed = scores(0.4, 0.3, 0.299)
     first, second = ranking_sentences(rank_methods(mixed, lower_is_better=True))
     assert first.startswith("srjt has the lowest MAE, 0.299. It is clearly better than standard (by 0.101")
-    assert "its advantage over co-teaching+ours (by 0.001, interval -0.0" in first
+    assert "its advantage over co-teaching+ours (by 0.001, interval −0.0" in first
     assert second.startswith("co-teaching+ours is clearly better than standard")
 
 
@@ -88,12 +88,17 @@ def test_who_learnt_the_mistakes() -> None:
     said = repeated_sentences(learnt, unseen=0.4)
     assert "standard 90%, co-teaching+ours 60%, srjt 35%." in said[0]
     assert said[2:] == ["standard and co-teaching+ours learnt mistakes by heart.", "srjt did not."]
-    assert repeated_sentences(learnt, unseen=0.1)[2:] == [
-        "standard, co-teaching+ours and srjt learnt mistakes by heart."
+    everybody = repeated_sentences(learnt, unseen=0.1)
+    assert everybody[2:] == ["standard, co-teaching+ours and srjt learnt mistakes by heart."]
+    assert repeated_sentences(learnt, unseen=0.95)[2:] == ["standard, co-teaching+ours and srjt did not."]
+    assert repeated_sentences(learnt, unseen=0.349)[2:] == [
+        "standard and co-teaching+ours learnt mistakes by heart.",
+        "Whether srjt did is not clear: the difference may be chance.",
     ]
-    assert repeated_sentences(learnt, unseen=0.95)[2:] == [
-        "standard, co-teaching+ours and srjt learnt none by heart."
-    ]
+    one_seed = repeated_sentences({STANDARD: [0.9], SRJT: [0.3]}, unseen=0.4)
+    assert one_seed[2:] == [
+        "Whether standard did is not clear: the difference may be chance.", "srjt did not.",
+    ]  # fmt: skip
     assert len(repeated_sentences(learnt, unseen=None)) == 1
 
 

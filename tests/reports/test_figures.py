@@ -15,7 +15,7 @@ from PIL import Image
 from srjt.errors import SrjtError
 from srjt.reports.figures import study_figures as figures
 from srjt.reports.figures.canvas import GREY, CaptionedFigure, inline_svg, printable, save_figure
-from srjt.reports.figures.curves import Curve, chart, plot_curves, spread_apart
+from srjt.reports.figures.curves import Curve, chart, spread_apart
 from srjt.reports.figures.run_figures import run_figures
 from srjt.reports.figures.styles import method_styles
 from srjt.studies.paper import DISPLAY_NAMES
@@ -280,13 +280,6 @@ def test_a_run_has_the_figures_that_it_can_have() -> None:
     assert names == ["accuracy", "mae", "label-precision", "selection-recall", "confusion", "noise"]
     assert "1 − ε = 0.75: no selection" in texts(made[2])
     assert set(texts(made[3])) == {"low", "high"}
-
-
-def test_the_demo_s_figure_has_two_panels(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "curves.png"
-    plot_curves({"standard": metrics_of_a_run(selecting=True)}, path, noise_rate=0.4)
-    width, height = Image.open(path).size
-    assert width > 2.5 * height
 
 
 def test_a_recipe_stands_out_among_many() -> None:

@@ -129,7 +129,7 @@ def _print_table(console: object, table: Table) -> None:
 
     assert isinstance(console, Console)
     shown = TerminalTable(
-        box=SIMPLE_HEAD, padding=(0, 2, 0, 0), show_edge=False, title=table.title, title_justify="left"
+        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=table.title, title_justify="left"
     )
     for column in table.columns:
         heading = {"repeated": "repeated ↓"}.get(column.name, column.heading)

@@ -11,6 +11,7 @@ import numpy as np
 
 from srjt.ordinal.intervals import Interval
 from srjt.reports.demo.facts import AuditFacts, LabelFacts, RangeFacts
+from srjt.reports.tables.statistics import decimals
 from srjt.studies.paired_tests import corrected_t_test
 
 __all__ = [
@@ -119,7 +120,7 @@ def _each(ranking: Ranking, best: str, others: Sequence[str]) -> str:
 
 
 def _by(pair: Pair) -> str:
-    return f"{pair.by.value:.3f}, interval {pair.by.low:.3f} to {pair.by.high:.3f}"
+    return f"{pair.by.value:.3f}, interval {decimals(pair.by.low)} to {decimals(pair.by.high)}"
 
 
 def label_sentences(facts: LabelFacts) -> list[str]:
@@ -155,20 +156,25 @@ def repeated_sentences(repeated: Mapping[str, Sequence[float]], *, unseen: float
         f"Networks that were not trained on these labels repeat {unseen:.0%} of them: an image that misled the reader "
         "can mislead a network, too. More than that is learnt by heart."
     )
-    more = [name for name in ranking.order if _above(ranking.means[name], unseen)]
-    rest = [name for name in ranking.order if name not in more]
-    if more:
-        sentences.append(f"{_names(more)} learnt mistakes by heart.")
-    if rest:
-        clearly = "" if ranking.seeds > 1 else " by these numbers of one seed"
-        sentences.append(
-            f"{_names(rest)} did not{clearly}." if more else f"{_names(rest)} learnt none by heart{clearly}."
-        )
+    means = ranking.means
+    known = {name: "learnt" if _above(means[name], unseen) else "not" for name in ranking.order}
+    for name in ranking.order:
+        if known[name] == "not" and means[name].value > unseen:
+            known[name] = "unclear"
+    said = {
+        "learnt": "{} learnt mistakes by heart.",
+        "unclear": "Whether {} did is not clear: the difference may be chance.",
+        "not": "{} did not.",
+    }
+    for state, sentence in said.items():
+        if names := [name for name in ranking.order if known[name] == state]:
+            sentences.append(sentence.format(_names(names)))
     return sentences
 
 
 def _above(share: Interval, level: float) -> bool:
-    return share.low > level if math.isfinite(share.low) else share.value > level
+    """Whether a share is clearly above a level; one seed makes nothing clear."""
+    return math.isfinite(share.low) and share.low > level
 
 
 def _names(names: Sequence[str]) -> str:

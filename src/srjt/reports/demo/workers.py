@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -80,7 +81,7 @@ def _run_in_processes(
                 sender.close()
                 running.append(_Job(seed, process, receiver))
             if stop.number is not None:
-                for job in running:  # repeated, because a starting process may miss the first signal
+                for job in running:  # repeated: only a training hears it
                     job.process.terminate()
             wait([job.process.sentinel for job in running], timeout=POLL_SECONDS)
             for job in list(running):
@@ -119,6 +120,9 @@ def _work(messages: Connection, out: Path, settings: DemoSettings, seed: int, fi
     import torch
 
     torch.set_num_threads(1)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # A training handles the first one; those that follow must not end the process while it saves its state.
+        signal.signal(number, signal.SIG_IGN)
     try:
         run_seed(out, settings, seed, first=first, tell=lambda what, share: messages.send((what, share)))
     except SrjtError as problem:
@@ -126,5 +130,5 @@ def _work(messages: Connection, out: Path, settings: DemoSettings, seed: int, fi
         raise SystemExit(2) from None
     except Interrupted as stopped:
         raise SystemExit(stopped.status) from None
-    except (BrokenPipeError, KeyboardInterrupt):  # the demo itself has ended
+    except BrokenPipeError:  # the demo itself has ended
         raise SystemExit(130) from None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +11,10 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from srjt.files import write_atomically
 from srjt.reports.figures.canvas import GREY, INK, house_style, new_figure, printable
 from srjt.reports.figures.styles import Style, method_styles
 
-__all__ = ["Curve", "chart", "mean_over_networks", "panel", "plot_curves", "small_multiples", "spread_apart"]
+__all__ = ["Curve", "chart", "mean_over_networks", "panel", "small_multiples", "spread_apart"]
 
 Floats = npt.NDArray[np.float64]
 LINE_HEIGHT = 0.155  # inches of a label
@@ -242,36 +239,3 @@ def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled
     single = networks - {"ensemble", "pooled"}
     wanted = {"pooled"} if pooled and "pooled" in networks else single
     return chosen[chosen["network"].isin(wanted)].groupby("epoch")["value"].mean()
-
-
-@house_style
-def plot_curves(runs: Mapping[str, pd.DataFrame], path: Path, *, noise_rate: float | None = None) -> None:
-    """Draw test accuracy and label precision into a PNG or SVG file. runs: name → metrics table.
-
-    noise_rate: of the training labels; a line at 1 − ε shows the label precision of a random selection.
-    """
-    figure = new_figure(11, 3.8)
-    styles = method_styles(list(runs))
-    reference = None if noise_rate is None else (1 - noise_rate, "1 − ε: no selection")
-    panels = (
-        ("test", "accuracy", "Test accuracy"),
-        ("train", "label_precision", "Label precision of the selection"),
-    )
-    for place, (split, metric, title) in enumerate(panels):
-        tables = {n: mean_over_networks(table, split=split, metric=metric) for n, table in runs.items()}
-        curves = [
-            Curve(name=n, x=c.index.to_numpy(float), y=c.to_numpy(float)) for n, c in tables.items() if len(c)
-        ]
-        panel(
-            figure,
-            curves,
-            xlabel="epoch",
-            title=title,
-            styles=styles,
-            reference=reference if metric == "label_precision" else None,
-            part=(place / 2, (place + 1) / 2),
-        )
-    content = io.BytesIO()
-    figure.savefig(content, format=path.suffix[1:] or "png", dpi=150, facecolor="white")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content.getvalue())

@@ -123,7 +123,7 @@ def _result(seeds: Sequence[SeedFacts], settings: DemoSettings, ranking: Ranking
         slug="result",
         heading="Who is best on true grades",
         text=[
-            *ranking_sentences(ranking),
+            " ".join(ranking_sentences(ranking)),
             f"{RECIPE}, which srjt train uses by default, comes {ordinal} of {len(ranking.order)} by MAE. {told()}",
             f"Each of {many} draws other patients, other reading errors and other networks, and tests on "
             f"{settings.test_images:,} images of yet other patients, with true grades.{corrected}",
@@ -181,7 +181,7 @@ def _repeated(seeds: Sequence[SeedFacts]) -> Section:
         slug="mistakes",
         heading="Who learnt the mistakes",
         text=[
-            *repeated_sentences(ends, unseen=unseen),
+            " ".join(repeated_sentences(ends, unseen=unseen)),
             f"For the images behind these labels they say the true grade in: {corrected}.",
         ],
         figures=[
@@ -227,7 +227,7 @@ def _audit(facts: AuditFacts, settings: DemoSettings, *, seed: int, folder: Path
         text=[
             f"srjt audit ranks {facts.labels:,} labels. It does not know the true "
             "grades; every label is judged by networks that were not trained on its patient.",
-            *audit_sentences(facts),
+            " ".join(audit_sentences(facts)),
             "“A → B” is a label A for which B is more probable; the bar is the probability that the label is right. "
             "To decide about them in the browser:",
         ],
@@ -259,7 +259,7 @@ def _ranges(facts: RangeFacts, settings: DemoSettings, *, seed: int) -> Section:
         text=[
             f"A single grade hides how sure it is. With --coverage {facts.promised:g} {RECIPE} gives a range of grades "
             "to each image.",
-            *range_sentences(facts),
+            " ".join(range_sentences(facts)),
             facts.promise,
         ],
         large_tiles=[
