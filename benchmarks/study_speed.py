@@ -47,6 +47,7 @@ from srjt.studies.results import collect_results
 from srjt.studies.watcher import SilentWatcher
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
+from srjt.training.engine import cuda_graph
 from srjt.training.engine.devices import cores, device_name
 from srjt.training.engine.worker_pool import Task, WorkerPool
 
@@ -161,10 +162,17 @@ def share(args: argparse.Namespace) -> None:
     threads = [
         threading.Thread(target=lambda: rates.append(images_per_second(args, barrier))) for _ in range(2)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    lock, capture = threading.Lock(), cuda_graph.capture
+
+    def capture_alone(*arguments: Any, **options: Any) -> Any:
+        with lock:
+            return capture(*arguments, **options)
+
+    with mock.patch.object(cuda_graph, "capture", capture_alone):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     if len(rates) == 2:
         print(
             f"two threads of one process: {sum(rates):,.0f} images/s together, ratio {sum(rates) / alone:.2f}"
