@@ -4,6 +4,7 @@
     python benchmarks/predict_speed.py --threads 1 --images 64
     python benchmarks/predict_speed.py --batches              # the bare network by batch size
     python benchmarks/predict_speed.py --int8                 # also ONNX Runtime in float32 and INT8
+    python benchmarks/predict_speed.py --accuracy             # what bf16 changes, after a short training
 
 The bare network does nothing but forward passes, in the same setting. Our time includes reading the folder, decoding,
 the store on disk, cropping, and the table or the file of features. The programs alternate. Beside the clock's ratio
@@ -175,6 +176,24 @@ def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
         )
 
 
+def accuracy() -> None:
+    """A ResNet-18 that has learnt a little, applied to fresh images in both precisions."""
+    settings = {"network": "resnet18", "pretrained": False, "image_size": 64, "crop": 56, "epochs": 3}
+    data = generate(images=600, patients=150, size=64, seed=0)
+    run = srjt.train(data, method="sord", learning_rate=1e-3, device="cpu", **settings)
+    fresh = generate(images=1000, patients=250, size=64, seed=1)
+    tables = [srjt.predict(run, fresh, precision=precision) for precision in ("fp32", "bf16")]
+    columns = [f"p_{grade}" for grade in run.grades]
+    difference = np.abs(tables[0][columns].to_numpy() - tables[1][columns].to_numpy())
+    print(
+        f"probabilities differ by {difference.mean():.1e} on average, {difference.max():.1e} at most; "
+        f"{(tables[0]['grade'] != tables[1]['grade']).sum()} of {len(fresh):,} grades differ"
+    )
+    for name, table in zip(("fp32", "bf16"), tables, strict=True):
+        error = np.abs(table["grade"].astype(int).to_numpy() - fresh.labels)
+        print(f"  {name}: accuracy {(error == 0).mean():.4f}, MAE {error.mean():.4f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -184,8 +203,12 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--batches", action="store_true", help="only the bare network, by batch size")
     parser.add_argument("--int8", action="store_true", help="only the networks, with ONNX Runtime's INT8")
+    parser.add_argument("--accuracy", action="store_true", help="only what bf16 changes")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    if given.accuracy:
+        accuracy()
+        return
     run = untrained()
     print(
         f"srjt {srjt.__version__}, torch {torch.__version__}, {platform.machine()}, "

@@ -64,6 +64,10 @@ class ProcessPerRun(WorkerPool):
         super().start(replace(task, settings=task.name))
 
 
+def nothing(*, device: str | None) -> None:
+    """A task."""
+
+
 def study_config(args: argparse.Namespace) -> StudyConfig:
     if args.small:
         train = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 4, "batch_size": 16}
@@ -93,8 +97,12 @@ def workers(args: argparse.Namespace) -> None:
     config = study_config(args)
     data = open_data(config)
     walls = {}
-    for name, pool in (("workers that stay", WorkerPool), ("a process per run", ProcessPerRun)):
-        with tempfile.TemporaryDirectory() as scratch, mock.patch.object(local, "WorkerPool", pool):
+    with WorkerPool(devices=(None,), networks=(str(config.train["network"]),)) as pool:
+        pool.start(Task(name="", function=nothing, arguments=(), folder=Path()))  # imports torch for both
+        while not pool.wait():
+            pass
+    for name, kind in (("workers that stay", WorkerPool), ("a process per run", ProcessPerRun)):
+        with tempfile.TemporaryDirectory() as scratch, mock.patch.object(local, "WorkerPool", kind):
             folder = Path(scratch) / "study"
             planned = write_plan(folder, data, command="benchmark")
             slots = local.Slots.detect(jobs=args.jobs, device=args.device)
@@ -193,6 +201,8 @@ def setup(args: argparse.Namespace) -> None:
             took = time.perf_counter() - start
         print(json.dumps({"setup": took - trained.metrics.query("metric == 'seconds'")["value"].sum()}))
         return
+    if not (torch.cuda.is_available() and args.device != "cpu"):
+        print("On a CPU nothing is compiled or captured: these numbers say nothing about a GPU.")
     for name, child in (
         ("compiled, empty cache", "compiled+benchmark"),
         ("compiled, filled cache", "compiled+benchmark"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import inspect
 import re
 import shlex
@@ -146,6 +147,20 @@ def test_the_reference_lists_every_public_name() -> None:
     text = (ROOT / "docs/api.md").read_text()
     listed = {name for code in INLINE.findall(text) for name in re.findall(r"^srjt\.(\w+)$", code)}
     assert listed == set(srjt.__all__) - {"__version__"}
+
+
+def exists(entry: str) -> bool:
+    """Whether it is a module, or a name in one; a package may have a function with the name of its module."""
+    module, _, name = entry.rpartition(".")
+    if importlib.util.find_spec(module) is not None and hasattr(importlib.import_module(module), name):
+        return True
+    return importlib.util.find_spec(entry) is not None
+
+
+def test_every_entry_of_the_reference_exists() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs").glob("api*.md"))
+    entries = re.findall(r"^::: (\S+)", pages, re.MULTILINE)
+    assert [entry for entry in entries if not exists(entry)] == []
 
 
 NAMESPACES = (

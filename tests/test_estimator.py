@@ -17,7 +17,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.metrics import mean_absolute_error, roc_auc_score
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import log_loss, mean_absolute_error, roc_auc_score
 from sklearn.model_selection import GridSearchCV, StratifiedGroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -317,6 +319,14 @@ def test_groups_can_be_routed(monkeypatch: pytest.MonkeyPatch) -> None:
         cross_val_predict(model, data.X, data.y, cv=cv, params={"groups": data.groups})
     assert len(told) == 2
     assert set(told[0]).isdisjoint(told[1])
+
+
+def test_a_fitted_model_can_be_recalibrated(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:
+    """By scikit-learn's own tool, on the true grades of rows; the columns keep their order."""
+    wrapped = CalibratedClassifierCV(FrozenEstimator(fitted), method="isotonic").fit(noisy.X, noisy.true)
+    assert list(wrapped.classes_) == list(fitted.classes_)
+    before, after = (log_loss(noisy.true, model.predict_proba(noisy.X)) for model in (fitted, wrapped))
+    assert after < before
 
 
 def test_a_clone_is_unfitted_and_fits_alike(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:

@@ -72,10 +72,11 @@ def pipe_table(text: str) -> str:
     return "\n".join(line for line in text.splitlines() if line.startswith("|")) + "\n"
 
 
-def all_tables() -> dict[str, str]:
+def all_tables(names: set[str]) -> dict[str, str]:
+    """The tables that are on a page."""
     made = from_studies()
-    made |= {name: from_predictions(options) for name, options in HELD_OUT.items()}
-    return made | {name: make(RESULTS) for name, make in stored_tables.TABLES.items()}
+    made |= {name: from_predictions(options) for name, options in HELD_OUT.items() if name in names}
+    return made | {name: make(RESULTS) for name, make in stored_tables.TABLES.items() if name in names}
 
 
 def filled(text: str, tables: dict[str, str]) -> str:
@@ -90,9 +91,10 @@ def main(words: list[str] | None = None) -> int:
     )
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args(words)
-    tables, old = all_tables(), []
-    for name in PAGES:
-        text = (ROOT / name).read_text(encoding="utf-8")
+    pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in PAGES}
+    tables = all_tables({match[2] for text in pages.values() for match in PLACE.finditer(text)})
+    old = []
+    for name, text in pages.items():
         new = filled(text, tables)
         if new != text:
             old.append(name)

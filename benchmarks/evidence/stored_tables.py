@@ -42,6 +42,8 @@ FAMILIES = {
     "boundary": "at the boundary between two grades",
     "uniform": "uniform",
 }
+PEERS = ["ours", "votes", "Dawid–Skene", "GLAD", "MACE", "cleanlab"]
+TARGETS = ["one reading", "majority", "consensus", "certainty", "posterior", "resample"]
 RANGES = {
     "labels": "labels taken as right",
     "TorchCP": "TorchCP",
@@ -144,7 +146,57 @@ def label_errors(folder: Path) -> str:
 def readers_simulated(folder: Path) -> str:
     """Means over the kinds of readers, by the number of readings."""
     runs = pd.read_csv(folder / "readers_simulated.csv")
-    return reader_table(runs, "readings", ["ours", "votes", "Dawid–Skene", "cleanlab"])
+    return reader_table(runs, "readings", PEERS)
+
+
+def readers_peers(folder: Path) -> str:
+    """All measures of all peers; cleanlab asks for two readings."""
+    runs = pd.read_csv(folder / "readers_simulated.csv").query("readings > 1")
+    measures = ["accuracy", "MAE", "log-loss", "calibration error"]
+    found = runs.groupby("method")[measures].mean()
+    return pipes(["method", *measures], [[name, *(f"{x:.3f}" for x in found.loc[name])] for name in PEERS])
+
+
+def readers_seeds(folder: Path) -> str:
+    """Ours beside the votes on many data sets, and how many 95 % intervals of readers' noise rates hold them."""
+    runs = pd.read_csv(folder / "readers_seeds.csv")
+    rows = []
+    for count, own in runs.groupby("readings"):
+        wide = own.pivot_table(index=["seed", "world"], columns="method", values=["MAE", "log-loss"])
+        off = wide["MAE"]["ours"] - wide["MAE"]["votes"]
+        sums = own[["intervals", "hold", "hold made"]].sum()
+        shares = [
+            f"{sums[name] / sums['intervals']:.0%}" if sums["intervals"] else "–"
+            for name in ("hold", "hold made")
+        ]
+        means = [
+            f"{wide[measure][name].mean():.3f}"
+            for measure in ("MAE", "log-loss")
+            for name in ("ours", "votes")
+        ]
+        rows.append([str(count), *means[:2], f"{off.mean():+.3f} ± {off.sem():.3f}", *means[2:], *shares])
+    head = ["readings", "MAE: ours", "MAE: votes", "difference", "log-loss: ours", "log-loss: votes"]
+    return pipes([*head, "rate held", "share made held"], rows)
+
+
+def reader_targets(folder: Path) -> str:
+    """The MAE of networks by what they learn from; its best of each row in bold."""
+    runs = pd.read_csv(folder / "reader_targets.csv")
+    runs["case"] = runs["set"].where(runs["set"] == "votes", "simulated")
+    runs["case"] = (
+        runs["case"].replace("votes", "APPA-REAL")
+        + ", `"
+        + runs["method"]
+        + "`, "
+        + runs["readings"].astype(str)
+    )
+    wide = runs.pivot_table(index="case", columns="target", values="MAE")
+    names = [name for name in TARGETS if name in wide]
+    rows = [
+        [case, *("–" if pd.isna(x) else f"**{x:.3f}**" if x == row.min() else f"{x:.3f}" for x in row)]
+        for case, row in wide[names].iterrows()
+    ]
+    return pipes(["set, method, readings", *names], rows)
 
 
 def readers_real(folder: Path) -> str:
@@ -247,6 +299,9 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "noise-rates": noise_rates,
     "label-errors": label_errors,
     "readers-simulated": readers_simulated,
+    "readers-peers": readers_peers,
+    "readers-seeds": readers_seeds,
+    "reader-targets": reader_targets,
     "readers-real": readers_real,
     "ranges": ranges,
     "ranges-per-patient": ranges_per_patient,

@@ -21,11 +21,10 @@ from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate
 from srjt.inference.explain import explain
 from srjt.inference.export import export
-from srjt.inference.fitted import fit_after_training
 from srjt.inference.held_out_scores import held_out_scores
 from srjt.inference.predict import predict
 from srjt.notebook_html import html_block
-from srjt.reports.judged_sides import JudgedSide, judge_side
+from srjt.reports.judged_sides import JudgedSide, judge_sides
 from srjt.reports.run_summary import RunSummary, score_table, summarise_run
 from srjt.training import train as training
 from srjt.training import trained
@@ -90,6 +89,9 @@ class Run(Trained):
     def plot(self) -> Figure:
         """Accuracy and mean absolute error per epoch, and the confusion matrix of the test side (else validation).
 
+        The curves are those of the networks' own grades, averaged over the networks; the matrix, as ``scores``, is of
+        the answers of ``predict``, which decodes the mean of their probabilities.
+
         Returns
         -------
         matplotlib.figure.Figure
@@ -106,10 +108,7 @@ class Run(Trained):
 
     @cached_property
     def _sides(self) -> dict[str, JudgedSide]:
-        if not self.held_out:
-            return {}
-        fitted = fit_after_training(self)
-        return {name: judge_side(self, name, fitted=fitted) for name in self.held_out}
+        return judge_sides(self) if self.held_out else {}
 
     def __repr__(self) -> str:
         scores = held_out_scores(self)  # without intervals, which take a while

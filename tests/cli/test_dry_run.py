@@ -83,4 +83,5 @@ def test_times_and_sizes_read_as_people_write_them() -> None:
         "3.5 hours",
     ]
     assert duration(4 * 3600) == "4.0 hours"
+    assert duration(15 * 86400) == "15 days"
     assert [size(n) for n in (2048, 3 * 2**20, 5 * 2**30)] == ["2 KiB", "3.0 MiB", "5.0 GiB"]

@@ -71,8 +71,8 @@ def test_without_shared_samples_the_other_metrics_remain(trained: tuple[Trained,
     assert "read by two readers" in found.not_compared
     assert found.intervals["accuracy"].value > 0.8
     assert "readers" not in found.to_dict()
-    crowd = replace(one, readers=[f"r{k}" for k in range(60)], reader=np.arange(60))
-    assert "at most 50 readers" in srjt.evaluate(run, data, readings=crowd, resamples=50).not_compared
+    crowd = replace(one, readers=[f"r{k}" for k in range(201)], reader=np.arange(60))
+    assert "at most 200 readers" in srjt.evaluate(run, data, readings=crowd, resamples=50).not_compared
 
 
 def test_one_reader_alone_is_judged_by_given_grades(trained: tuple[Trained, Manifest]) -> None:

@@ -53,6 +53,9 @@ def test_every_image_gets_a_map_of_each_network(run: Trained, data: Manifest) ->
     expected = srjt.predict(run, data.select(np.arange(18)))
     np.testing.assert_allclose(found.predictions["expected_grade"], expected["expected_grade"], rtol=1e-5)
     assert found.neighbours is None
+    assert repr(found) == "<Explanation: 18 images, 2 networks>"
+    assert found._repr_html_().count("<img") == 12  # a notebook shows the first ones
+    assert "6 more images" in found._repr_html_()
 
 
 def test_the_maps_depend_on_what_was_learnt(run: Trained, data: Manifest) -> None:

@@ -146,10 +146,12 @@ def test_mistaken_runs_and_data_are_one_sentence(run: Trained, data: Any, tmp_pa
             function(tmp_path, data.manifest)
         with pytest.raises(SrjtError, match=r"A run is what srjt\.train returns, .*; got dict"):
             function({}, data.manifest)  # type: ignore[operator]
-        with pytest.raises(SrjtError, match="Data are a manifest or a path; got ndarray"):
-            function(run, data.manifest.arrays)  # type: ignore[operator]
+        with pytest.raises(SrjtError, match=r"Data are a manifest, a path, .*; got int"):
+            function(run, 7)  # type: ignore[operator]
         with pytest.raises(SrjtError, match="nowhere does not exist"):
             function(run, tmp_path / "nowhere")
+    with pytest.raises(SrjtError, match=r"pair \(images, grades\)"):
+        evaluate(run, data.manifest.arrays)
     np.savez(tmp_path / "images.npz", images=data.manifest.arrays)
     with pytest.raises(SrjtError, match=r"reads images, but .*images\.npz is a file of arrays"):
         predict(run, tmp_path / "images.npz")

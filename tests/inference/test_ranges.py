@@ -13,7 +13,7 @@ from scipy.stats import binom
 
 import srjt
 from srjt import noise
-from srjt.data import Manifest, folds, from_arrays
+from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
 from srjt.inference.calibrate import recalibration_of
 from srjt.inference.fitted import fit_after_training
@@ -207,28 +207,6 @@ def test_unknown_noise_recalibrates_no_further_than_each_plausible_noise_demands
 
 
 # ---------------------------------------------------------------------- runs
-
-
-@pytest.fixture(scope="module")
-def features() -> Manifest:
-    """600 samples of 150 patients in two centres, a fifth of the labels wrong."""
-    rng = np.random.default_rng(0)
-    severity = np.repeat(rng.uniform(0, 4, 150), 4) + 0.2 * rng.normal(size=600)
-    true = severity.clip(0, 3.999).astype(int)
-    x = np.stack([severity + 0.3 * rng.normal(size=600) for _ in range(6)], axis=1).astype(np.float32)
-    labels = noise.corrupt(true, noise.transition_matrix("quasi", num_classes=4, rho=0.08), seed=0)
-    patients = np.repeat(np.arange(150), 4).astype(str).tolist()
-    made = from_arrays(x, labels, patients=patients, true_grades=true).manifest
-    made.table["centre"] = np.where(np.arange(600) // 4 % 3 == 0, "A", "B")
-    return made
-
-
-@pytest.fixture(scope="module")
-def run(features: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    return srjt.train(
-        features, out=tmp_path_factory.mktemp("run") / "run", split=folds(features)[0], method="standard",
-        network="mlp", epochs=15, learning_rate=0.02, batch_size=32, noise_rate=0.2, tune_cpu=False, device="cpu",
-    )  # fmt: skip
 
 
 def test_predict_gives_ranges_that_hold_the_grade(run: Trained, features: Manifest) -> None:

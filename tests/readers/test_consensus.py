@@ -208,11 +208,11 @@ def test_names_and_order_do_not_matter(seed: int) -> None:
         grade=readings.grade[rows],
     )
     # which readings are held out depends on their order: compare fits of the same variant
-    from srjt.readers.consensus import _evidence
+    from srjt.readers.evidence import evidence_of
     from srjt.readers.variants import _path
 
     one, other = (
-        next(_path(_evidence(r, repeats="one reading"), alike=False, iterations=20, tolerance=0.0))
+        next(_path(evidence_of(r, repeats="one reading"), alike=False, iterations=20, tolerance=0.0))
         for r in (readings, mixed)
     )
     assert other.posterior[items] == pytest.approx(one.posterior, abs=1e-8)
@@ -264,3 +264,29 @@ def test_wrong_input_is_one_sentence() -> None:
         consensus(readings, repeats="twice")  # type: ignore[arg-type]
     with pytest.raises(SrjtError, match="confidence"):
         consensus(readings, confidence=1.0)
+
+
+def test_one_reading_of_each_item_by_one_reader_is_not_moved() -> None:
+    """Nothing tells the reader's errors, so rare grades at the ends of the scale must not be taken for errors."""
+    counts = [40, 48, 135, 90, 48, 30, 20]
+    grade = np.repeat(np.arange(7), counts)
+    readings = Readings(
+        items=[str(i) for i in range(len(grade))],
+        readers=["crowd"],
+        grades=tuple("0123456"),
+        item=np.arange(len(grade)),
+        reader=np.zeros(len(grade), dtype=np.int64),
+        grade=grade,
+    )
+    found = consensus(readings, repeats="independent")
+    assert not found.determined
+    assert found.grade.tolist() == grade.tolist()
+
+
+def test_the_result_is_the_mean_of_variants_that_left_out_readings_support() -> None:
+    found = consensus(make(items=60)[0])
+    weights, fits = found.variants.weights, found.variants.fits
+    assert weights.sum() == pytest.approx(1)
+    assert (np.diff(weights) <= 0).all()
+    mean = sum(weight * fit.posterior for weight, fit in zip(weights, fits, strict=True))
+    assert found.posterior == pytest.approx(mean)

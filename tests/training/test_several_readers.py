@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from srjt.errors import SrjtError
 from srjt.methods import create
 from srjt.noise import noise_from_posterior
 from srjt.training.config import TrainConfig
+from srjt.training.engine.plan import balancing_weights, draw_grades
+from srjt.training.reader_targets import reader_targets
 from srjt.training.resolve_noise import resolve_noise_rate
 from srjt.training.single_run import fingerprint, resolve_split
 
@@ -69,10 +72,10 @@ def test_a_run_says_where_its_rate_comes_from(data: Manifest, tmp_path: Path) ->
     assert given.config.noise_rate == 0.1
 
 
-@pytest.mark.parametrize("name", ["standard", "sord", "co-teaching+ours", "jocor+ours", "codis+ours"])
+@pytest.mark.parametrize("name", ["standard", "sord", "co-teaching+ours", "jocor+ours", "codis+ours", "srjt"])
 def test_certain_probabilities_are_learnt_as_grades(name: str) -> None:
     """The loss of one-hot targets is the cross-entropy with the grade, on the samples that the grades select."""
-    method = create(name, num_classes=4, noise_rate=0.4)
+    method = create(name, num_classes=4, noise_rate=0.4, transition=np.eye(4) if name == "srjt" else None)
     assert method.takes_probabilities
     logits = torch.randn(method.networks, 10, 4, generator=torch.Generator().manual_seed(1))
     grades = torch.arange(10) % 4
@@ -82,6 +85,8 @@ def test_certain_probabilities_are_learnt_as_grades(name: str) -> None:
     if name in ("standard", "sord"):
         expected = torch.nn.functional.cross_entropy(logits[0], grades)
         torch.testing.assert_close(soft.total, expected)
+    if name == "srjt":  # a matrix without errors corrects nothing
+        torch.testing.assert_close(soft.total, hard.total)
 
 
 def test_methods_that_learn_from_grades_alone_say_so(data: Manifest) -> None:
@@ -90,17 +95,45 @@ def test_methods_that_learn_from_grades_alone_say_so(data: Manifest) -> None:
             srjt.train(data, method=name, noise_rate="auto", reader_targets="posterior", **SETTINGS)
 
 
-def test_the_posterior_is_learnt_from(data: Manifest) -> None:
-    """A posterior that contradicts the labels changes the weights; without one the setting is an error."""
+def test_targets_change_what_is_learnt(data: Manifest) -> None:
+    """Each kind of targets leads to other weights; without several readers the setting is an error."""
     runs = [
         srjt.train(data, method="standard", reader_targets=targets, **SETTINGS)
-        for targets in ("consensus", "posterior")
+        for targets in ("consensus", "posterior", "resample", "certainty")
     ]
-    first, second = (next(iter(run.networks.parameters())) for run in runs)
-    assert not torch.equal(first, second)
+    weights = [next(iter(run.networks.parameters())) for run in runs]
+    assert not any(torch.equal(one, other) for one, other in combinations(weights, 2))
     one_reader = replace(data, table=data.table[["id", "image", "grade", "patient"]])
     with pytest.raises(SrjtError, match="needs the grades of several readers"):
         srjt.train(one_reader, method="standard", reader_targets="posterior", **SETTINGS)
+
+
+def test_drawn_grades_follow_the_probabilities_and_depend_on_the_epoch_alone() -> None:
+    probabilities = torch.tensor([[0.2, 0.5, 0.3]], dtype=torch.float64).repeat(20_000, 1)
+    drawn = draw_grades(probabilities, epoch=3, seed=1)
+    assert torch.bincount(drawn) / 20_000 == pytest.approx(probabilities[0], abs=0.02)
+    assert torch.equal(drawn, draw_grades(probabilities, epoch=3, seed=1))  # a resumed run draws the same
+    assert not torch.equal(drawn, draw_grades(probabilities, epoch=4, seed=1))
+    certain = torch.eye(4, dtype=torch.float64)
+    assert draw_grades(certain, epoch=1, seed=0).tolist() == [0, 1, 2, 3]
+
+
+def test_the_certainty_is_the_frequency_of_a_sample(data: Manifest) -> None:
+    rows = np.arange(60)
+    method = create("standard", num_classes=4)
+    config = TrainConfig(reader_targets="certainty", method="standard")
+    certainty = reader_targets(data, rows, config, method).certainty
+    assert data.posterior is not None
+    assert certainty is not None
+    assert certainty.numpy() == pytest.approx(data.posterior.max(axis=1))
+    labels = torch.from_numpy(data.labels)
+    weights = balancing_weights(labels, balance=0.5, certainty=certainty)
+    assert weights == pytest.approx(balancing_weights(labels, balance=0.5) * certainty)
+
+
+def test_methods_that_correct_labels_take_no_drawn_grades(data: Manifest) -> None:
+    with pytest.raises(SrjtError, match="corrects the errors of labels"):
+        srjt.train(data, method="f-correction", noise_rate="auto", reader_targets="resample", **SETTINGS)
 
 
 def test_other_readings_are_other_data(data: Manifest) -> None:

@@ -16,10 +16,10 @@ from srjt.auditing.doubtful_labels import DoubtfulLabels
 from srjt.auditing.folder import image_names, prepare_folder, write_audit
 from srjt.auditing.reading_scores import combined_posterior, score_readings
 from srjt.auditing.scores import error_rates, score, summarise
-from srjt.data import Manifest
 from srjt.data.grade_names import check_grade_names
 from srjt.data.images.store import OnBadImage
 from srjt.data.select_readings import select_readings
+from srjt.data.sources.inputs import LabelledData, labelled_samples
 from srjt.errors import SrjtError, suggest
 from srjt.files import lock_folder
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
@@ -103,7 +103,7 @@ def with_noise_rate(config: TrainConfig) -> TrainConfig:
 
 
 def audit(
-    manifest: Manifest,
+    manifest: LabelledData,
     *,
     out: str | Path | None = None,
     folds: int = 5,
@@ -130,10 +130,10 @@ def audit(
 
     Parameters
     ----------
-    manifest : Manifest
-        The samples, from ``srjt.data.read(path).manifest`` or ``srjt.data.from_arrays(...).manifest``. All of them
-        are audited. Verified grades (``verified_grade`` in its table), the true grades of a random sample of the
-        labels, make the noise rate unbiased; the quality of these labels is 1 or 0.
+    manifest : Manifest, Reading, path, DataFrame, pair of arrays, or torch dataset
+        The samples, as for ``srjt.train``. All of them are audited. Verified grades (``verified_grade`` in its
+        table), the true grades of a random sample of the labels, make the noise rate unbiased; the quality of these
+        labels is 1 or 0.
     out : path, optional
         Folder of the audit, for ``srjt review`` and ``srjt.report``. Finished trainings in it are not repeated.
         Without it nothing is written.
@@ -190,8 +190,7 @@ def audit(
     >>> found.scores[["id", "grade", "suggested", "quality"]].head(20)  # doctest: +SKIP
     >>> srjt.report("audit")  # doctest: +SKIP
     """
-    if not isinstance(manifest, Manifest):
-        raise SrjtError("srjt.audit takes a manifest: srjt.audit(srjt.data.read(path).manifest, …).")
+    manifest = labelled_samples(manifest, on_bad_image=on_bad_image)
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
     names = check_grade_names(grade_names or {}, manifest.grades)

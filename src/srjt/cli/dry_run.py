@@ -74,7 +74,7 @@ def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, de
             device=chosen,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    table = Table("method", "networks", "runs", "one run", "of it evaluation", "all runs")
+    table = Table("method", "networks", "runs", "one run", "evaluation", "all runs")
     for row in times:
         table.add_row(
             row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),
@@ -96,12 +96,14 @@ def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, de
 
 
 def duration(seconds: float) -> str:
-    """For example "40 seconds", "12 minutes", "3.5 hours"."""
+    """For example "40 seconds", "12 minutes", "3.5 hours", "15 days"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} second{'' if round(seconds) <= 1 else 's'}"
     if seconds < 90 * 60:
         return f"{round(seconds / 60)} minutes"
-    return f"{seconds / 3600:.1f} hours"
+    if seconds < 72 * 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 86400:,.0f} days"
 
 
 def size(count: int) -> str:

@@ -14,7 +14,7 @@ from srjt.readers import NetworkComparison, Readings, compare_network
 
 __all__ = ["beside_readers"]
 
-MOST_READERS = 50  # each needs a consensus of the others
+MOST_READERS = 200  # each needs a consensus of the others
 
 
 def beside_readers(

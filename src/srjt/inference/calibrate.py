@@ -6,8 +6,7 @@ that the user names; nothing here is stored.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias, get_args
 
@@ -15,8 +14,7 @@ import numpy as np
 
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
-from srjt.data.problems import drop_unusable
-from srjt.data.sources import read
+from srjt.data.sources.inputs import LabelledData, labelled_samples
 from srjt.errors import SrjtError, suggest
 from srjt.inference.grade_rule import WhichNetwork, probabilities_of
 from srjt.methods import lookup
@@ -37,10 +35,11 @@ __all__ = [
     "predict_side",
     "read_labelled",
     "recalibration_of",
+    "side_estimate",
     "side_recalibration",
 ]
 
-Labelled: TypeAlias = Manifest | str | os.PathLike[str]  # labelled samples, or where they are
+Labelled: TypeAlias = LabelledData  # labelled samples, or where they are
 
 
 def check_label_noise(label_noise: str) -> None:
@@ -50,12 +49,7 @@ def check_label_noise(label_noise: str) -> None:
 
 def read_labelled(run: Trained, source: Labelled, *, on_bad_image: OnBadImage = "error") -> Manifest:
     """Labelled samples with the grades of the run."""
-    if isinstance(source, Manifest):
-        return source
-    if not isinstance(source, (str, os.PathLike)):
-        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
-    reading = read(source, grades=run.grades)
-    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+    return labelled_samples(source, grades=run.grades, on_bad_image=on_bad_image)
 
 
 def predict_side(
@@ -94,11 +88,12 @@ def label_noise_of(
     config: TrainConfig,
     estimate: NoiseEstimate | None = None,
     network: WhichNetwork = "ensemble",
+    own: Callable[[], NoiseEstimate] | None = None,
 ) -> KnownNoise:
     """What is known about the noise of the labels of a side.
 
     A matrix that was given for training; else the run's estimate; else an estimate from these labels and predictions,
-    with the rate that was given for training.
+    with the rate that was given for training. own: makes that estimate, if it is needed elsewhere, too.
     """
     classes = side.probabilities.shape[2]
     if estimate is None and config.transition is not None:
@@ -106,35 +101,33 @@ def label_noise_of(
         return given_noise(np.asarray(config.transition), shares)
     if estimate is not None:
         return estimated_noise(estimate)
-    found = estimate_noise(
+    found = side_estimate(side, network=network) if own is None else own()
+    return estimated_noise(found, rate=config.known_noise_rate)
+
+
+def side_estimate(side: HeldOut, *, network: WhichNetwork = "ensemble") -> NoiseEstimate:
+    """The noise of the labels of a side, estimated from these labels and the predictions."""
+    return estimate_noise(
         side.labels,
         probabilities_of(side.probabilities, network),
         groups=side.groups,
         verified=side.verified_labels,
     )
-    return estimated_noise(found, rate=config.known_noise_rate)
 
 
 def doubted_noise_of(
-    side: HeldOut, noise: KnownNoise, *, config: TrainConfig, network: WhichNetwork = "ensemble"
+    noise: KnownNoise, *, config: TrainConfig, own: Callable[[], NoiseEstimate]
 ) -> KnownNoise:
     """The noise for a promise, where a rate was given for training and nothing was estimated.
 
     A rate that was given is a guess, and the matrix of errors by one grade that a recipe makes of it a guess, too. The
-    labels and predictions of the side say which other rates are plausible, and which grades are confused. A matrix that
-    was given is taken as it is.
+    labels and predictions of the side (own) say which other rates are plausible, and which grades are confused. A
+    matrix that was given is taken as it is.
     """
     rate = config.known_noise_rate
     if rate is None or (config.transition is not None and not is_assumed_matrix(config)):
         return noise
-    found = estimated_noise(
-        estimate_noise(
-            side.labels,
-            probabilities_of(side.probabilities, network),
-            groups=side.groups,
-            verified=side.verified_labels,
-        )
-    )
+    found = estimated_noise(own())
     low, high = found.rates
     return replace(found, rates=(min(low, rate), max(high, rate)))
 

@@ -21,6 +21,7 @@ from srjt.inference.predict import (
     open_run,
 )
 from srjt.inference.tested_runs import answers_of_test_side, answers_on, in_order_of
+from srjt.notebook_html import html_block, html_table, html_text
 from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
@@ -88,6 +89,29 @@ class Comparison:
     level: float
     differences: list[Difference]
     trained_on: dict[str, int]
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {', '.join(self.runs)} on {self.samples:,} images>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                found.run,
+                METRICS[found.metric].long_name,
+                f"{found.value:.3f}",
+                f"{found.first:.3f}",
+                f"{found.difference.value:+.3f}",
+                f"{found.difference.low:+.3f} – {found.difference.high:+.3f}",
+                f"{found.adjusted:.3f}",
+            )
+            for found in self.differences
+        ]
+        header = ("run", "metric", "value", self.runs[0], "difference", f"{self.level:.0%} interval", "p")
+        return html_block(
+            f"{self.samples:,} images, compared with their {self.judged_by}",
+            html_table(header, rows, text_columns=2),
+            html_text(self.about_seeds),
+        )
 
     @property
     def about_seeds(self) -> str:

@@ -79,8 +79,8 @@ def evaluate(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest or path
-        The samples. A path is anything that ``srjt.data.read`` reads; its grades are those of the run.
+    data : Manifest, Reading, path, DataFrame, pair of arrays, or torch dataset
+        The samples, as for ``srjt.train``; their grades are those of the run.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
     optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional

@@ -119,6 +119,14 @@ class Evaluation:
             f"{self.samples:,} samples{per}, compared with their {self.judged_by}",
             html_table(("metric", "value", "95 % interval"), rows),
             html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
+            html_text("" if self.ranges is None else self._describe(self.ranges)),
+        )
+
+    @staticmethod
+    def _describe(ranges: RangeEvaluation) -> str:
+        return (
+            f"Ranges of grades contain the label of {ranges.coverage.value:.0%} ({ranges.promised:.0%} promised); they "
+            f"have {ranges.width.value:.1f} grades on average."
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -12,15 +11,19 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from srjt.data.grade_names import display_grade
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.images.thumbnails import data_uri
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
-from srjt.data.sources import read
+from srjt.data.sources.inputs import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError
 from srjt.inference.fitted import fit_after_training
+from srjt.inference.overlay import overlay, resized_square, side_by_side
 from srjt.inference.predict import RunLike, open_run, predictions, read_samples
 from srjt.inference.saliency import contributions, rank_correlation
+from srjt.notebook_html import html_block, html_pictures, html_text
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, progress_bar
 from srjt.training.neighbours import features, nearest
@@ -31,6 +34,7 @@ __all__ = ["Explanation", "explain", "network_maps", "shown_crop"]
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 BATCH = 16  # gradients need the memory of a training step
+SHOWN, THUMBNAIL = 12, 112  # images that a notebook shows, and their pixels a side
 CHECKED = 32  # images of the check with random weights: enough for a mean
 
 
@@ -71,12 +75,30 @@ class Explanation:
     skipped: list[tuple[str, str]]
     grade_names: Mapping[str, str] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<Explanation: {len(self.images):,} images, {len(self.maps)} networks>"
+
+    def _repr_html_(self) -> str:
+        rows = self.predictions.head(SHOWN).to_dict("records")
+        pictures = []
+        for place, row in enumerate(rows):
+            maps = [overlay(self.images[place], network[place], side=THUMBNAIL) for network in self.maps]
+            seen = side_by_side([resized_square(self.images[place], maps[0].width), *maps])
+            grade = display_grade(str(row["grade"]), self.grade_names)
+            pictures.append((data_uri(seen), f"{grade}: {row['image']}"))
+        more = len(self.images) - len(rows)
+        return html_block(
+            f"{len(self.images):,} images and what raises (orange) or lowers (blue) the grade, for each network",
+            html_pictures(pictures, size=THUMBNAIL * (1 + len(self.maps))),
+            html_text(f"… and {more:,} more images" if more else ""),
+        )
+
 
 def explain(
     run: RunLike,
-    data: Manifest | str | os.PathLike[str],
+    data: UnlabelledData,
     *,
-    training: Manifest | str | os.PathLike[str] | None = None,
+    training: LabelledData | None = None,
     neighbours: int = 4,
     on_bad_image: OnBadImage = "error",
     progress: ProgressOption = True,
@@ -87,9 +109,9 @@ def explain(
     ----------
     run : Trained or path
         A trained run on images, or the path of its folder.
-    data : Manifest or path
-        The images; a path as for ``srjt.predict``.
-    training : Manifest or path, optional
+    data : Manifest, path, DataFrame, array or torch dataset
+        The images, as for ``srjt.predict``.
+    training : Manifest, path, DataFrame, pair of arrays or torch dataset, optional
         The data that the run was trained on, for the most similar training images and their labels. Samples that the
         run did not learn from are left out where its history tells them.
     neighbours : int
@@ -195,13 +217,9 @@ def _mean(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _training_samples(
-    run: Trained, source: Manifest | str | os.PathLike[str], *, on_bad_image: OnBadImage
-) -> Manifest:
+def _training_samples(run: Trained, data: LabelledData, *, on_bad_image: OnBadImage) -> Manifest:
     """The samples that the run learnt from, as far as its history tells them; else all."""
-    if not isinstance(source, Manifest):
-        reading = read(source, grades=run.grades)
-        source = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
+    source = labelled_samples(data, grades=run.grades, on_bad_image=on_bad_image)
     learnt = set(run.training_ids)
     if not learnt:
         return source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from srjt.inference.calibrate import (
     label_noise_of,
     predict_side,
     recalibration_of,
+    side_estimate,
 )
 from srjt.inference.grade_rule import WhichNetwork
 from srjt.inference.range_rule import Pooled, RangeRule
@@ -100,9 +102,10 @@ def fit_after_training(
     else:
         side, columns = calibration_side(run, views=views), None
         estimate, config = run.noise_estimate, run.config
+    own = cache(partial(side_estimate, side, network=network))  # takes seconds, and may be needed twice
     noise = None
     if label_noise != "none" and (coverage is not None or len(side) >= SMALLEST[0]):
-        noise = label_noise_of(side, config=config, estimate=estimate, network=network)
+        noise = label_noise_of(side, config=config, estimate=estimate, network=network, own=own)
     recalibration = learned = ranges = None
     if recalibrate:
         recalibration = recalibration_of(side, noise=noise, network=network, label_noise=label_noise)
@@ -110,7 +113,7 @@ def fit_after_training(
         learned = learn_pooling(run, per=per, network=network, recalibration=recalibration)
     if coverage is not None:
         if noise is not None and estimate is None:
-            noise = doubted_noise_of(side, noise, config=config, network=network)
+            noise = doubted_noise_of(noise, config=config, own=own)
         ranges = calibrate_ranges(
             side, coverage=coverage, noise=noise, by=coverage_by or "", network=network, label_noise=label_noise,
             parts=_calibration_parts(columns, coverage_by),

@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeAlias, get_args
 
 import numpy as np
@@ -18,8 +17,7 @@ from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import Reading
-from srjt.data.sources.features import read_ungraded_features
-from srjt.data.sources.unlabelled import read_images
+from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
 from srjt.errors import SrjtError, suggest
 from srjt.inference.answer_table import answer_rule, answer_table, check_columns
 from srjt.inference.answers import as_columns
@@ -83,7 +81,7 @@ def check_choices(network: str, decoding: str | None, optimise: str | None = Non
 
 def predict(
     run: RunLike,
-    data: Manifest | str | os.PathLike[str],
+    data: UnlabelledData,
     *,
     network: WhichNetwork = "ensemble",
     optimise: Purpose | None = None,
@@ -111,9 +109,10 @@ def predict(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest or path
+    data : Manifest, Reading, path or list of paths, DataFrame, array, or torch dataset
         The samples; grades in it are not used. A path is an image, a folder of images, a table with a column of
-        images, or a file of features.
+        images, or a file of features. A DataFrame has a column of images, or columns of features (``f0``, ``f1``, …);
+        an array is (N, H, W, 3) uint8 or (N, F).
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
     optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
@@ -251,18 +250,10 @@ def predict_held_out(
     )  # fmt: skip
 
 
-def read_samples(run: Trained, source: str | os.PathLike[str], *, columns: Sequence[str] = ()) -> Reading:
-    """Samples without grades from a path, of the kind that the run was trained on."""
-    if not isinstance(source, (str, os.PathLike)):
-        raise SrjtError(f"Data are a manifest or a path; got {type(source).__name__}.")
-    if len(run.in_shape) == 1:
-        features = read_ungraded_features(Path(source), columns=columns, grades=run.grades)
-        return Reading(manifest=features, problems=(), kind="features", notes=())
-    if Path(source).suffix == ".npz":
-        raise SrjtError(
-            f"This run reads images, but {source} is a file of arrays: pass an image, folder or table."
-        )
-    return read_images([source], columns=columns, grades=run.grades)
+def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> Reading:
+    """Samples without grades, of the kind that the run was trained on."""
+    features = len(run.in_shape) == 1
+    return unlabelled_samples(source, features=features, columns=columns, grades=run.grades)
 
 
 def predictions(

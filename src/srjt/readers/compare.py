@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,12 @@ import pandas as pd
 from srjt.errors import SrjtError
 from srjt.ordinal.intervals import Interval
 from srjt.readers.coefficients import weighted_kappa
-from srjt.readers.consensus import consensus
+from srjt.readers.consensus import posterior_median
+from srjt.readers.evidence import Evidence, evidence_of
+from srjt.readers.fit import Fit, maximise
 from srjt.readers.pairs import first_readings
 from srjt.readers.readings import Readings
+from srjt.readers.variants import Variants, fit_variants
 
 __all__ = ["NetworkComparison", "compare_network"]
 
@@ -100,6 +103,8 @@ def compare_network(
     visits = first_readings(readings)
     number = np.bincount(visits.item, minlength=len(readings.items))
     tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
+    evidence = evidence_of(Readings(**{**vars(readings), "reference": None}), repeats="one reading")
+    variants = fit_variants(evidence)
     rows: list[dict[str, Any]] = []
     draws: list[Floats] = []
     for reader in range(len(readings.readers)):
@@ -107,9 +112,7 @@ def compare_network(
         if not own.any():
             continue
         item, grade = visits.item[own], visits.grade[own]
-        others = consensus(
-            Readings(**{**vars(readings.rows(readings.reader != reader)), "reference": None})
-        ).grade
+        others = posterior_median(_without(reader, evidence, variants))
         by = {"classes": classes, "owner": owner[item], "weights": weights}
         reader_kappa = _kappa(grade, others[item], **by)
         network_kappa = _kappa(network[item], others[item], **by)
@@ -164,6 +167,21 @@ def _check(
             f"got {margin:g}, {resamples} and {confidence:g}."
         )
     return given.astype(np.int64)
+
+
+def _without(reader: int, evidence: Evidence, variants: Variants) -> Floats:
+    """(I, C) the posterior without one reader. The fit of all readers is the start, so few iterations are left."""
+    said = evidence.said.copy()
+    said.data[said.indices // evidence.classes == reader] = 0.0
+    others = replace(evidence, said=said)
+
+    def posterior(fit: Fit) -> Floats:
+        own = maximise(
+            others, fit.states, fit.family, strength=fit.strength, start=fit, iterations=30, tolerance=2e-4
+        )
+        return own.posterior
+
+    return variants.mean(posterior)
 
 
 def _weights(groups: int, resamples: int, *, seed: int) -> Floats:

@@ -9,29 +9,26 @@ model (``variants``).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, suggest
 from srjt.ordinal.intervals import Interval
-from srjt.readers.fit import CHUNK, Evidence, Fit, log_columns, state_posterior
+from srjt.readers.evidence import Evidence, Repeats, evidence_of
+from srjt.readers.fit import CHUNK, Fit, log_columns, state_posterior
 from srjt.readers.notebook import consensus_html
 from srjt.readers.readings import Readings
 from srjt.readers.uncertainty import reader_intervals
 from srjt.readers.variants import ENOUGH, Variants, fit_variants, hold_out, predictive
 
-__all__ = ["Consensus", "Repeats", "consensus", "expected_error", "posterior_median"]
+__all__ = ["Consensus", "consensus", "expected_error", "posterior_median"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-Repeats = Literal["one reading", "independent"]
-
 _POWERS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
-_CLAMP = -1e9  # the logarithm of almost nothing, finite so that no sum becomes nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +151,7 @@ def consensus(
         raise suggest("value of repeats", repeats, get_args(Repeats))
     if not 0.0 < confidence < 1.0:
         raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
-    evidence = _evidence(readings, repeats=repeats)
+    evidence = evidence_of(readings, repeats=repeats)
     power: float | None = None
     if probabilities is not None:
         ratio = _log_ratio(probabilities, readings)
@@ -173,27 +170,6 @@ def expected_error(posterior: Floats) -> Floats:
     """(I,) the expected absolute error of the median."""
     grades = np.arange(posterior.shape[1])
     return np.asarray((posterior * np.abs(grades - posterior_median(posterior)[:, None])).sum(axis=1))
-
-
-def _evidence(readings: Readings, *, repeats: Repeats) -> Evidence:
-    items, readers, classes = len(readings.items), len(readings.readers), len(readings.grades)
-    weight = np.ones(len(readings))
-    if repeats == "one reading":
-        _, pair, times = np.unique(
-            readings.item * readers + readings.reader, return_inverse=True, return_counts=True
-        )
-        weight = 1.0 / times[pair]
-    column = readings.reader * classes + readings.grade
-    said = csr_matrix((weight, (readings.item, column)), shape=(items, readers * classes))
-    known = np.zeros(items, dtype=bool) if readings.reference is None else readings.reference >= 0
-    factor = None
-    if readings.reference is not None and known.any():
-        factor = np.zeros((items, classes))
-        factor[known] = _CLAMP
-        factor[known, readings.reference[known]] = 0.0
-    return Evidence(
-        said=said, readers=readers, classes=classes, log_factor=factor, anchored=bool(known.any())
-    )
 
 
 def _log_ratio(probabilities: npt.ArrayLike, readings: Readings) -> Floats:

@@ -7,38 +7,20 @@ learnt of the readers lies in their counts by state and grade: (R, C, S) numbers
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
+from srjt.readers.evidence import Evidence
 from srjt.readers.family import Family, Population, first_population, fit_population
 from srjt.readers.states import KINDS, States
 
-__all__ = ["CHUNK", "Evidence", "Fit", "log_columns", "maximise", "state_posterior"]
+__all__ = ["CHUNK", "Fit", "log_columns", "maximise", "state_posterior"]
 
 Floats = npt.NDArray[np.float64]
 
 CHUNK = 50_000  # items at once: bounds the memory
 _KIND_PRIOR = np.array([3.0, 3.0, 1.0])  # pseudo-items
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """What the model is fitted to."""
-
-    said: csr_matrix  # (I, R·C) weight of each reader's grades
-    readers: int
-    classes: int
-    log_factor: Floats | None = None  # (I, C) of other witnesses: the reference, a network
-    anchored: bool = False  # whether a reference fixes the readers' common bias
-
-    @cached_property
-    def single(self) -> npt.NDArray[np.bool_]:
-        """(I,) items with one reading, and no other witness."""
-        once = np.asarray(self.said.sum(axis=1)).ravel() <= 1.0
-        return once if self.log_factor is None else once & ~self.log_factor.any(axis=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +95,7 @@ def _grade_counts(evidence: Evidence, posterior: Floats) -> Floats:
     One reading of each item does not tell the readers' spread from the spread of the grades, and a prior that is fitted
     all the same becomes too sharp.
     """
-    single = evidence.single
-    votes = np.asarray(evidence.said[single].sum(axis=0)).reshape(evidence.readers, -1).sum(axis=0)
-    return np.asarray(posterior[~single].sum(axis=0) + votes)
+    return np.asarray(posterior[~evidence.single].sum(axis=0) + evidence.single_readings)
 
 
 def expectation(
@@ -131,7 +111,7 @@ def expectation(
         rows = slice(start, start + CHUNK)
         by_state = state_posterior(evidence, states=states, prior=prior, columns=columns, rows=rows)
         posterior[rows] = by_state @ states.of_grade
-        counts += evidence.said[rows].T @ by_state
+        counts += evidence.comparable[rows].T @ by_state
         total += by_state.sum(axis=0)
     return posterior, counts.reshape(-1, evidence.classes, len(prior)).transpose(0, 2, 1), total
 
@@ -193,9 +173,8 @@ def deviate(matrices: Floats, counts: Floats, states: States, *, strength: float
 def _factors(matrices: Floats, counts: Floats, states: States, *, strength: float) -> tuple[Floats, Floats]:
     """(R, C, C) the matrices by true grade, and the factors that bring them to the shrunk counts."""
     by_grade = np.einsum("rsj,sc->rcj", counts, states.of_grade)
-    expected = np.einsum(
-        "rs,rsj,sc->rcj", np.maximum(counts.sum(axis=2), 1e-9), matrices, states.of_grade, optimize=True
-    )
+    size = np.maximum(counts.sum(axis=2), 1e-9)
+    expected = np.einsum("rsj,sc->rcj", size[:, :, None] * matrices, states.of_grade)
     rows = expected / expected.sum(axis=2, keepdims=True)
     shrunk = (strength * rows + by_grade) / (strength + by_grade.sum(axis=2, keepdims=True))
     return rows, shrunk / rows

@@ -7,9 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from scipy.special import betaincinv, ndtri  # type: ignore[import-untyped]
 
-from srjt.readers.fit import Evidence, Fit, log_columns, maximise, state_posterior
+from srjt.readers.evidence import Evidence
+from srjt.readers.fit import Fit, log_columns, maximise, state_posterior
 from srjt.readers.variants import Variants
 
 __all__ = ["ReaderIntervals", "beta_interval", "reader_intervals"]
@@ -19,10 +21,7 @@ Floats = npt.NDArray[np.float64]
 _READINGS = 40_000  # about as many readings are looked at; more of a reader are represented by these
 _DRAWS, _ITERATIONS = 10, 30  # of resampled items
 _MOST_ITEMS = 5000  # in a draw
-_MOST_READERS, _FEWEST_DRAWS = (
-    200,
-    3,
-)  # with more readers each knows little of the consensus, and draws take long
+_MOST_READERS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +46,15 @@ class _Moments(NamedTuple):
     rate_variance: Floats
 
 
+class _Resampled(NamedTuple):
+    """Variances of what the readings say, over other draws of the items."""
+
+    matrices: Floats  # (R, C, C)
+    rate: Floats  # (R,)
+    bias: Floats  # (R,)
+    overall: float
+
+
 def reader_intervals(
     evidence: Evidence, variants: Variants, *, share: Floats, determined: bool, confidence: float
 ) -> ReaderIntervals:
@@ -66,8 +74,7 @@ def reader_intervals(
     rate, rate_variance = _mix(
         variants.weights, [one.rate for one in moments], [one.rate_variance for one in moments]
     )
-    drawn_matrices, drawn_rates, drawn_biases = _resampled(evidence, variants.fits[0])
-    scale = _resampling_scale(evidence)
+    drawn = _resampled(evidence, variants.fits[0], share=share)
     tails = ((1.0 - confidence) / 2.0, 1.0 - (1.0 - confidence) / 2.0)
     family = variants.fits[0].family
     bias = mixed @ family.bias
@@ -77,24 +84,19 @@ def reader_intervals(
     overall, overall_variance = _mix(
         variants.weights, [np.array(one.rate @ share) for one in moments], [np.array(one) for one in own**2]
     )
-    overall_variance += scale * (drawn_rates @ share).var(ddof=1)
-    low, high = beta_interval(overall, overall_variance, confidence=confidence)
+    low, high = beta_interval(overall, overall_variance + drawn.overall, confidence=confidence)
     return ReaderIntervals(
         matrices=matrices,
-        matrices_interval=beta_interval(
-            matrices, matrices_variance + scale * drawn_matrices.var(axis=0, ddof=1), confidence=confidence
-        ),
+        matrices_interval=beta_interval(matrices, matrices_variance + drawn.matrices, confidence=confidence),
         bias=bias,
         bias_interval=_widened(
             bias,
             _quantiles(mixed, family.bias, tails),
-            ndtri(tails[1]) * np.sqrt(scale) * drawn_biases.std(axis=0, ddof=1),
+            ndtri(tails[1]) * np.sqrt(drawn.bias),
         ),
         spread=np.exp(mixed @ np.log(family.spread)),
         rate=rate,
-        rate_interval=beta_interval(
-            rate, rate_variance + scale * drawn_rates.var(axis=0, ddof=1), confidence=confidence
-        ),
+        rate_interval=beta_interval(rate, rate_variance + drawn.rate, confidence=confidence),
         overall=float(overall),
         overall_interval=(float(low), float(high)),
     )
@@ -134,16 +136,19 @@ def _within(fit: Fit) -> Floats:
     return np.asarray(within / within.sum(axis=0))
 
 
-def _resampled(evidence: Evidence, fit: Fit) -> tuple[Floats, Floats, Floats]:
-    """(B, R, C, C) matrices, (B, R) noise rates and (B, R) biases of fits to items drawn with replacement.
+def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
+    """Variances over fits to items drawn with replacement.
 
-    Each starts from the fit and has few iterations: enough to follow what the draw changes.
+    Each starts from the fit and has few iterations: enough to follow what the draw changes. The variance falls with the
+    number of items; of very many items draws are smaller. With very many readers nothing is drawn: it would take long,
+    and what is not known of a reader with a few readings is far more.
     """
     rng = np.random.Generator(np.random.PCG64(0))
     items = evidence.said.shape[0]
-    drawn: list[tuple[Floats, Floats, Floats]] = []
-    for _ in range(_DRAWS if evidence.readers <= _MOST_READERS else _FEWEST_DRAWS):
-        rows = rng.integers(items, size=min(items, _MOST_ITEMS))
+    size = min(items, _MOST_ITEMS)
+    matrices, rates, biases = [], [], []
+    for _ in range(_DRAWS if evidence.readers <= _MOST_READERS else 0):
+        rows = rng.integers(items, size=size)
         factor = None if evidence.log_factor is None else evidence.log_factor[rows]
         own = maximise(
             replace(evidence, said=evidence.said[rows], log_factor=factor),
@@ -154,17 +159,19 @@ def _resampled(evidence: Evidence, fit: Fit) -> tuple[Floats, Floats, Floats]:
             iterations=_ITERATIONS,
             tolerance=1e-3,
         )
-        matrices = np.einsum("rsj,sc->rcj", own.matrices, _within(own))
-        wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)
-        drawn.append((matrices, wrong @ own.grades, own.types @ own.family.bias))
-    matrices, rates, biases = zip(*drawn, strict=True)
-    return np.array(matrices), np.array(rates), np.array(biases)
-
-
-def _resampling_scale(evidence: Evidence) -> float:
-    """The variance falls with the number of items; of very many, draws are smaller."""
-    items = int(evidence.said.shape[0])
-    return min(items, _MOST_ITEMS) / items
+        matrices.append(np.einsum("rsj,sc->rcj", own.matrices, _within(own)))
+        rates.append((1.0 - np.diagonal(matrices[-1], axis1=1, axis2=2)) @ own.grades)
+        biases.append(own.types @ own.family.bias)
+    if not rates:
+        nothing = np.zeros(evidence.readers)
+        return _Resampled(np.zeros_like(fit.counts), nothing, nothing, 0.0)
+    scale = size / items
+    return _Resampled(
+        scale * np.var(matrices, axis=0, ddof=1),
+        scale * np.var(rates, axis=0, ddof=1),
+        scale * np.var(biases, axis=0, ddof=1),
+        scale * float(np.var(np.array(rates) @ share, ddof=1)),
+    )
 
 
 def _widened(middle: Floats, ends: Floats, more: Floats) -> Floats:
@@ -184,7 +191,7 @@ def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Float
 
 def _types_given_others(evidence: Evidence, fit: Fit) -> Floats:
     """(R, T) probabilities of the types by the likelihood Σ_s p(s | other readings) F_t(reading | s)."""
-    said = evidence.said.tocoo()
+    said = evidence.comparable.tocoo()
     classes = evidence.classes
     reader, grade = np.divmod(said.col, classes)
     chosen = _at_most(reader, max(20, _READINGS // evidence.readers))
@@ -202,7 +209,8 @@ def _types_given_others(evidence: Evidence, fit: Fit) -> Floats:
         for one in range(classes):
             rows = np.flatnonzero(grade[part] == one)
             likelihood = np.log(others[rows] @ fit.family.matrices[:, :, one].T)  # (n, T)
-            np.add.at(log, reader[part][rows], likelihood * said.data[part][rows, None])
+            weight = (said.data[part][rows], (reader[part][rows], np.arange(len(rows))))
+            log += csr_matrix(weight, shape=(evidence.readers, len(rows))) @ likelihood
     log = log * scale[:, None] + fit.population.log_prior(fit.family)
     log -= log.max(axis=1, keepdims=True)
     types = np.exp(log)

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
+from srjt.readers.evidence import Evidence
 from srjt.readers.family import reader_family
-from srjt.readers.fit import CHUNK, Evidence, Fit, log_columns, maximise, state_posterior
+from srjt.readers.fit import CHUNK, Fit, log_columns, maximise, state_posterior
 from srjt.readers.states import item_states
 
 __all__ = ["ENOUGH", "Variants", "fit_variants", "hold_out", "predictive"]

@@ -111,11 +111,14 @@ def expected_gain(consensus: Consensus, items: Ints) -> Floats:
         known.append(
             (weight * by_state, fit, fit.states.of_grade @ distance)
         )  # (S, C): cost of saying a grade
-    now = np.min(sum(by_state @ cost for by_state, _, cost in known), axis=1)
+    now = np.sum([by_state @ cost for by_state, _, cost in known], axis=0).min(axis=1)
     after = np.zeros((len(items), evidence.readers))
     for said in range(classes):
         risks = [
-            sum(by_state @ (fit.matrices[:, :, said] * cost[:, grade]).T for by_state, fit, cost in known)
+            np.sum(
+                [by_state @ (fit.matrices[:, :, said] * cost[:, grade]).T for by_state, fit, cost in known],
+                axis=0,
+            )
             for grade in range(classes)
         ]
         after += np.minimum.reduce(risks)  # the best grade after this reading

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from srjt.data.sources.reading_notes import NO_READER
+
 __all__ = ["consensus_sentences", "findings", "lead"]
 
 FEW = 10  # readings: of a reader with fewer little is known
@@ -145,6 +147,8 @@ def _again(facts: Mapping[str, Any]) -> str:
         return ""
     number = sum(count for count, _ in again)
     share = sum(count * same for count, same in again) / number
+    if [reader["name"] for reader in facts["readers"]] == [NO_READER]:  # a crowd: nobody reads twice
+        return f"Of two readings of the same {facts['noun']}, {share:.0%} have the same grade."
     return (
         f"Read again by the same reader: {_count(number, facts['noun'])}, with the same grade in {share:.0%}."
     )

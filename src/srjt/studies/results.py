@@ -148,7 +148,7 @@ def collect_results(folder: Path) -> StudyResults:
         status, error, seconds = run_status(folder, key), "", float("nan")
         columns = {name: planned[name] for name in RUN_COLUMNS}
         try:
-            found = _read_run(run, done=status == "done")
+            found = _read_run(run, done=status == "done", pooled=pooled)
         except SrjtError as problem:  # one damaged file must not stop the others
             found = None
             status = "failed"
@@ -163,9 +163,8 @@ def collect_results(folder: Path) -> StudyResults:
             if found.metrics is not None and len(found.metrics):
                 metrics.append(found.metrics.assign(**columns))
                 seconds = float(found.metrics.loc[found.metrics["metric"] == "seconds", "value"].sum())
-            if status == "done" and found.metrics is not None:
-                averages = last_epochs(found.metrics, pooled=pooled).drop(columns="std")
-                scores.append(averages.assign(**columns))
+            if found.averages is not None:
+                scores.append(found.averages.drop(columns="std").assign(**columns))
             if found.confusion is not None:
                 confusions[key] = found.confusion
             if found.estimate is not None:
@@ -189,14 +188,16 @@ class _RunFiles:
     """What the folder of a run contains by now."""
 
     metrics: pd.DataFrame | None
+    averages: pd.DataFrame | None  # of the last epochs of a finished run
     confusion: np.ndarray | None
     estimate: NoiseEstimate | None
 
 
-def _read_run(run: Path, *, done: bool) -> _RunFiles:
+def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
     """The files of a run; an error if one of them is damaged, or lost from a finished run."""
     path = run / "metrics.csv"
     metrics = read_metrics(path) if done or path.exists() else None
+    averages = last_epochs(metrics, pooled=pooled) if done and metrics is not None else None
     confusion = None
     if (run / "summary.json").exists():
         summary = read_summary(run)
@@ -207,10 +208,11 @@ def _read_run(run: Path, *, done: bool) -> _RunFiles:
         if (
             done
             and metrics is not None
-            and not is_complete(metrics, summary, epochs=summary.get("epochs", 0))
+            and not is_complete(metrics, summary, epochs=summary.get("epochs", 0), averages=averages)
         ):
             raise SrjtError(f"{path} does not contain all epochs of the run.")
-    return _RunFiles(metrics=metrics, confusion=confusion, estimate=read_noise_estimate(run))
+    estimate = read_noise_estimate(run)
+    return _RunFiles(metrics=metrics, averages=averages, confusion=confusion, estimate=estimate)
 
 
 def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:

@@ -55,9 +55,9 @@ def study(
 ) -> StudyResults:
     """Compare methods over noises, folds and seeds.
 
-    Each combination is trained once, in one of a few worker processes. Call it again after an interruption: finished runs are not
-    repeated, unfinished ones are resumed. With one more method, only that method is trained. All methods use the
-    same splits and, per noise, fold and seed, the same labels.
+    Each combination is trained once, in one of a few worker processes. Call it again after an interruption: finished
+    runs are not repeated, unfinished ones are resumed. With one more method, only that method is trained. All methods
+    use the same splits and, per noise, fold and seed, the same labels.
 
     In a script, call it under ``if __name__ == "__main__":``, because the worker processes import the script.
 

@@ -11,8 +11,8 @@ from srjt.data.grade_names import check_grade_names
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage
 from srjt.data.manifest import Manifest
+from srjt.data.sources.inputs import LabelledData, labelled_samples
 from srjt.data.splits import Split
-from srjt.errors import SrjtError
 from srjt.files import write_atomically
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
@@ -28,7 +28,7 @@ __all__ = ["train"]
 
 
 def train(
-    data: Manifest,
+    data: LabelledData,
     *,
     out: str | Path | None = None,
     split: Split | Callable[[Manifest], Split] | None = None,
@@ -54,8 +54,9 @@ def train(
 
     Parameters
     ----------
-    data : Manifest
-        The samples, from ``srjt.data.read(path).manifest`` or ``srjt.data.from_arrays(...).manifest``.
+    data : Manifest, Reading, path, DataFrame, pair of arrays, or torch dataset
+        The samples: ``srjt.data.read(path)`` or what it reads; (images, grades); or a map-style dataset that returns
+        (image, label), which is read into memory once, so that its random transforms are drawn once.
     out : path, optional
         Folder of the run. An unfinished run of the same configuration in it is resumed, a finished one is opened.
         Without it nothing is written.
@@ -113,8 +114,7 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['accuracy', 'mae', 'macro_f1', 'qwk']
     """
-    if not isinstance(data, Manifest):
-        raise SrjtError("srjt.train takes a manifest: srjt.train(srjt.data.read(path).manifest, …).")
+    data = labelled_samples(data, on_bad_image=on_bad_image)
     if isinstance(network, str):
         settings["network"] = network
     inputs: dict[str, Any] = {

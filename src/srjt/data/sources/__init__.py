@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
+
 from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table, text_table
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
+from srjt.data.sources.frames import has_features, read_feature_frame
 from srjt.errors import SrjtError, suggest
 from srjt.files import check_regular_file
 
@@ -41,9 +44,15 @@ SOURCES: dict[str, Source] = {
     "folders": Source(folders.is_folders, folders.read_folders),
 }
 
+# A table in memory is read by one of these.
+FRAMES: dict[str, Callable[..., Reading]] = {
+    "table": table.read_table,
+    "features": read_feature_frame,
+}
+
 
 def read(
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | pd.DataFrame,
     *,
     images: str | os.PathLike[str] | None = None,
     image_column: str | None = None,
@@ -66,12 +75,13 @@ def read(
 
     Parameters
     ----------
-    source : path
+    source : path or DataFrame
         A CSV, TSV, Excel or Parquet file; a folder with a ``labels.csv``, with one folder per grade, of LIMUC or of
-        Kaggle's Diabetic Retinopathy Detection; a MedMNIST ``.npz`` file; features (``.npz``, ``.npy``, a table).
+        Kaggle's Diabetic Retinopathy Detection; a MedMNIST ``.npz`` file; features (``.npz``, ``.npy``, a table). Or a
+        table in memory, with a column of images or with columns of features (``f0``, ``f1``, …).
     images : path, optional
-        The folder that image names are relative to. Default: the folder of the table. ``images``, ``train_images``,
-        ``img`` and the like in it are tried too.
+        The folder that image names are relative to. Default: the folder of the table, or the present one for a table
+        in memory. ``images``, ``train_images``, ``img`` and the like in it are tried too.
     image_column, grade_column, patient_column, true_grade_column, verified_grade_column, split_column : str, optional
         Columns of a table. Default: found by their usual names. Verified grades are the true grades of a random sample
         of the labels; the other cells are empty.
@@ -105,15 +115,23 @@ def read(
     >>> reading.kind, len(reading.manifest), len(reading.problems)
     ('table', 20, 0)
     """
-    path = Path(source)
-    if not os.path.exists(path):  # also for a name that is too long or contains NUL
-        raise SrjtError(f"{path} does not exist.")
-    if not path.is_dir():
-        check_regular_file(path)
-    if kind is None:
-        kind = "features" if labels is not None or feature_columns is not None else _recognise(path)
-    elif kind not in SOURCES:
+    if kind is not None and kind not in SOURCES:
         raise suggest("kind of source", kind, sorted(SOURCES))
+    readers: Mapping[str, Callable[..., Reading]] = {name: known.read for name, known in SOURCES.items()}
+    path: Path | pd.DataFrame
+    if isinstance(source, pd.DataFrame):
+        path, name, readers = source, "the table", FRAMES
+        kind = kind or ("features" if feature_columns is not None or has_features(source) else "table")
+        if kind not in FRAMES:
+            raise SrjtError(f"A table in memory cannot be read as {kind}.")
+    else:
+        path, name = Path(source), str(source)
+        if not os.path.exists(path):  # also for a name that is too long or contains NUL
+            raise SrjtError(f"{path} does not exist.")
+        if not path.is_dir():
+            check_regular_file(path)
+        if kind is None:
+            kind = "features" if labels is not None or feature_columns is not None else _recognise(path)
     if images is not None and not os.path.isdir(images):
         raise SrjtError(f"The image folder {images} does not exist.")
     options = {
@@ -131,16 +149,18 @@ def read(
         "reader_column": reader_column,
         "reference_column": reference_column,
     }
-    given = {name: value for name, value in options.items() if value is not None}
-    for name in given:
-        if name not in _options(kind):
-            kinds = ", ".join(other for other in SOURCES if name in _options(other))
+    given = {option: value for option, value in options.items() if value is not None}
+    for option in given:
+        if option not in _options(readers[kind]):
+            kinds = ", ".join(other for other, reader in readers.items() if option in _options(reader))
             raise SrjtError(
-                f"--{name.replace('_', '-')} applies to {kinds}, but {path} is read as {kind}: leave it out, or "
-                "choose another --kind."
+                f"--{option.replace('_', '-')} applies to {kinds or 'files'}, but {name} is read as {kind}: leave it "
+                "out, or choose another --kind."
             )
-    reading = SOURCES[kind].read(path, **given)
-    return replace(reading, manifest=replace(reading.manifest, source=str(path)))
+    reading = readers[kind](path, **given)
+    return replace(
+        reading, manifest=replace(reading.manifest, source=str(path) if isinstance(path, Path) else "")
+    )
 
 
 def _recognise(path: Path) -> str:
@@ -151,6 +171,6 @@ def _recognise(path: Path) -> str:
     raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
 
 
-def _options(kind: str) -> set[str]:
+def _options(reader: Callable[..., Reading]) -> set[str]:
     """The options of ``read`` that apply to a kind of source: the keywords of its reader."""
-    return set(inspect.signature(SOURCES[kind].read).parameters)
+    return set(inspect.signature(reader).parameters)

@@ -18,7 +18,7 @@ from srjt.data.grades import as_text
 from srjt.data.sources.text_table import load, read_parquet
 from srjt.errors import SrjtError
 
-__all__ = ["NAMES", "FeatureTable", "list_column", "load_feature_table"]
+__all__ = ["NAMES", "NUMBERED", "FeatureTable", "feature_columns_of", "list_column", "load_feature_table"]
 
 # Names of an array in a .npz file, or of a column of lists.
 NAMES = ("features", "feature", "embeddings", "embedding")
@@ -92,6 +92,11 @@ def list_column(path: Path) -> str | None:
         frame = load(path).frame
         lists = {column for column in frame.columns if frame[column].iloc[0].startswith("[")}
     return next((name for name in NAMES if name in lists), None)
+
+
+def feature_columns_of(frame: pd.DataFrame, patterns: str | Sequence[str] | None) -> list[str]:
+    """The feature columns of a table in memory: those that match, or f0, f1, … by their names."""
+    return _matching([str(column) for column in frame.columns], patterns, source="the table")
 
 
 def _matching(columns: Sequence[str], patterns: str | Sequence[str] | None, *, source: str) -> list[str]:

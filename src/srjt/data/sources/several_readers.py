@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, Grading, as_text, grade_values, refuse_too_many
+from srjt.data.grades import MISSING, Grading, grade_values, refuse_too_many
 from srjt.data.problems import Problem
 from srjt.data.sources.reading_columns import ReadingColumns, reading_columns
 from srjt.data.sources.reading_conflicts import item_groups, item_references, repeated_rows
 from srjt.data.sources.reading_dates import parse_dates
 from srjt.data.sources.reading_notes import NO_READER, table_notes
-from srjt.data.sources.text_table import TextTable, load
+from srjt.data.sources.text_table import TextTable, from_frame, load
 from srjt.errors import SrjtError
 from srjt.readers import Consensus, Readings, consensus
 
@@ -114,10 +114,7 @@ def read_readings(
     (['kim', 'lee'], 3)
     """
     if isinstance(source, pd.DataFrame):
-        cells = {str(name): source[name].map(as_text).astype(str) for name in source.columns}
-        frame = pd.DataFrame(cells).reset_index(drop=True)
-        loaded = TextTable(frame=frame, lines=[f"row {row}" for row in range(len(frame))], problems=[])
-        name = "the table"
+        loaded, name = from_frame(source), "the table"
     else:
         path = Path(source)
         if not os.path.exists(path):

@@ -15,12 +15,13 @@ from srjt.data.sources.columns import choose_columns, one_column
 from srjt.data.sources.consensus_rows import check_several_readings, consensus_rows
 from srjt.data.sources.image_files import find_image_folder, locate_images, relative_name
 from srjt.data.sources.reading_columns import refuse_columns_of_readers
-from srjt.data.sources.text_table import TABLE_SUFFIXES, load
+from srjt.data.sources.text_table import TABLE_SUFFIXES, TextTable, from_frame, load
 from srjt.errors import SrjtError
 from srjt.files import write_output
 
 __all__ = ["CANONICAL", "check_split_column", "is_table", "read_table", "write_table"]
 
+IN_MEMORY = "the table"
 CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
 
 
@@ -30,7 +31,7 @@ def is_table(path: Path) -> bool:
 
 
 def read_table(
-    path: Path,
+    path: Path | pd.DataFrame,
     *,
     images: Path | None = None,
     image_column: str | None = None,
@@ -44,15 +45,13 @@ def read_table(
     reader_column: str | None = None,
     reference_column: str | None = None,
 ) -> Reading:
-    """Read the table ``path``, or ``labels.csv`` in it.
+    """Read the table ``path``, or ``labels.csv`` in it, or a table in memory.
 
-    Image names are relative to ``images``, or to the table, or to a folder such as ``train_images`` in them.
+    Image names are relative to ``images``, or to the table (in memory: to the present folder), or to a folder such as
+    ``train_images`` in them.
     """
-    if path.is_dir():
-        path = path / "labels.csv"
-        if not path.is_file():
-            raise SrjtError(f"{path.parent} is a folder without a labels.csv: give the path of the table.")
-    loaded, combined = load(path), None
+    loaded, source, folder = _load(path)
+    combined = None
     if check_several_readings(
         several_readings,
         grade_column=grade_column,
@@ -61,7 +60,7 @@ def read_table(
     ):
         combined = consensus_rows(
             loaded,
-            source=path.name,
+            source=source,
             grades=grades,
             image_column=image_column,
             grade_column=grade_column,
@@ -79,14 +78,14 @@ def read_table(
         "split": split_column,
     }
     if given["grade"] is None:
-        refuse_columns_of_readers(loaded.frame, source=path.name)
-    chosen, notes = choose_columns(list(loaded.frame.columns), given, source=path.name)
+        refuse_columns_of_readers(loaded.frame, source=source)
+    chosen, notes = choose_columns(list(loaded.frame.columns), given, source=source)
     notes = check_split_column(loaded.frame, chosen, notes, given=split_column is not None)
     if combined:  # its notes tell of these columns already
         notes = [note for note in notes if not note.startswith(("image:", "grade:", "patient:"))]
 
     rows = pd.DataFrame({role: loaded.frame[column] for role, column in chosen.items()})
-    root = (images or path.parent).absolute()
+    root = (images or folder).absolute()
     names = [relative_name(name, root) for name in rows["image"]]
     root = find_image_folder(names, root)
     rows["image"], problems = locate_images(names, root)
@@ -101,7 +100,11 @@ def read_table(
         root=root,
         grades=grades,
         lines=loaded.lines,
-        notes=[f"table {path.name}, images below {root}", *loaded.notes, *notes],
+        notes=[
+            f"{source if source == IN_MEMORY else f'table {source}'}, images below {root}",
+            *loaded.notes,
+            *notes,
+        ],
         problems=[*loaded.problems, *problems],
     )
     if combined is None:
@@ -111,6 +114,18 @@ def read_table(
         notes=reading.notes[:-1],  # the scale is not listed twice
         readings=replace(combined.readings, items=ids),
     )
+
+
+def _load(table: Path | pd.DataFrame) -> tuple[TextTable, str, Path]:
+    """The cells, the name of the table for messages, and its folder."""
+    if isinstance(table, pd.DataFrame):
+        if not len(table):
+            raise SrjtError("The table has no rows.")
+        return from_frame(table), IN_MEMORY, Path()
+    path = table / "labels.csv" if table.is_dir() else table
+    if table.is_dir() and not path.is_file():
+        raise SrjtError(f"{table} is a folder without a labels.csv: give the path of the table.")
+    return load(path), path.name, path.parent
 
 
 def write_table(manifest: Manifest, path: Path) -> None:

@@ -15,7 +15,7 @@ from srjt.data.sources.excel import read_excel
 from srjt.errors import SrjtError, missing_extra
 from srjt.files import check_regular_file
 
-__all__ = ["TABLE_SUFFIXES", "TextTable", "load", "read_parquet"]
+__all__ = ["TABLE_SUFFIXES", "TextTable", "from_frame", "load", "read_parquet"]
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 
@@ -34,7 +34,7 @@ def load(path: Path) -> TextTable:
     """Read all cells of a table as text. Rows with too many or too few cells are left out, as problems."""
     check_regular_file(path)
     if path.suffix.lower() == ".parquet":
-        return _load_parquet(path)
+        return from_frame(read_parquet(path), first=1)
     if path.suffix.lower() == ".xlsx":
         header, rows, notes = read_excel(path)
         malformed: dict[str, str] = {}
@@ -105,16 +105,18 @@ def _contains_rows(cell: str, delimiter: str, *, columns: int) -> bool:
     )
 
 
-def _refuse_repeated(columns: Sequence[str], path: Path) -> None:
+def _refuse_repeated(columns: Sequence[str], source: str | Path) -> None:
     twice = sorted({column for column in columns if columns.count(column) > 1})
     if twice:
-        raise SrjtError(f"{path} has two columns named {twice[0]!r}.")
+        raise SrjtError(f"{source} has two columns named {twice[0]!r}.")
 
 
-def _load_parquet(path: Path) -> TextTable:
-    frame = read_parquet(path)
-    text = pd.DataFrame({str(column): frame[column].map(as_text).astype(str) for column in frame.columns})
-    return TextTable(frame=text, lines=[f"row {row + 1}" for row in range(len(text))], problems=[])
+def from_frame(frame: pd.DataFrame, *, first: int = 0) -> TextTable:
+    """The cells of a table in memory as text. first: the number of its first row in messages."""
+    _refuse_repeated([str(column) for column in frame.columns], "The table")
+    cells = {str(column): frame[column].map(as_text).astype(str) for column in frame.columns}
+    text = pd.DataFrame(cells).reset_index(drop=True)
+    return TextTable(frame=text, lines=[f"row {first + row}" for row in range(len(text))], problems=[])
 
 
 def read_parquet(path: Path) -> pd.DataFrame:

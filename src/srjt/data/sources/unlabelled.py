@@ -15,7 +15,7 @@ from srjt.data.sources.assemble import Reading
 from srjt.data.sources.columns import choose_columns
 from srjt.data.sources.folders import is_utf8, walk_images
 from srjt.data.sources.image_files import find_image_folder, locate_images
-from srjt.data.sources.text_table import TABLE_SUFFIXES, load
+from srjt.data.sources.text_table import TABLE_SUFFIXES, TextTable, from_frame, load
 from srjt.errors import SrjtError
 from srjt.files import check_regular_file
 
@@ -23,7 +23,7 @@ __all__ = ["read_images"]
 
 
 def read_images(
-    sources: Sequence[str | os.PathLike[str]],
+    sources: Sequence[str | os.PathLike[str] | pd.DataFrame],
     *,
     images: str | os.PathLike[str] | None = None,
     image_column: str | None = None,
@@ -33,42 +33,37 @@ def read_images(
 ) -> Reading:
     """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
 
-    It has the patients of the tables that have them, and their ``columns``; both are empty for other images. Every
-    sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
+    Image names in a table are relative to ``images``, or to its folder; in a DataFrame to the present folder. The
+    manifest has the patients of the tables that have them, and their ``columns``; both are empty for other images.
+    Every sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
     image and repetitions are left out and listed in ``problems``.
     """
     lines: dict[str, list[str]] = {}  # for each image, in the given order: where it is named
     problems: list[Problem] = []
     cells: dict[str, dict[str, str]] = {}  # for each image of a table: the columns that are kept
-    for source in map(Path, sources):
-        if not is_utf8(str(source)):
-            raise SrjtError(f"The name {source} is not UTF-8 text: rename it.")
-        if not os.path.exists(source):  # also for a name that is too long or contains NUL
-            raise SrjtError(f"{source} does not exist.")
-        if source.is_dir():
-            named = []
-            for name, problem in walk_images(source, root=source):
-                path = source / name
-                if problem is None:
-                    named.append((path, str(path)))
-                else:
-                    problems.append(replace(problem, where=str(path)))
-            named.sort()
-            if not named:
-                raise SrjtError(f"There are no images in {source}.")
-        elif source.suffix.lower() in TABLE_SUFFIXES:
+    for source in sources:
+        listed = None
+        if isinstance(source, pd.DataFrame):
+            listed, name, root = from_frame(source), "the table", Path().absolute()
+        elif (path := _existing(source)).is_dir():
+            named, ignored = _from_folder(path)
+            problems += ignored
+        elif path.suffix.lower() in TABLE_SUFFIXES:
+            listed, name, root = load(path), path.name, path.parent
+        else:
+            check_regular_file(path)
+            named = [(path, str(path))]
+        if listed is not None:
             named, kept, more = _from_table(
-                source,
-                None if images is None else Path(images),
+                listed,
+                root if images is None else Path(images),
+                source=name,
                 given={"image": image_column, "patient": patient_column},
                 columns=columns,
             )
             problems += more
             for (path, _), row in zip(named, kept, strict=True):
                 cells.setdefault(str(path), row)
-        else:
-            check_regular_file(source)
-            named = [(source, str(source))]
         for path, line in named:
             lines.setdefault(str(path), []).append(line)
     problems += [
@@ -83,14 +78,36 @@ def read_images(
     return Reading(manifest=manifest, problems=tuple(problems), kind="images", notes=())
 
 
+def _existing(source: str | os.PathLike[str]) -> Path:
+    path = Path(source)
+    if not is_utf8(str(path)):
+        raise SrjtError(f"The name {path} is not UTF-8 text: rename it.")
+    if not os.path.exists(path):  # also for a name that is too long or contains NUL
+        raise SrjtError(f"{path} does not exist.")
+    return path
+
+
+def _from_folder(folder: Path) -> tuple[list[tuple[Path, str]], list[Problem]]:
+    """(image, image) of each image in a folder, and the files that are no images."""
+    named, problems = [], []
+    for name, problem in walk_images(folder, root=folder):
+        path = folder / name
+        if problem is None:
+            named.append((path, str(path)))
+        else:
+            problems.append(replace(problem, where=str(path)))
+    if not named:
+        raise SrjtError(f"There are no images in {folder}.")
+    return sorted(named), problems
+
+
 def _from_table(
-    path: Path, images: Path | None, *, given: Mapping[str, str | None], columns: Sequence[str]
+    loaded: TextTable, root: Path, *, source: str, given: Mapping[str, str | None], columns: Sequence[str]
 ) -> tuple[list[tuple[Path, str]], list[dict[str, str]], list[Problem]]:
     """(image, line) of each row with an image, the columns to keep of it, and the problems of the others."""
-    loaded = load(path)
-    chosen, _ = choose_columns(list(loaded.frame.columns), given, source=path.name, required=("image",))
+    chosen, _ = choose_columns(list(loaded.frame.columns), given, source=source, required=("image",))
     names = list(loaded.frame[chosen["image"]])
-    root = find_image_folder(names, images or path.parent)
+    root = find_image_folder(names, root)
     located, problems = locate_images(names, root)
     if problems:
         raise SrjtError(f"{problems[0].where}: {problems[0].detail}")

@@ -19,7 +19,8 @@ from srjt.reports.judged_sides import JudgedSide
 __all__ = ["ShownFigure", "run_overview"]
 
 HEIGHT, CURVES, MATRIX = 2.9, 4.1, 3.2  # inches
-SHOWN = {"accuracy": "Accuracy", "mae": "Mean absolute error"}
+# not those of predict, which recalibrates and may decode otherwise: the last value differs from the score of the run
+SHOWN = {"accuracy": "Accuracy of the networks' own grades", "mae": "MAE of the networks' own grades"}
 
 
 class ShownFigure(Figure):

@@ -46,7 +46,9 @@ def preserve_process_state() -> Iterator[None]:
     states = [read() for read, _ in RANDOM_STATES]
     settings = [read() for read, _ in SETTINGS]
     flags = [getattr(owner, name) for owner, name in FLAGS]
-    environment, folder, seed = dict(os.environ), Path.cwd(), torch.initial_seed()
+    environment, seed, folder = dict(os.environ), torch.initial_seed(), None
+    with contextlib.suppress(OSError):  # it may have been deleted
+        folder = Path.cwd()
     try:
         with warnings.catch_warnings():
             yield
@@ -65,7 +67,7 @@ def preserve_process_state() -> Iterator[None]:
             os.environ.clear()
             os.environ.update(environment)
         with contextlib.suppress(OSError):
-            os.chdir(folder)
+            os.chdir(folder or os.curdir)
 
 
 def release_memory() -> None:

@@ -7,6 +7,7 @@ process, or its GPU, may no longer work. A worker that ends or dies is replaced 
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -211,6 +212,7 @@ def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
 
         from srjt.training.engine.process_state import preserve_process_state, release_memory
 
+        gc.freeze()  # what the imports made lives for ever; else every collection would search it for garbage
         warnings.showwarning = _print_warning
         if threads is not None:
             torch.set_num_threads(threads)

@@ -170,22 +170,35 @@ def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
     return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
 
 
-def is_complete(metrics: pd.DataFrame, summary: Mapping[str, Any], *, epochs: int) -> bool:
+def is_complete(
+    metrics: pd.DataFrame,
+    summary: Mapping[str, Any],
+    *,
+    epochs: int,
+    averages: pd.DataFrame | None = None,
+) -> bool:
     """Whether the metrics of a finished run have every epoch, each with as many numbers, and give the averages in its
-    ``summary.json``."""
-    rows = metrics.groupby("epoch").size()
-    if list(rows.index) != list(range(1, epochs + 1)) or rows.nunique() != 1:
+    ``summary.json``.
+
+    averages: by ``last_epochs``, if they are known already. A study has thousands of runs.
+    """
+    counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
+    if counts[0].tolist() != list(range(1, epochs + 1)) or len(set(counts[1].tolist())) != 1:
         return False
     if "last_epochs" not in summary:
         return True
     written = {(row["split"], row["metric"]): float(row["value"]) for row in summary["last_epochs"]}
-    for pooled in (False, True):  # whichever convention the run had
-        table = last_epochs(metrics, pooled=pooled)
-        found = dict(zip(zip(table["split"], table["metric"], strict=True), table["value"], strict=True))
-        same = found.keys() == written.keys()
-        if same and all(np.isclose(found[name], written[name], equal_nan=True) for name in found):
-            return True
-    return False
+    if averages is not None and _same_averages(averages, written):
+        return True
+    # whichever convention the run had
+    return any(_same_averages(last_epochs(metrics, pooled=pooled), written) for pooled in (False, True))
+
+
+def _same_averages(averages: pd.DataFrame, written: Mapping[tuple[str, str], float]) -> bool:
+    found = dict(zip(zip(averages["split"], averages["metric"], strict=True), averages["value"], strict=True))
+    if found.keys() != written.keys():
+        return False
+    return np.allclose(list(found.values()), [written[name] for name in found], equal_nan=True)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,176 @@
+"""What a network should learn from k readings of each image: MAE on the true grade of images that it has not seen.
+
+    python benchmarks/reader_targets.py simulated --seeds 8 --out targets_simulated.csv
+    python benchmarks/reader_targets.py votes FEATURES --folds 2 3 4 --out targets_votes.csv
+    python benchmarks/reader_targets.py table targets_simulated.csv
+
+``simulated``: rows of 32 features that show the severity through noise, and the readers of ``readers.py``. ``votes``:
+FEATURES holds appareal.npz, as ``recipe_on_features.py`` makes it: faces, and k random ones of the 33 guesses of the
+age group. The targets ``consensus`` to ``resample`` are the values of ``reader_targets``; ``one reading`` and
+``majority`` know nothing of the readers' model. Runs that the file holds already are not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+
+import readers
+import srjt
+from srjt.data import Manifest, Split, folds, from_arrays
+from srjt.ordinal import decode
+from srjt.readers import Consensus, Readings, consensus
+
+TARGETS = ("one reading", "majority", "consensus", "certainty", "posterior", "resample")
+COUNTS = (1, 2, 3, 5)
+METHODS = ("standard", "srjt")
+WORLDS = ("severity", "irregular")
+FIRST_SEED = 91_000  # the default was chosen on other seeds, and on other folds of the votes
+FEATURES, BLUR = 32, 0.5  # of the simulated rows; the blur in grades
+KEY = ["set", "readings", "seed", "fold", "method", "target"]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    key: tuple[str, int, int, int]  # set, readings, seed, fold
+    clean: Manifest
+    split: Split
+    readings: Readings
+    found: Consensus
+
+
+def simulated(args: argparse.Namespace) -> Iterator[Case]:
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        for world in WORLDS:
+            for count in args.counts:
+                found, true, _ = readers.simulate(world, count=count, seed=seed)
+                rng = np.random.default_rng([seed, count])
+                severity = true + rng.uniform(-0.5, 0.5, size=len(true)) + BLUR * rng.normal(size=len(true))
+                direction = rng.normal(size=FEATURES) / FEATURES**0.5
+                x = 3.0 * np.outer(severity, direction) + rng.normal(size=(len(true), FEATURES))
+                clean = from_arrays(x.astype(np.float32), true, true_grades=true).manifest
+                split = folds(clean, folds=5, seed=0)[0]
+                agreed = consensus(found)
+                yield Case(
+                    key=(world, count, seed, 0), clean=clean, split=split, readings=found, found=agreed
+                )
+
+
+def votes(args: argparse.Namespace) -> Iterator[Case]:
+    with np.load(args.features / "appareal.npz") as saved:
+        x, true, given = (saved[name] for name in ("x", "grade", "votes"))
+    clean = from_arrays(x.astype(np.float32), true, true_grades=true).manifest
+    splits = folds(clean, folds=5, seed=0)
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        for count in args.counts:
+            rng = np.random.default_rng([seed, count])
+            order = np.where(given >= 0, rng.random(given.shape), 2.0).argsort(axis=1)[:, :count]
+            grade = np.take_along_axis(given, order, axis=1).ravel()
+            item, one = np.repeat(np.arange(len(true)), count), np.zeros(len(grade), dtype=np.int64)
+            found = readers.make_readings(item, one, grade, classes=clean.num_classes)
+            agreed = consensus(found, repeats="independent")
+            for fold in args.folds:
+                key = ("votes", count, seed, fold)
+                yield Case(key=key, clean=clean, split=splits[fold], readings=found, found=agreed)
+
+
+def one_run(case: Case, *, method: str, target: str, **settings: Any) -> float:
+    """The MAE of the networks' mean probabilities, decoded by their median, on the true grades of the test side."""
+    found = case.found
+    first = case.readings.grade[np.unique(case.readings.item, return_index=True)[1]]
+    shares = readers.votes(case.readings)
+    labels: Ints = {"one reading": first, "majority": shares.argmax(axis=1)}.get(target, found.grade)
+    true, test = case.clean.labels, case.split.test
+    manifest = case.clean.with_noisy_labels(
+        np.where(np.isin(np.arange(len(true)), test), true, labels).astype(np.int64)
+    )
+    if target in TARGETS[2:]:
+        columns = {f"p_true_{grade}": found.posterior[:, grade] for grade in range(case.clean.num_classes)}
+        manifest = replace(manifest, table=manifest.table.assign(**columns))
+        settings["reader_targets"] = target
+    if method == "srjt":
+        settings["noise_rate"] = "auto"
+    run = srjt.train(
+        manifest, split=case.split, method=method, network="mlp", device="cpu", tune_cpu=False, seed=case.key[2],
+        **settings,
+    )  # fmt: skip
+    p = torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64).mean(dim=0, keepdim=True)
+    return float(np.abs(decode(p, "median")[0].numpy() - true[test]).mean())
+
+
+def run_all(args: argparse.Namespace) -> None:
+    done: set[tuple[str, ...]] = set()
+    if args.out.exists():
+        with args.out.open(newline="") as file:
+            done = {tuple(row[name] for name in KEY) for row in csv.DictReader(file)}
+    for case in args.cases(args):
+        for method in args.methods:
+            for target in args.targets:
+                key = (*map(str, case.key), method, target)
+                if key in done or (method, target) == ("srjt", "resample"):  # it corrects errors of labels
+                    continue
+                start = time.perf_counter()
+                error = one_run(case, method=method, target=target, epochs=args.epochs)
+                fresh = not args.out.exists()
+                with args.out.open("a", newline="") as file:
+                    writer = csv.writer(file)
+                    if fresh:
+                        writer.writerow([*KEY, "MAE"])
+                    writer.writerow([*key, f"{error:.5f}"])
+                print(*key, f"{error:.3f}", f"{time.perf_counter() - start:.1f} s", flush=True)
+
+
+def table(args: argparse.Namespace) -> None:
+    """Mean MAE, and the mean difference from the consensus with its standard error over the runs."""
+    found = pd.concat([pd.read_csv(file) for file in args.files])
+    by = ["method", "set", "readings"]
+    wide = found.pivot_table(index=KEY[:-1], columns="target", values="MAE")
+    wide = wide[[target for target in TARGETS if target in wide]].dropna(subset="consensus")
+    off = wide.sub(wide["consensus"], axis=0)
+    print(wide.groupby(by).mean().round(3).to_string())
+    for name in ("method", ["method", "set"]):
+        grouped = off.groupby(name)
+        print(f"\ndifference from the consensus by {name}\n{grouped.mean().round(4).to_string()}")
+        print(f"standard error\n{grouped.sem().round(4).to_string()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("simulated")
+    one.set_defaults(run=run_all, cases=simulated)
+    two = commands.add_parser("votes")
+    two.add_argument("features", type=Path)
+    two.add_argument("--folds", nargs="+", type=int, default=[2, 3, 4])
+    two.set_defaults(run=run_all, cases=votes)
+    for command in (one, two):
+        command.add_argument("--seeds", type=int, default=2)
+        command.add_argument("--first-seed", type=int, default=FIRST_SEED)
+        command.add_argument("--counts", nargs="+", type=int, default=COUNTS)
+        command.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
+        command.add_argument("--targets", nargs="+", default=TARGETS, choices=TARGETS)
+        command.add_argument("--epochs", type=int, default=30)
+        command.add_argument("--out", type=Path, required=True)
+    three = commands.add_parser("table")
+    three.add_argument("files", nargs="+", type=Path)
+    three.set_defaults(run=table)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    args.run(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""What ``srjt.train`` and ``srjt.predict`` accept: tables, arrays and datasets give the samples that files give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+import srjt
+from fixtures.small_images import SETTINGS, Data
+from srjt.data.images.decode import read_image
+from srjt.data.sources.inputs import labelled_samples, unlabelled_samples
+from srjt.errors import SrjtError
+
+
+class Samples(torch.utils.data.Dataset[Any]):
+    """A map-style dataset, as torchvision's are."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.samples[index]
+
+
+@pytest.fixture(scope="module")
+def pixels() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
+
+
+def as_tensor(image: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(image).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [as_tensor, lambda image: as_tensor(image) / 255, Image.fromarray, lambda image: image],
+    ids=["uint8 tensor", "float tensor", "PIL", "array"],
+)
+def test_a_dataset_may_return_tensors_pictures_or_arrays(
+    form: Callable[[np.ndarray], Any], pixels: np.ndarray
+) -> None:
+    labels = [0, torch.tensor(1), np.int64(2), 1]
+    found = labelled_samples(
+        Samples([(form(image), label) for image, label in zip(pixels, labels, strict=True)])
+    )
+    assert found.labels.tolist() == [0, 1, 2, 1]
+    assert found.arrays is not None
+    assert np.array_equal(found.arrays, pixels)
+    unlabelled = unlabelled_samples(Samples([form(image) for image in pixels]), features=False).manifest
+    assert unlabelled.arrays is not None
+    assert np.array_equal(unlabelled.arrays, pixels)
+
+
+def test_a_grey_tensor_gets_three_channels() -> None:
+    grey = torch.arange(16, dtype=torch.uint8).reshape(1, 4, 4)
+    found = unlabelled_samples(Samples([grey]), features=False).manifest
+    assert found.arrays is not None
+    assert found.arrays.shape == (1, 4, 4, 3)
+    assert np.array_equal(found.arrays[0, ..., 0], grey[0].numpy())
+
+
+@pytest.mark.parametrize(
+    ("samples", "sentence"),
+    [
+        ([torch.zeros(3, 4, 4)], r"must return \(image, label\)"),
+        ([(torch.full((3, 4, 4), -2.0), 0)], "leave Normalize out"),
+        ([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 4), 1)], "index 1.*resize"),
+        ([(torch.zeros(3, 4, 4, dtype=torch.int32), 0)], "neither an image nor a row"),
+        ([], "no samples"),
+    ],
+)
+def test_a_dataset_that_cannot_be_used_gets_one_sentence(samples: list[Any], sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        labelled_samples(Samples(samples))
+
+
+def test_a_pair_of_arrays(pixels: np.ndarray) -> None:
+    assert labelled_samples((pixels, ["mild", "severe"] * 2), grades=["mild", "severe"]).labels.tolist() == [
+        0, 1, 0, 1,
+    ]  # fmt: skip
+    with pytest.raises(SrjtError, match=r"pair \(images, grades\)"):
+        labelled_samples(pixels)  # type: ignore[arg-type]
+    with pytest.raises(SrjtError, match="got int"):
+        labelled_samples(3)  # type: ignore[arg-type]
+
+
+def test_a_table_in_memory_is_read_as_its_file(
+    labels: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from_file = srjt.data.read(labels).manifest
+    frame = pd.read_csv(labels, dtype={"patient": str})
+    found = srjt.data.read(frame, images=labels.parent).manifest
+    pd.testing.assert_frame_equal(found.table, from_file.table)
+    assert found.paths == from_file.paths
+    monkeypatch.chdir(labels.parent)
+    assert labelled_samples(frame).paths == from_file.paths  # names are relative to the present folder
+    unlabelled = unlabelled_samples(frame.drop(columns="grade"), features=False, columns=["split"]).manifest
+    assert [path.resolve() for path in unlabelled.paths] == from_file.paths
+    assert unlabelled.patients == from_file.patients
+    assert list(unlabelled.table["split"]) == list(frame["split"])
+
+
+def test_rows_of_features_in_a_table() -> None:
+    frame = pd.DataFrame(
+        {"f0": [0.5, 1.5, 2.5], "f1": [1, 2, 3], "grade": [0, 1, 0], "patient": ["007", "8", "8"]}
+    )
+    found = labelled_samples(frame)
+    assert found.are_features
+    assert found.arrays is not None
+    assert found.arrays.tolist() == [[0.5, 1.0], [1.5, 2.0], [2.5, 3.0]]
+    assert found.patients == ["007", "8", "8"]
+    named = srjt.data.read(frame.rename(columns={"f0": "age", "f1": "size"}), feature_columns=["age", "size"])
+    assert named.manifest.arrays is not None
+    assert np.array_equal(named.manifest.arrays, found.arrays)
+    new = unlabelled_samples(frame.drop(columns="grade"), features=True).manifest
+    assert new.patients == ["007", "8", "8"]
+    with pytest.raises(SrjtError, match="not numeric"):
+        labelled_samples(frame.assign(f1=["1", "x", "2"]))
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "sentence"),
+    [
+        (pd.DataFrame({"image": [], "grade": []}), {}, "has no rows"),
+        (pd.DataFrame({"image": ["a.png"]}), {}, "looks like the grade"),
+        (pd.DataFrame([[1, 2]], columns=["grade", "grade"]), {}, "two columns named"),
+        (pd.DataFrame({"image": ["a.png"], "grade": [0]}), {"kind": "limuc"}, "cannot be read as limuc"),
+        (pd.DataFrame({"image": ["a.png"], "grade": [0]}), {"labels": "x.csv"}, "labels"),
+    ],
+)
+def test_a_table_in_memory_that_cannot_be_read(
+    frame: pd.DataFrame, options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        srjt.data.read(frame, **options)
+
+
+def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(data: Data, labels: Path) -> None:
+    """The manifest has its images in memory; the table names the same images as files."""
+    run = srjt.train(labels, **{**SETTINGS, "epochs": 1}, split=data.split)
+    paths = srjt.data.read(labels).manifest.paths[:4]
+    images = np.stack([read_image(path) for path in paths])
+    expected = run.predict(paths)
+    forms: list[Any] = [
+        [str(path) for path in paths],
+        images,
+        Samples([as_tensor(image) for image in images]),
+        pd.DataFrame({"image": [str(path) for path in paths]}),
+    ]
+    columns = [name for name in expected if name.startswith("p_")]
+    for form in forms:
+        found = run.predict(form)
+        assert np.allclose(found[columns], expected[columns], atol=1e-6)
+    given = srjt.data.read(labels).manifest.labels[:4]
+    pair = run.evaluate((images, given), resamples=10)
+    dataset = run.evaluate(Samples(list(zip(map(as_tensor, images), given, strict=True))), resamples=10)
+    assert pair.confusion == dataset.confusion
+    assert pair.samples == 4
