@@ -12,6 +12,7 @@ import pytest
 import srjt
 from srjt import methods, networks, noise, ordinal, readers
 from srjt.inference.embed import embed
+from srjt.run import Run
 from srjt.training.crossfit import cross_fit
 
 PURE = [
@@ -21,7 +22,7 @@ PURE = [
 ]
 PUBLIC = (
     srjt.train, srjt.load_run, srjt.predict, srjt.evaluate, srjt.export, srjt.OrdinalNoiseClassifier,
-    cross_fit, embed, networks.build, networks.names,
+    Run, cross_fit, embed, networks.build, networks.names,
 )  # fmt: skip
 
 
