@@ -141,7 +141,7 @@ def batches(run: Trained, x: Tensor, *, repeats: int) -> None:
 def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
     """ONNX Runtime in float32, and with static quantisation (per channel, calibrated on random images)."""
     import onnxruntime
-    from onnxruntime.quantization import CalibrationDataReader, quant_pre_process, quantize_static
+    from onnxruntime.quantization import CalibrationDataReader, QuantType, quant_pre_process, quantize_static
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
@@ -162,7 +162,8 @@ def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
         exact, prepared, rounded = (f"{name}/{part}.onnx" for part in ("exact", "prepared", "rounded"))
         torch.onnx.export(plain, (x[:BATCH],), exact, opset_version=18, dynamo=False, input_names=["x"])
         quant_pre_process(exact, prepared)
-        quantize_static(prepared, rounded, Reader(), per_channel=True)
+        # unsigned activations: x86 has instructions for unsigned × signed bytes
+        quantize_static(prepared, rounded, Reader(), per_channel=True, activation_type=QuantType.QUInt8)
         fast = with_precision(run, "bf16")
         compare(
             {
