@@ -178,8 +178,8 @@ def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
 
 def accuracy() -> None:
     """A ResNet-18 that has learnt a little, applied to fresh images in both precisions."""
-    settings = {"network": "resnet18", "pretrained": False, "image_size": 64, "crop": 56, "epochs": 3}
-    data = generate(images=600, patients=150, size=64, seed=0)
+    settings = {"network": "resnet18", "pretrained": False, "image_size": 64, "crop": 56, "epochs": 2}
+    data = generate(images=400, patients=100, size=64, seed=0)
     run = srjt.train(data, method="sord", learning_rate=1e-3, device="cpu", **settings)
     fresh = generate(images=1000, patients=250, size=64, seed=1)
     tables = [srjt.predict(run, fresh, precision=precision) for precision in ("fp32", "bf16")]

@@ -1,6 +1,6 @@
 """The consensus of several readers, beside majority, median, crowd-kit and cleanlab.
 
-    python benchmarks/readers.py simulated --seeds 8 --methods ours votes
+    python benchmarks/readers.py simulated --seeds 5 --methods ours votes
     python benchmarks/readers.py simulated --seeds 1       # all peers; GLAD and MACE take long
     python benchmarks/readers.py acne FILE                 # item, reader, grade, published_grade
     python benchmarks/readers.py brixia FILE               # item, image, reader (senior, junior), grade

@@ -6,7 +6,9 @@
     python benchmarks/study_speed.py folds      # the folds of an audit: one after the other, at the same time
     python benchmarks/study_speed.py plan       # the paper's 280 trainings on LIMUC: time on this device, and on eight
 
-Add --small for a few seconds on a CPU. The study of ``workers`` has 44 runs: 11 methods, 2 noises, 2 folds, 4,956
+    python benchmarks/study_speed.py all        # all of them
+
+Add --small for tiny sizes on a CPU. The study of ``workers`` has 44 runs: 11 methods, 2 noises, 2 folds, 4,956
 images of 128 pixels, 20 epochs, EfficientNet-Lite0 (needs timm; --network chooses another).
 """
 
@@ -22,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,7 @@ from srjt.studies.results import collect_results
 from srjt.studies.watcher import SilentWatcher
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
+from srjt.training.engine import cuda_graph
 from srjt.training.engine.devices import cores, device_name
 from srjt.training.engine.worker_pool import Task, WorkerPool
 
@@ -159,10 +162,17 @@ def share(args: argparse.Namespace) -> None:
     threads = [
         threading.Thread(target=lambda: rates.append(images_per_second(args, barrier))) for _ in range(2)
     ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    lock, capture = threading.Lock(), cuda_graph.capture
+
+    def capture_alone(*arguments: Any, **options: Any) -> Any:
+        with lock:
+            return capture(*arguments, **options)
+
+    with mock.patch.object(cuda_graph, "capture", capture_alone):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     if len(rates) == 2:
         print(
             f"two threads of one process: {sum(rates):,.0f} images/s together, ratio {sum(rates) / alone:.2f}"
@@ -267,11 +277,17 @@ def plan(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    commands = {"workers": workers, "share": share, "setup": setup, "folds": audit_folds, "plan": plan}
+    commands: dict[str, Callable[[argparse.Namespace], None]] = {
+        "workers": workers,
+        "share": share,
+        "setup": setup,
+        "folds": audit_folds,
+        "plan": plan,
+    }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=commands)
+    parser.add_argument("command", choices=[*commands, "all"])
     parser.add_argument("--small", action="store_true", help="tiny sizes, for a CPU")
     parser.add_argument("--jobs", type=int, help="runs at a time per GPU, or on the CPU")
     parser.add_argument("--device")
@@ -288,7 +304,12 @@ def main() -> None:
             f"{srjt.__version__}, Python {platform.python_version()}",
             flush=True,
         )
-    commands[args.command](args)
+    if args.command == "all":  # each in its own process
+        for name in commands:
+            print(f"\n{name}", flush=True)
+            subprocess.run([sys.executable, __file__, name, *sys.argv[2:]], check=False)
+    else:
+        commands[args.command](args)
 
 
 if __name__ == "__main__":

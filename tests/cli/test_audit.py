@@ -100,6 +100,8 @@ def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, 
         (["--folds", "1"], "Cross-fitting needs at least 2 folds, not 1."),
         (["--noise-rate", "lots"], "noise_rate takes a number such as 0.2, or auto; got 'lots'."),
         (["--set", "epoch=3"], "Unknown setting 'epoch': did you mean 'epochs'?"),
+        (["--jobs", "many"], "--jobs takes a whole number or auto; got 'many'."),
+        (["--jobs", "0"], "jobs must be at least 1, or auto; got 0."),
     ],
 )
 def test_bad_options_are_one_sentence(

@@ -71,6 +71,16 @@ def test_views(command: Srjt, finished: Path, labelled: Path) -> None:
         assert read("many.csv").equals(read("one.csv")) == (views == 1)
 
 
+def test_bf16_says_what_it_changes(command: Srjt, finished: Path, labelled: Path) -> None:
+    assert command("predict", finished, labelled, "--out", "exact.csv")[0] == 0
+    code, out, err = command("predict", finished, labelled, "--precision", "bf16", "--out", "rounded.csv")
+    assert (code, err) == (0, "")
+    assert "bf16: of 16 images predicted in fp32 too, " in out
+    columns = ["p_0", "p_1", "p_2", "p_3"]
+    difference = read("exact.csv")[columns] - read("rounded.csv")[columns]
+    assert 0 < difference.abs().to_numpy().max() < 0.02
+
+
 def test_an_existing_file_is_overwritten_only_when_told_to(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:
@@ -105,6 +115,7 @@ def test_into_a_pipe(command: Srjt, finished: Path, labelled: Path) -> None:
     [
         (["--network", "3"], "Unknown network '3'"),
         (["--decode", "mode"], "Unknown decoding 'mode'"),
+        (["--precision", "int8"], "Unknown precision 'int8'"),
         (["--views", "3"], "views is 1 (the centre crop), 2"),
         (["--out", "/proc/x/y.csv"], "/proc/x/y.csv cannot be written"),
         (["--on-bad-image", "ignore"], "Unknown --on-bad-image 'ignore'"),

@@ -38,7 +38,7 @@ def test_bf16_is_close_and_says_how_close(run: Trained, data: Any) -> None:
     assert 0 < difference < 0.02  # 8 significant bits
     assert exact.attrs["precision"] == ""
     said = re.match(
-        r"bf16: of 64 images predicted in fp32 too, (\d+) ha(s|ve) another most likely grade, "
+        r"bf16: of 16 images predicted in fp32 too, (\d+) ha(s|ve) another most likely grade, "
         r"and no probability differs by more than ([\d.e-]+)",
         rounded.attrs["precision"],
     )

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import srjt
+from fixtures.run_folders import make_run
 from srjt.inference.fitted import fit_after_training
 from srjt.reports.judged_sides import judge_side
 from srjt.reports.model_card import model_card, write_model_card
@@ -44,6 +45,18 @@ def test_the_card_has_valid_metadata_and_the_scores_of_predict(folder: Path) -> 
     assert "<b>" not in text.split("## Performance")[1]
     assert "Fewer than 30 samples of grade" in text
     assert "There are no patient ids" not in text
+    assert "The method:" not in text  # standard training has no paper of its own
+
+
+@pytest.mark.parametrize(
+    ("method", "cited"),
+    [("jocor+ours", "Self-Relaxed Joint Training"), ("jocor", "Wei et al., CVPR 2020"), ("eae", None)],
+)
+def test_the_card_cites_the_method_that_was_used(tmp_path: Path, method: str, cited: str | None) -> None:
+    card = model_card(make_run(tmp_path / "run", method=method, noise_rate=0.2))
+    assert "The software: srjt" in card
+    assert ("The method:" in card) == (cited is not None)
+    assert cited is None or cited in card.split("## How to cite")[1]
 
 
 def test_each_sample_counts_once(folder: Path) -> None:

@@ -103,7 +103,11 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         assert choose(2) == Workers(devices=("cpu", "cpu"), threads=4)
         assert choose(9) == Workers(devices=("cpu",) * 5, threads=4)
         assert choose(1) is None
-        assert choose("auto", config={"network": "tiny"}) is None  # too short
+        assert choose("auto", config={"network": "tiny", "image_size": 64, "crop": 56}) is None  # too short
+        assert (
+            choose("auto", samples=4000, config={"network": "tiny", "image_size": 64, "crop": 56}) is not None
+        )
+        assert choose("auto", samples=10**6, config={"network": "mlp"}) is None
         assert choose("auto", samples=2) is None
         for alone in ({"own_code": True}, {"writes": False}):
             assert choose("auto", **alone) is None

@@ -23,7 +23,7 @@ from srjt.training.trained import Trained
 __all__ = ["Precision", "check_precision", "compare_precisions", "for_this_cpu", "with_precision"]
 
 Precision = Literal["fp32", "bf16"]
-COMPARED = 64  # samples that are predicted in both precisions
+COMPARED = 16, 64  # samples that are predicted in both precisions: a twentieth, at least and at most so many
 TUNING_PAYS = 500  # images from which a trial of CPU settings pays
 TUNING_BATCH = 8  # images of one step in the trial
 
@@ -60,11 +60,13 @@ def with_precision(run: Trained, precision: Precision) -> Trained:
 
 def compare_precisions(run: Trained, faster: Trained, pixels: Samples) -> str:
     """What a prediction by ``faster`` costs: the differences of some samples, and a warning if it is slower."""
-    chosen = np.unique(np.linspace(0, len(pixels) - 1, min(COMPARED, len(pixels))).astype(int))
+    least, most = COMPARED
+    count = min(max(least, min(most, len(pixels) // 20)), len(pixels))
+    chosen = np.linspace(0, len(pixels) - 1, count).astype(int)
     some = np.ascontiguousarray(pixels[chosen])
     seconds, probabilities = [], []
     for each in (run, faster):
-        each.probabilities(some[:TUNING_BATCH])  # warm
+        each.probabilities(some[:2])  # warm
         start = time.perf_counter()
         probabilities.append(each.probabilities(some)[0].mean(axis=0))
         seconds.append(time.perf_counter() - start)

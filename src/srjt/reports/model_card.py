@@ -12,9 +12,11 @@ from typing import Any
 
 import yaml
 
+from srjt import methods
 from srjt.data.grade_names import display_grade
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
+from srjt.methods.catalogue import OURS
 from srjt.reports.judged_sides import JudgedSide, judged_run
 from srjt.reports.pages.provenance_section import source_name
 from srjt.training.record.run_folder import RunFacts, read_facts, read_summary
@@ -76,7 +78,7 @@ def model_card(
         "## How to use it",
         _usage(folder, facts) if usage is None else usage,
         "## How to cite",
-        "The method: *Self-Relaxed Joint Training*, WACV 2025. The software: srjt, see its CITATION.cff.",
+        _citation(facts.config.method),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -217,6 +219,18 @@ def _limits(facts: RunFacts, judged: JudgedSide | None) -> str:
         if rare:
             lines.append(f"- Fewer than 30 samples of grade {', '.join(map(_escaped, rare))} were evaluated.")
     return "\n".join(lines)
+
+
+def _citation(method: str) -> str:
+    software = "The software: srjt, see its CITATION.cff."
+    paper = (
+        methods.lookup(method).paper if method in methods.names() else ""
+    )  # a plug-in may not be installed
+    if paper in ("", "baseline", "this project"):
+        return software
+    if paper == OURS:
+        paper = f"*Self-Relaxed Joint Training*, {OURS}"
+    return f"The method: {_escaped(paper)}. {software}"
 
 
 def _usage(folder: Path, facts: RunFacts) -> str:

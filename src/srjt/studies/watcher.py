@@ -61,3 +61,5 @@ class BarWatcher:
         self.done += status == "done"
         if status == "failed":
             self.bar.note(f"failed: {planned.key}")
+        if self.done == self.total:  # nothing will be updated any more
+            self.updated([])

@@ -147,8 +147,6 @@ def cross_fit(
         raise SrjtError(f"Cross-fitting needs at least 2 folds, not {folds}.")
     config = config.for_data(features=manifest.are_features)
     reporter = reporter or SilentReporter()
-    if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
-        fetch_weights(config, network=network, features=manifest.are_features)
     workers = choose_workers(
         jobs,
         folds=folds,
@@ -158,6 +156,8 @@ def cross_fit(
         own_code=any(part is not None for part in (network, transform, eval_transform)),
         writes=out is not None,
     )
+    if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
+        fetch_weights(config, network=network, features=manifest.are_features)
     if workers is None:
         reporter.begin(title, epochs=config.epochs, folds=folds)
     else:  # their epochs are counted together

@@ -32,9 +32,10 @@ __all__ = ["Jobs", "Workers", "choose_workers", "train_in_parallel"]
 
 Jobs = int | Literal["auto"]
 
-# Images, as if of 64 × 64 pixels, that a large network sees in all folds, from which worker processes pay: these take
-# ten seconds to start, in which two cores train such a network on a few hundred images.
+# Images, as if of 64 × 64 pixels, that a network sees in all folds, from which worker processes pay: these take ten
+# seconds to start, in which two cores train a large network on a few hundred images and a small one on ten thousand.
 PARALLEL_PAYS = 4_000
+PARALLEL_PAYS_SMALL = 200_000
 PROCESS_BYTES = 600 * 2**20  # of a process that has imported torch and MONAI
 
 FEEDS = FeedCache()  # of a worker process
@@ -69,8 +70,8 @@ def choose_workers(
     """The workers for a cross-fit of ``samples``; None: one fold after the other, in this process.
 
     ``"auto"`` uses one worker per GPU; without a GPU one per core, as far as memory allows and if the trainings are
-    long enough. It depends on the settings and the machine alone, never on a measured time, because the number of
-    threads changes the last bits of a result.
+    long enough. It depends on the settings, the cores and the free memory, never on a measured time, because the number
+    of threads of a fold changes the last bits of its result. A number of jobs makes it independent of the memory.
 
     own_code: whether a network or a transform of your own is used, which a worker cannot import. writes: whether the
     runs have a folder, through which workers return them.
@@ -101,8 +102,11 @@ def choose_workers(
 
 
 def _is_long(config: TrainConfig, samples: int) -> bool:
-    small = str(config.network) in WITHOUT_MONAI or takes_rows(str(config.network))
-    return not small and samples * config.epochs * (config.crop / 64) ** 2 >= PARALLEL_PAYS
+    name = str(config.network)
+    if takes_rows(name):  # rows of features are trained in seconds
+        return False
+    pays = PARALLEL_PAYS_SMALL if name in WITHOUT_MONAI else PARALLEL_PAYS
+    return samples * config.epochs * (config.crop / 64) ** 2 >= pays
 
 
 def _fit_in_memory(config: TrainConfig, samples: int) -> int:

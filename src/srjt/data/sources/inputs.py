@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ def labelled_samples(
         reading = from_arrays(data[0], data[1], names=grades)
     elif isinstance(data, np.ndarray):
         raise SrjtError("An array has no grades: pass the pair (images, grades).")
-    elif isinstance(data, MapDataset) and not isinstance(data, (list, tuple, dict)):
+    elif _is_dataset(data):
         reading = read_dataset(data, grades=grades)
     else:
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
@@ -74,16 +74,17 @@ def unlabelled_samples(
         data = [data]
     if isinstance(data, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in data):
         return _from_paths(list(data), features=features, columns=columns, grades=grades)
-    if (
-        not isinstance(data, np.ndarray)
-        and isinstance(data, MapDataset)
-        and not isinstance(data, (list, tuple, dict))
-    ):
+    if _is_dataset(data):
         data = dataset_images(data)
     if not isinstance(data, np.ndarray):
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
     array = as_features(data) if data.ndim == 2 else as_colour(data)
     return _placeholder(array, grades=grades)
+
+
+def _is_dataset(data: object) -> TypeGuard[MapDataset]:
+    """Containers have the same methods, but are not meant as datasets."""
+    return isinstance(data, MapDataset) and not isinstance(data, (np.ndarray, list, tuple, dict))
 
 
 def _from_paths(

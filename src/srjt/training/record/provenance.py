@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -43,6 +44,7 @@ def describe_source(path: str) -> dict[str, str]:
     return found
 
 
+@cache  # searching the installed packages takes as long as an epoch of a small run
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
