@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from safetensors.torch import load_file
 
+from processes import Limit
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
 from srjt.studies.config import StudyConfig
@@ -128,11 +129,21 @@ class Witness:
         self.over = [*getattr(self, "over", []), (planned.key, status)]
 
 
+@pytest.fixture
+def limit(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Runs that import ``pause`` wait after their third epoch until the limit is lifted."""
+    folder = tmp_path_factory.mktemp("pause")
+    limit = Limit(folder / "limit", epoch=3)
+    (folder / "pause.py").write_text(limit.code)  # for the workers: this process does not import it
+    monkeypatch.chdir(folder)
+    return limit
+
+
 class Murderer(Witness):
     """Kills the process of the first run when it has done two epochs."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        self.folder, self.number = folder, number
+    def __init__(self, folder: Path, number: int, limit: Limit) -> None:
+        self.folder, self.number, self.limit = folder, number, limit
         self.victim: str | None = None
 
     def updated(self, running: Sequence[PlannedRun]) -> None:
@@ -146,16 +157,18 @@ class Murderer(Witness):
                     (process,) = multiprocessing.active_children()
                     assert process.pid is not None
                     os.kill(process.pid, self.number)
+                    self.limit.lift()
 
 
 @pytest.mark.parametrize(
     ("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")]
 )
 def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
-    small: Small, run: Run, finished: Path, tmp_path: Path, number: signal.Signals, method: str
+    small: Small, run: Run, finished: Path, tmp_path: Path, limit: Limit, number: signal.Signals, method: str
 ) -> None:
-    config = small(methods=(method, "garg"), only_folds=(0,), train={"epochs": 24, "checkpoint_seconds": 0.0})
-    murderer = Murderer(tmp_path, number)
+    train = {"epochs": 24, "checkpoint_seconds": 0.0, "imports": ("pause",)}
+    config = small(methods=(method, "garg"), only_folds=(0,), train=train)
+    murderer = Murderer(tmp_path, number, limit)
     _, planned_runs, outcome = run(tmp_path, config, murderer, jobs=1)
     assert murderer.victim == planned_runs[0].key
     assert outcome == {planned_runs[0].key: "failed", planned_runs[1].key: "done"}
@@ -198,11 +211,12 @@ def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
             assert tensor.equal(expected[name]), f"{planned.key}: {name}"
 
 
-def test_asked_to_stop_in_the_middle(small: Small, finished: Path, run: Run, tmp_path: Path) -> None:
+def test_asked_to_stop_in_the_middle(
+    small: Small, finished: Path, run: Run, tmp_path: Path, limit: Limit
+) -> None:
     """As Ctrl-C does it: the runs save their state, and that is not a failure."""
-    config = small(
-        methods=("standard", "garg"), only_folds=(0,), train={"epochs": 24, "checkpoint_seconds": 3600.0}
-    )
+    train = {"epochs": 24, "checkpoint_seconds": 3600.0, "imports": ("pause",)}
+    config = small(methods=("standard", "garg"), only_folds=(0,), train=train)
     planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
 
     class Stops(Witness):
@@ -221,6 +235,7 @@ def test_asked_to_stop_in_the_middle(small: Small, finished: Path, run: Run, tmp
     assert stops.over == [(planned_runs[0].key, "left")]
     assert len(list(run_folder(tmp_path, planned_runs[0].key).glob("checkpoints/step-*"))) == 1
     assert not list(tmp_path.glob("errors/*"))
+    limit.lift()
     run(tmp_path, config)
     same_scores(tmp_path, finished)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from processes import Limit
 from srjt.data import Manifest
 from srjt.data.synthetic import generate
 from srjt.errors import Interrupted, SrjtError
@@ -48,8 +49,12 @@ def images() -> Manifest:
 
 @pytest.mark.slow
 def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
-    images: Manifest, tmp_path: Path
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    limit = Limit(tmp_path / "limit", epoch=1)
+    (tmp_path / "pause.py").write_text(limit.code)  # for the workers: this process does not import it
+    monkeypatch.chdir(tmp_path)
+
     class Stop(Counting):
         def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
             if not self.finished:  # a second signal would end this process
@@ -60,9 +65,11 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
         expected = cross_fit(
             images, config=CONFIG, folds=3, out=tmp_path / "serial", device="cpu", neighbours=2
         )
-        options: dict[str, Any] = {"config": CONFIG, "folds": 3, "device": "cpu", "neighbours": 2, "jobs": 2}
+        paused = CONFIG.replace(imports=("pause",))
+        options: dict[str, Any] = {"config": paused, "folds": 3, "device": "cpu", "neighbours": 2, "jobs": 2}
         with pytest.raises(Interrupted, match="the state of every fold is saved"):
             cross_fit(images, out=tmp_path / "parallel", reporter=Stop(), **options)
+        limit.lift()
         watching = Counting()
         found = cross_fit(images, out=tmp_path / "parallel", reporter=watching, **options)
         again = cross_fit(images, out=tmp_path / "parallel", **options)
