@@ -20,7 +20,7 @@ import srjt
 from srjt.data.images import decode
 from srjt.errors import SrjtError
 from srjt.reports.export_folder import check_export_folder, export_folder
-from srjt.reports.standalone_predict import read_image
+from srjt.reports.standalone_predict import find_images, read_image
 
 Srjt = Callable[..., tuple[int, str, str]]
 
@@ -56,8 +56,9 @@ def test_the_script_predicts_as_srjt_predict_without_srjt_and_torch(
     Path("broken.png").write_bytes(b"no image")
     ran = run_script(folder, images, "broken.png")
     assert ran.returncode == 1
-    assert ran.stderr.splitlines() == [ran.stderr.strip()]
-    assert "broken.png cannot be read as an image" in ran.stderr
+    broken, other = ran.stderr.splitlines()
+    assert broken.startswith("broken.png cannot be read as an image")
+    assert other.endswith("labels.csv is left out: its suffix is not that of an image.")
     assert command("predict", finished, images, "--out", "srjt.csv", "--optimise", "qwk")[0] == 0
     ours = pd.read_csv("srjt.csv", dtype={"grade": str}).set_index("image")
     theirs = pd.read_csv(StringIO(ran.stdout), dtype={"grade": str}).set_index("image").loc[ours.index]
@@ -98,6 +99,18 @@ def test_a_model_of_features(tmp_path: Path) -> None:
     assert table["image"].tolist()[:2] == ["row 0", "row 1"]
     assert table["grade"].tolist() == ours["grade"].tolist()
     assert table["grade_name"].tolist() == [names[grade] for grade in ours["grade"]]
+    (tmp_path / "new.csv").write_text("f0,f1\n1,2\n")
+    ran = run_script(tmp_path / "to_send", tmp_path / "new.csv")
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1)
+    assert "new.csv is no .npy file" in ran.stderr
+
+
+def test_a_script_names_the_files_of_a_folder_that_it_leaves_out(tmp_path: Path) -> None:
+    for name in ("a.png", "IM0001", "b.dcm", ".hidden"):
+        (tmp_path / name).write_bytes(b"")
+    left_out: list[Path] = []
+    assert [path.name for path in find_images([tmp_path], left_out)] == ["IM0001", "a.png"]
+    assert [path.name for path in left_out] == ["b.dcm"]
 
 
 @pytest.mark.parametrize(

@@ -86,3 +86,12 @@ def test_bad_input() -> None:
         highest_grade_posterior([0, 1], [0], NOISE)
     with pytest.raises(SrjtError, match="impossible under this transition matrix"):
         highest_grade_posterior([1], [0], [[1.0, 0.0], [1.0, 0.0]])
+
+
+def test_so_many_images_that_the_products_overflow_have_no_weights() -> None:
+    many = np.zeros(20_000, dtype=int)
+    matrix = np.array([[0.6, 0.4], [0.4, 0.6]])
+    assert highest_grade_weights(many, many, matrix) is None
+    few = highest_grade_weights(many[:3], many[:3], matrix)
+    assert few is not None
+    assert np.isfinite(few).all()

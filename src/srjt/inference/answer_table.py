@@ -116,9 +116,9 @@ def answer_table(
     if not rule.per:
         names = dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])
         # a column of the data may have the name of one of ours
-        kept += [
-            (f"{n}_source" if n in table or n == "image" else n, _column(run, samples, n)) for n in names
-        ]
+        later = {"grade_name": run.grade_names, "refer": rule.refer, "unsure": rule.cut is not None}
+        ours = {*table.columns, "image", *(name for name, added in later.items() if added)}
+        kept += [(f"{n}_source" if n in ours else n, _column(run, samples, n)) for n in names]
     else:
         units = units_of(samples, rule.per)
         how, learned = rule.pool, rule.learned

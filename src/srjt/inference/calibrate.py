@@ -19,7 +19,7 @@ from srjt.errors import SrjtError, suggest
 from srjt.inference.grade_rule import WhichNetwork, probabilities_of
 from srjt.methods import lookup
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.noise.matrices import transition_matrix
+from srjt.noise.matrices import largest_rho, transition_matrix
 from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise, given_noise, transition_of
 from srjt.ordinal.recalibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.training.config import TrainConfig
@@ -48,8 +48,14 @@ def check_label_noise(label_noise: str) -> None:
 
 
 def read_labelled(run: Trained, source: Labelled, *, on_bad_image: OnBadImage = "error") -> Manifest:
-    """Labelled samples with the grades of the run."""
-    return labelled_samples(source, grades=run.grades, on_bad_image=on_bad_image)
+    """Labelled samples with the grades of the run; an error if they have others."""
+    found = labelled_samples(source, grades=run.grades, on_bad_image=on_bad_image)
+    if tuple(found.grades) != tuple(run.grades):  # its labels are positions on another scale
+        raise SrjtError(
+            f"The samples have the grades {', '.join(found.grades)}, the run has {', '.join(run.grades)}: read them "
+            "with srjt.data.read(path, grades=run.grades)."
+        )
+    return found
 
 
 def predict_side(
@@ -139,7 +145,10 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
     if not lookup(config.method, registered_by=config.imports).is_recipe:
         return False
     matrix = np.asarray(config.transition)
-    assumed = transition_matrix("truncated", num_classes=len(matrix), rho=float(matrix[0, 1]))
+    rho = float(matrix[0, 1])
+    if rho > largest_rho("truncated", num_classes=len(matrix)):
+        return False
+    assumed = transition_matrix("truncated", num_classes=len(matrix), rho=rho)
     return np.allclose(matrix, assumed)
 
 

@@ -8,7 +8,6 @@ from functools import partial
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.data.manifest import Manifest
 from srjt.inference.abstain import abstain_from
 from srjt.inference.answer_rows import answer_rows
 from srjt.inference.answers import (
@@ -165,8 +164,7 @@ def evaluate(
             per=per,
             views=len(crops),
         )  # fmt: skip
-    if not isinstance(data, Manifest):
-        data = read_labelled(run, data, on_bad_image=on_bad_image)
+    data = read_labelled(run, data, on_bad_image=on_bad_image)
     run.check_feature_settings(data.made)
     with progress_bar("Decoding", progress) as decoded:
         store = open_store(

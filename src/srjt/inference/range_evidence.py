@@ -18,6 +18,7 @@ Its noise is not the noise of an image: the more images, the more likely one lab
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,7 +114,7 @@ def _image_weights(
             f"by their labels, corrected for a share of {_rate(noise)} wrong ones, which must depend on the true grade "
             "alone and not on the image."
         )
-        return "corrected", why, [[one for one in inverse if one is not None], misled]
+        return "corrected", why, [_all_or_none(inverse), misled]
     why = (
         f"by their labels, corrected for a share of up to {noise.rates[1]:.2f} wrong ones; given its label, an image "
         "must not mislead about its true grade. Verified grades of a random sample would make the ranges narrower."
@@ -183,7 +184,7 @@ def _unit_weights(
             f"by all their labels, corrected for a share of {_rate(noise)} wrong ones, which must depend on the true "
             "grade of the image alone, image by image."
         )
-        return "corrected", why, [[one for one in inverse if one is not None], misled]
+        return "corrected", why, [_all_or_none(inverse), misled]
     why = (
         f"by all their labels, corrected for a share of {_rate(noise)} wrong ones, wrong one by one or together; given "
         "the labels, the images must not mislead about the highest true grade. Verified grades of all images of "
@@ -195,3 +196,9 @@ def _unit_weights(
 def _rate(noise: KnownNoise) -> str:
     low, high = noise.rates
     return f"{high:.2f}" if low == high else f"{low:.2f} to {high:.2f}"
+
+
+def _all_or_none(weights: Sequence[Floats | None]) -> list[Floats]:
+    """The widest of several ranges keeps a promise only if none of the plausible noises is left out."""
+    found = [one for one in weights if one is not None]
+    return found if len(found) == len(weights) else []

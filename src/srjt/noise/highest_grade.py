@@ -98,7 +98,8 @@ def highest_grade_weights(
     Returns
     -------
     array, shape (M, C), or None
-        None where the matrix cannot be inverted. With one image per patient: rows of the inverse matrix.
+        None where the matrix cannot be inverted, or the products of many images overflow. With one image per patient:
+        rows of the inverse matrix.
 
     Examples
     --------
@@ -115,8 +116,10 @@ def highest_grade_weights(
         right = np.asarray(certain, dtype=bool)
         own[right] = np.eye(len(matrix))[y[right]]
     below = np.ones((int(u.max()) + 1, len(matrix)))  # of "no image is worse than c"
-    np.multiply.at(below, u, np.cumsum(own, axis=1))
-    return np.diff(below, axis=1, prepend=0.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.multiply.at(below, u, np.cumsum(own, axis=1))
+        weights = np.diff(below, axis=1, prepend=0.0)
+    return weights if np.isfinite(weights).all() else None
 
 
 def _likelihood(

@@ -147,6 +147,8 @@ def range_threshold(
     order = np.argsort(s, axis=None, kind="stable")
     ordered, reached = s.ravel()[order], np.cumsum(w.ravel()[order])
     need = coverage * float(w.sum()) + spare
+    if not np.isfinite(need):
+        return float("inf")
     ends = np.append(ordered[1:] > ordered[:-1], True) if len(ordered) else np.empty(0, dtype=bool)
     short = np.flatnonzero(ends & (reached < need - 1e-9 * (1.0 + abs(need))))
     first = int(short[-1]) + 1 if len(short) else 0

@@ -3,8 +3,9 @@
     pip install -r requirements.txt
     python predict.py IMAGES > predictions.csv
 
-IMAGES are image files and folders; for a model of features, one .npy or .npz file of features. The columns are those of
-``srjt predict``. An image that cannot be read is named on standard error, and the exit status is 1.
+IMAGES are image files and folders; for a model of features, one .npy or .npz file of features. Columns: image, grade,
+probabilities and the expected grade. An image that cannot be read is named on standard error, and the exit status is 1;
+so are DICOM and .npy images, which need srjt. Other files of a folder are named.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from PIL import Image
 
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP", "GIF", "JPEG2000", "PPM")
 SUFFIXES = {".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif", ".jp2", ".ppm"}
+NEEDS_SRJT = {".dcm", ".dicom", ".npy"}
 UPRIGHT = {  # EXIF orientation → what makes it upright
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE,
@@ -74,10 +76,17 @@ def as_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def find_images(sources: list[Path]) -> Iterator[Path]:
+def find_images(sources: list[Path], left_out: list[Path]) -> Iterator[Path]:
+    """Files with the suffix of an image, or with none; other files of a folder are added to ``left_out``."""
     for source in sources:
         if source.is_dir():
-            yield from sorted(path for path in source.rglob("*") if path.suffix.lower() in SUFFIXES)
+            for path in sorted(path for path in source.rglob("*") if path.is_file()):
+                if path.name.startswith("."):
+                    continue
+                if path.suffix == "" or path.suffix.lower() in SUFFIXES:
+                    yield path
+                else:
+                    left_out.append(path)
         else:
             yield source
 
@@ -85,8 +94,13 @@ def find_images(sources: list[Path]) -> Iterator[Path]:
 def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> Iterator[tuple[str, Array]]:
     """Names and inputs of the model; images that cannot be read are added to ``failed``."""
     if config["input"]["name"] == "features":
-        opened = np.load(sources[0], allow_pickle=False)
-        rows = opened if isinstance(opened, np.ndarray) else opened["features"]
+        try:
+            opened = np.load(sources[0], allow_pickle=False)
+            rows = opened if isinstance(opened, np.ndarray) else opened["features"]
+        except (OSError, ValueError, KeyError):
+            failed.append(sources[0])
+            print(f"{sources[0]} is no .npy file, nor a .npz file with an array features.", file=sys.stderr)
+            return
         names = [str(row) for row in range(len(rows))]
         if not isinstance(opened, np.ndarray):
             names = next(
@@ -95,12 +109,17 @@ def samples(config: dict[str, Any], sources: list[Path], failed: list[Path]) -> 
         yield from zip(names, rows.astype(np.float32), strict=True)
         return
     how = config["preprocessing"]
-    for path in find_images(sources):
+    left_out: list[Path] = []
+    for path in find_images(sources, left_out):
         try:
             yield str(path), read_image(path, size=how["size"], resize=how["resize"])
         except Exception as problem:  # damaged files make Pillow raise almost any exception
             failed.append(path)
             print(f"{path} cannot be read as an image: {problem}", file=sys.stderr)
+    for path in left_out:
+        if path.suffix.lower() in NEEDS_SRJT:
+            failed.append(path)
+        print(f"{path} is left out: its suffix is not that of an image.", file=sys.stderr)
 
 
 def batches(rows: Iterator[tuple[str, Array]]) -> Iterator[tuple[list[str], Array]]:

@@ -229,7 +229,10 @@ class _Progress:
                 continue
             self.sizes[k] = size
             content = file.read_bytes()
-            rows = parse_rows(content[: content.rfind(b"\n") + 1])  # a line may be half written
+            try:
+                rows = parse_rows(content[: content.rfind(b"\n") + 1])  # a line may be half written
+            except ValueError:  # damaged by a power cut: its worker restores it from the checkpoint
+                continue
             epoch = max((row.epoch for row in rows), default=0)
             if epoch > self.epochs[k]:
                 self.epochs[k] = epoch

@@ -85,15 +85,14 @@ def _run_in_processes(
                     job.process.terminate()
             wait([job.process.sentinel for job in running], timeout=POLL_SECONDS)
             for job in list(running):
+                alive = job.process.is_alive()  # asked first: its last words may come in between
                 _receive(job, show)
-                if job.process.is_alive():
+                if alive:
                     continue
                 running.remove(job)
                 finished += job.process.exitcode == 0
                 if job.process.exitcode and stop.number is None:
-                    for other in running:
-                        other.process.terminate()
-                        other.process.join()
+                    _stop(running, show)
                     raise SrjtError(
                         job.problem
                         or f"The training of seed {job.seed} ended with status {job.process.exitcode}: run the same "
@@ -101,6 +100,16 @@ def _run_in_processes(
                     )
         if stop.number is not None:
             raise Interrupted(stop.number, f"The demo stopped with {finished} of {len(seeds)} seeds done.")
+
+
+def _stop(running: list[_Job], show: Show) -> None:
+    """End the other seeds: asked again and again, because only a training hears it, while their messages are read."""
+    while any(job.process.is_alive() for job in running):
+        for job in running:
+            job.process.terminate()
+        wait([job.process.sentinel for job in running], timeout=POLL_SECONDS)
+        for job in running:
+            _receive(job, show)
 
 
 def _receive(job: _Job, show: Show) -> None:

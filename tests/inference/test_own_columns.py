@@ -1,0 +1,32 @@
+"""Data whose grades or columns have names that differ from the run's, or are those of its answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import srjt
+from srjt.data import Manifest, from_arrays
+from srjt.errors import SrjtError
+from srjt.training.trained import Trained
+
+
+def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest) -> None:
+    """Without the mildest grade, labels are other positions: they would be compared with the wrong grades."""
+    severe = features.select(np.flatnonzero(features.labels > 0))
+    assert severe.arrays is not None
+    other = from_arrays(severe.arrays, severe.labels).manifest
+    assert other.grades == ("1", "2", "3")
+    with pytest.raises(SrjtError, match="The samples have the grades 1, 2, 3, the run has 0, 1, 2, 3"):
+        srjt.evaluate(run, other)
+    with pytest.raises(SrjtError, match="the run has 0, 1, 2, 3"):
+        srjt.predict(run, features, coverage=0.9, calibrate_on=other)
+    assert srjt.evaluate(run, (severe.arrays, severe.labels), resamples=0).samples == len(severe)
+
+
+def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, features: Manifest) -> None:
+    named = features.select(np.arange(40))
+    named.table["refer"] = "their word"
+    table = srjt.predict(run, named, keep=["refer"], refer_from="2")
+    assert set(table["refer"]) <= {"yes", "no"}
+    assert set(table["refer_source"]) == {"their word"}
