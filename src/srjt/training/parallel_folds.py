@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from dataclasses import dataclass
@@ -79,12 +80,13 @@ def choose_workers(
     if jobs != "auto" and jobs < 1:
         raise SrjtError(f"jobs must be at least 1, or auto; got {jobs}.")
     alone = own_code or not writes or int(os.environ.get("WORLD_SIZE", "1")) > 1
+    alone = alone or "forkserver" not in multiprocessing.get_all_start_methods()
     if jobs == 1 or (jobs == "auto" and alone):
         return None
     if alone:
         raise SrjtError(
-            "Folds are trained at the same time only into a folder, with networks and transforms that srjt knows, and "
-            "without torchrun: use jobs=1."
+            "Folds are trained at the same time only into a folder, with networks and transforms that srjt knows, "
+            "without torchrun, on Linux or macOS: use jobs=1."
         )
     chosen = choose_device(device)
     if chosen.type == "cuda":
