@@ -76,6 +76,7 @@ def test_a_grey_tensor_gets_three_channels() -> None:
         ([(torch.full((3, 4, 4), -2.0), 0)], "leave Normalize out"),
         ([(torch.zeros(3, 4, 4), 0), (torch.zeros(3, 5, 4), 1)], "index 1.*resize"),
         ([(torch.zeros(3, 4, 4, dtype=torch.int32), 0)], "neither an image nor a row"),
+        ([(torch.zeros(3, 4, 4), torch.tensor([0, 1]))], "label at index 0 of the dataset is not one grade"),
         ([], "no samples"),
     ],
 )

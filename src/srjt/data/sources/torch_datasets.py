@@ -31,7 +31,7 @@ def read_dataset(dataset: MapDataset, *, grades: Sequence[str] | None = None) ->
     samples = [dataset[row] for row in range(len(dataset))]
     if not all(isinstance(sample, (tuple, list)) and len(sample) >= 2 for sample in samples):
         raise SrjtError("A dataset to learn from must return (image, label) for each index.")
-    labels = [_label(sample[1]) for sample in samples]
+    labels = [_label(sample[1], row=row) for row, sample in enumerate(samples)]
     return from_arrays(_stack([sample[0] for sample in samples]), labels, names=grades)
 
 
@@ -41,9 +41,16 @@ def dataset_images(dataset: MapDataset) -> Array:
     return _stack([sample[0] if isinstance(sample, (tuple, list)) else sample for sample in samples])
 
 
-def _label(label: object) -> object:
+def _label(label: object, *, row: int) -> object:
     """A label may be a tensor or an array of one number."""
-    return label.item() if hasattr(label, "item") else label
+    if not hasattr(label, "item"):
+        return label
+    try:
+        return label.item()
+    except (RuntimeError, ValueError):
+        raise SrjtError(
+            f"The label at index {row} of the dataset is not one grade: return a number or a name."
+        ) from None
 
 
 def _stack(images: list[object]) -> Array:
