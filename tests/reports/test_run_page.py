@@ -1,0 +1,303 @@
+"""The page of a single run, and the command that writes pages."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from reports.html_tree import Tree
+from srjt.cli.report import report
+from srjt.errors import SrjtError
+from srjt.noise.estimate import NoiseEstimate
+from srjt.reports.pages.html import page_figures, render
+from srjt.reports.pages.run_page import _noise_used, run_page
+from srjt.reports.pages.settings import settings_section
+from srjt.reports.pages.study_page import study_page
+from srjt.training.config import TrainConfig
+from srjt.training.record.run_folder import RunFacts, read_facts, write_facts
+
+FEW = {
+    "methods": ("standard", "co-teaching", "co-teaching+ours"),
+    "folds": 2,
+    "epochs": 3,
+    "noises": ("quasi:0.2",),
+}
+HOSTILE = "<img src=x onerror=alert(1)>.png"
+
+
+def write_run(
+    folder: Path, *, finished: bool = True, truth: bool = True, own_network: bool = False, **settings: Any
+) -> Path:
+    given = {"method": "co-teaching+ours", "noise_rate": 0.25, "network": "tiny", "epochs": 2, **settings}
+    facts = RunFacts(
+        config=TrainConfig(**given),
+        own_network=own_network,
+        grades=("low", HOSTILE),
+        data={"samples": {"train": 4, "validation": 2, "test": 2}, "class_counts": [2, 2], "in_shape": [3, 8, 8],
+              "fingerprint": "abc123"},
+    )  # fmt: skip
+    write_facts(folder, facts)
+    lines = ["epoch,split,network,metric,value"]
+    for epoch in (1, 2):
+        for network in ("1", "2"):
+            for split in ("test", "validation"):
+                lines += [
+                    f"{epoch},{split},{network},accuracy,0.{epoch}5",
+                    f"{epoch},{split},{network},mae,0.5",
+                ]
+            if truth:
+                lines += [
+                    f"{epoch},train,{network},label_precision,0.8",
+                    f"{epoch},train,{network},label_recall,0.9",
+                ]
+    (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    if finished:
+        (folder / "weights.safetensors").write_bytes(b"")
+        (folder / "summary.json").write_text(json.dumps({"confusion": {"test": [[[1, 0], [0, 1]]] * 3}}))
+        columns = "id,grade,true_grade" if truth else "id,grade"
+        rows = ["a,0,0", "b,0,1", "c,1,1", "d,1,1"] if truth else ["a,0", "b,0", "c,1", "d,1"]
+        (folder / "history.csv").write_text("\n".join([columns, *rows]) + "\n")
+    return folder
+
+
+def test_a_run_shows_its_scores_curves_confusion_and_noise(tmp_path: Path) -> None:
+    page = run_page(write_run(tmp_path / "mine"))
+    assert page.title == "mine"
+    assert [note.text for note in page.notes] == [
+        "This run does not beat a naive prediction on the test side: accuracy 0.200, and 0.500 by always predicting "
+        "the most frequent training label; MAE 0.500, and 0.500 by always predicting the median training label."
+    ]
+    assert {d.name for d in page_figures(page)} == {
+        "accuracy",
+        "mae",
+        "label-precision",
+        "confusion",
+        "noise",
+    }
+    tree = Tree(render(page))
+    words = "".join(tree.text)
+    assert "0.200 ± 0.050" in words  # accuracy, mean and std of 0.15 and 0.25
+    assert "25.0% of the training side" in words
+    assert "… of the most frequent training label" in words
+    assert "2\n2" not in words
+    assert tree.all("img") == []
+
+
+def test_a_run_without_known_truth_or_unfinished_is_shown_as_it_is(tmp_path: Path) -> None:
+    assert "noise" not in {d.name for d in page_figures(run_page(write_run(tmp_path / "a", truth=False)))}
+    page = run_page(write_run(tmp_path / "b", finished=False))
+    assert "has not finished" in page.notes[0].text
+    assert "2 of 2 epochs so far" in page.lead
+    assert "confusion" not in {d.name for d in page_figures(page)}
+
+
+def estimate(rate: float) -> NoiseEstimate:
+    fields = {f.name: None for f in dataclasses.fields(NoiseEstimate)}
+    return NoiseEstimate(**{**fields, "rate": rate})
+
+
+MATRIX = ((0.9, 0.1), (0.2, 0.8))
+
+
+@pytest.mark.parametrize(
+    ("settings", "estimated", "sentence"),
+    [
+        ({"method": "co-teaching", "noise_rate": 0.25}, None, "given noise rate 0.25"),
+        (
+            {"method": "co-teaching", "noise_rate": 0.25},
+            0.25,
+            "noise rate 0.25, estimated from the training labels",
+        ),
+        (
+            {"method": "jocor+ours", "noise_rate": 0.3},
+            0.02,
+            "noise rate 0.30 used, 0.02 estimated from the training labels",
+        ),
+        ({"method": "garg", "transition": MATRIX}, None, "given transition matrix"),
+        ({"method": "standard", "noise_rate": 0.25}, None, ""),  # it does not use the rate
+        ({"method": "standard"}, None, ""),
+        ({"method": "of a plug-in", "noise_rate": 0.25}, None, "given noise rate 0.25"),
+    ],
+)
+def test_a_run_says_where_its_noise_rate_came_from(
+    settings: dict[str, Any], estimated: float | None, sentence: str
+) -> None:
+    name = settings.pop("method")
+    config = TrainConfig(method="standard", **settings)
+    object.__setattr__(config, "method", name)
+    assert _noise_used(config, None if estimated is None else estimate(estimated)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("method", "record", "sentence"),
+    [
+        ("co-teaching", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2"),
+        ("co-teaching", {"requested": "auto", "used": 0.2}, "noise rate 0.20 from the readers"),
+        ("srjt", {"requested": "auto", "used": 0.2}, "transition matrix from the readers"),
+        ("srjt", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2, errors by one grade assumed"),
+        ("srjt", {"requested": None, "used": None}, "given transition matrix"),
+    ],
+)
+def test_without_an_estimate_the_record_tells_where_the_noise_came_from(
+    method: str, record: dict[str, Any], sentence: str
+) -> None:
+    config = TrainConfig(method=method, noise_rate=0.2, transition=((0.9, 0.1), (0.1, 0.9)))
+    assert _noise_used(config, None, record=record) == sentence
+
+
+def test_a_run_says_what_was_estimated_what_was_used_and_why(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    assert "noise" not in [section.slug for section in run_page(folder).sections]  # of an earlier version
+    noise = {
+        "requested": "auto",
+        "estimated": 0.21,
+        "used": 0.21,
+        "why": "Estimated noise rate 0.21 (95 %: …).",
+    }
+    write_facts(folder, dataclasses.replace(read_facts(folder), noise=noise))
+    section = next(section for section in run_page(folder).sections if section.slug == "noise")
+    assert section.facts == [("estimated", "0.210"), ("used", "0.210")]
+    assert section.text == [noise["why"]]
+
+
+@pytest.mark.parametrize(
+    ("truth", "finished", "sentence"),
+    [
+        (True, True, "validation scores with the given labels; 25.0% of the training labels are wrong."),
+        (
+            True,
+            False,
+            "Test scores compare predictions with the true grades, validation scores with the given labels.",
+        ),
+        (False, True, "with the given labels; how many of them are wrong is not known."),
+        (False, False, "with the given labels; how many of them are wrong is not known."),
+    ],
+)
+def test_a_run_says_which_labels_its_scores_refer_to(
+    tmp_path: Path, truth: bool, finished: bool, sentence: str
+) -> None:
+    page = run_page(write_run(tmp_path, truth=truth, finished=finished))
+    scores = next(section for section in page.sections if section.slug == "results").tables[0]
+    assert scores.caption.endswith(sentence)
+    assert page_figures(page)[0].caption.endswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("settings", "own_network", "pretrained"),
+    [
+        ({"network": "resnet18"}, False, "yes"),
+        ({"network": "resnet18", "pretrained": False}, False, "no"),
+        ({"network": "resnet18", "weights": "mine.pth"}, False, None),  # instead of the published ones
+        ({"network": "timm:convnext_tiny"}, False, "yes"),
+        *(({"network": name}, False, None) for name in ("tiny", "tiny-gn", "linear", "mlp")),
+        ({"network": "resnet18"}, True, None),
+    ],
+)
+def test_pretrained_is_shown_only_if_the_network_has_published_weights(
+    tmp_path: Path, settings: dict[str, Any], own_network: bool, pretrained: str | None
+) -> None:
+    page = run_page(write_run(tmp_path, own_network=own_network, **settings))
+    facts = dict(page.sections[-1].parts[0].facts)
+    assert facts.get("pretrained") == pretrained
+    assert facts["network"] == ("your own" if own_network else settings["network"])
+    assert ("your own network" in page.lead) == own_network
+
+
+def test_settings_are_readable_text() -> None:
+    (section,) = settings_section(
+        {"method_options": {"per_class": True, "temperature": 0.1}, "milestones": (90, 120), "transition": MATRIX,
+         "learning_rate": 1e-4, "flip": False, "weights": None}
+    )  # fmt: skip
+    assert dict(section.facts) == {
+        "method options": "per class: yes, temperature: 0.1",
+        "milestones": "90, 120",
+        "transition": "0.9, 0.1; 0.2, 0.8",
+        "learning rate": "0.0001",
+        "flip": "no",
+    }
+    assert settings_section({}) == []
+
+
+@pytest.mark.parametrize(
+    ("noises", "given", "estimated", "sentences"),
+    [
+        (("quasi:0.2",), 0.2, None, []),
+        (
+            ("quasi:0.2",),
+            0.2,
+            0.25,
+            ["Methods without a given rate used an estimate from the training labels."],
+        ),
+        (
+            ("quasi:0.2",),
+            None,
+            0.25,
+            ["Methods that need the noise rate used an estimate from the training labels."],
+        ),
+        (("none",), 0.3, None, ["Methods that need the noise got the rate and the matrix below."]),
+        (
+            ("none",),
+            None,
+            0.3,
+            ["Methods that need the noise rate used an estimate from the training labels."],
+        ),
+        (("none",), None, None, []),
+    ],
+)
+def test_the_noise_section_says_where_rates_came_from(
+    study, noises: tuple[str, ...], given: float | None, estimated: float | None, sentences: list[str]
+) -> None:
+    made = study(**{**FEW, "noises": noises})
+    made = replace(made, noise=made.noise.assign(given_rate=given, estimated_rate=estimated))
+    (text,) = next(s for s in study_page(made).sections if s.slug == "noise").text
+    possible = [
+        "Methods without a given rate used an estimate from the training labels.",
+        "Methods that need the noise rate used an estimate from the training labels.",
+        "Methods that need the noise got the rate and the matrix below.",
+    ]
+    assert [sentence for sentence in possible if sentence in text] == sentences
+    assert ("Noise was injected" in text) == (noises != ("none",))
+    assert ("nothing was injected" in text) == (noises == ("none",))
+
+
+@pytest.mark.parametrize("name", ["summary.json", "history.csv", "metrics.csv", "run.json"])
+def test_a_damaged_file_is_one_sentence(tmp_path: Path, name: str) -> None:
+    folder = write_run(tmp_path)
+    (folder / name).write_bytes(b"\xff\x00{[")
+    with pytest.raises(SrjtError, match=name):
+        run_page(folder)
+
+
+def command() -> object:
+    import typer
+
+    app = typer.Typer()
+    app.command()(report)
+    return app
+
+
+def test_the_command_writes_page_and_figures(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    done = CliRunner().invoke(command(), [str(folder), "--figures", str(tmp_path / "figures")])
+    assert done.exit_code == 0, done.output
+    assert (folder / "report.html").read_text().startswith("<!doctype html>")
+    assert {p.suffix for p in (tmp_path / "figures").iterdir()} == {".svg", ".png"}
+    assert "10 figure files" in done.output
+
+
+def test_the_command_says_where_it_wrote(tmp_path: Path) -> None:
+    out = tmp_path / "elsewhere" / "r.html"
+    done = CliRunner().invoke(command(), [str(write_run(tmp_path / "run")), "--out", str(out)])
+    assert out.exists()
+    assert str(out) in done.output.replace("\n", "")
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match=r"neither a study, a run nor an audit"):
+        report(tmp_path)
