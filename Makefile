@@ -8,6 +8,9 @@ OLDEST_PYTHON ?= $(PYTHON)
 OLDEST_VENV   ?= .venv-oldest
 OLDEST_BIN    := $(OLDEST_VENV)/bin
 
+# Bytecode is kept, whatever the environment says: without it every start compiles all tests again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-oldest test-all docs lint typecheck format clean help
 
 help:            ## this list
