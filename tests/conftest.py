@@ -18,7 +18,7 @@ pytest_plugins = [
     "fixtures.notebooks",
 ]
 
-settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("srjt")
 
 
