@@ -26,14 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
+from srjt.training.engine.stop_signal import StopRequest
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
-__all__ = ["WITHOUT_MONAI", "Ended", "Task", "WorkerPool"]
+__all__ = ["SIGNALS", "WITHOUT_MONAI", "Ended", "Task", "WorkerPool", "start_forkserver"]
 
 WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
 POLL_SECONDS = 0.2
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +139,7 @@ class WorkerPool:
 
     def _start_worker(self, slot: _Slot, settings: Hashable) -> None:
         _stop(slot)
-        self._context = self._context or _start_forkserver(self.networks)
+        self._context = self._context or start_forkserver(_imports(self.networks))
         slot.connection, remote = self._context.Pipe()
         slot.process = self._context.Process(target=_serve, args=(remote, self.threads))
         slot.process.start()
@@ -174,32 +176,36 @@ def _stop(slot: _Slot) -> None:
     slot.connection = slot.process = None
 
 
-def _start_forkserver(networks: Sequence[str]) -> ForkServerContext:
-    """The process that imports torch once, forks the workers and ends with the last of them.
+def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
+    """The process that imports the modules ``preload`` once, forks the workers and ends with the last of them.
 
-    It ignores SIGTERM, which job schedulers send to all processes of a job: without the server nobody would learn how
-    the workers ended.
+    Signals are blocked in it, and in a worker until the worker unblocks them: Ctrl-C and job schedulers signal all
+    processes of a job, and without the server nobody would learn how the workers ended. A signal that arrives here in
+    the meantime is handled afterwards.
     """
-    from multiprocessing import forkserver
+    from multiprocessing import forkserver, resource_tracker
 
     context = multiprocessing.get_context("forkserver")
-    # torch._dynamo is imported by every optimiser, which takes two seconds
-    preload = ["srjt.training.train", "srjt.training.engine.process_state", "torch._dynamo"]
-    large = set(networks) - set(WITHOUT_MONAI)
-    if any(network.startswith("timm:") for network in large):
-        preload.append("timm")
-    if any(not network.startswith("timm:") for network in large):
-        preload.append("monai.networks.nets")
-    context.set_forkserver_preload(preload)
-    # Python allows signal handlers in the main thread only
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if in_main_thread else None
+    context.set_forkserver_preload(list(preload))
+    resource_tracker.ensure_running()  # first, because it unblocks the signals
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         forkserver.ensure_running()
     finally:
-        if in_main_thread:
-            signal.signal(signal.SIGTERM, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
+
+
+def _imports(networks: Sequence[str]) -> list[str]:
+    """The modules that training these networks needs."""
+    # torch._dynamo is imported by every optimiser, which takes two seconds
+    modules = ["srjt.training.train", "srjt.training.engine.process_state", "torch._dynamo"]
+    large = set(networks) - set(WITHOUT_MONAI)
+    if any(network.startswith("timm:") for network in large):
+        modules.append("timm")
+    if any(not network.startswith("timm:") for network in large):
+        modules.append("monai.networks.nets")
+    return modules
 
 
 def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
@@ -208,6 +214,7 @@ def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
     _handle_signals(_stop_unless_locked(current))
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
         import torch
 
         from srjt.training.engine.process_state import preserve_process_state, release_memory
@@ -243,11 +250,12 @@ def _stop_unless_locked(current: list[Path]) -> Callable[[int, FrameType | None]
     """A handler that ends the process at once, except during a training, whose saving it must not disturb.
 
     Training handles the first signal itself and saves its state. More signals follow: the pool repeats its request,
-    and Ctrl-C and job schedulers signal all processes of a job.
+    and Ctrl-C and job schedulers signal all processes of a job. The trainings of a noise estimate are in another folder
+    than the task's.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if not (current and is_locked(current[0])):
+        if not (StopRequest.stopping or (current and is_locked(current[0]))):
             _handle_signals(signal.SIG_IGN)
             raise Interrupted(number, "Stopped before training began.")
 
@@ -255,7 +263,7 @@ def _stop_unless_locked(current: list[Path]) -> Callable[[int, FrameType | None]
 
 
 def _handle_signals(handler: Any) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, handler)
 
 
