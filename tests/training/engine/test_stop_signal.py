@@ -26,14 +26,15 @@ def worker_handlers() -> Iterator[None]:
 
 
 def test_signals_that_follow_do_not_disturb_a_worker_that_saves_its_state() -> None:
-    saved = False
-    with pytest.raises(Interrupted, match="saved") as stopped, StopRequest() as stop:
-        signal.raise_signal(signal.SIGTERM)
-        signal.raise_signal(signal.SIGTERM)  # the pool repeats its request
-        saved = True
-        assert stop.number is not None
-        raise Interrupted(stop.number, "saved")
-    assert saved
+    def train() -> None:
+        with StopRequest() as stop:
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)  # the pool repeats its request
+            assert stop.number is not None
+            raise Interrupted(stop.number, "The state is saved.")
+
+    with pytest.raises(Interrupted, match="saved") as stopped:
+        train()
     assert stopped.value.status == 128 + signal.SIGTERM
     signal.raise_signal(signal.SIGTERM)  # while the locks are released
 

@@ -43,5 +43,7 @@ class StopRequest:
         self._previous_handlers = {}
 
     def __exit__(self, kind: object, exception: object, trace: object) -> None:
-        StopRequest.stopping = isinstance(exception, Interrupted)  # not if it had finished before it could stop
+        StopRequest.stopping = isinstance(
+            exception, Interrupted
+        )  # not if it had finished before it could stop
         self._restore_handlers()

@@ -31,11 +31,24 @@ from srjt.training.engine.stop_signal import StopRequest
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
-__all__ = ["SIGNALS", "WITHOUT_MONAI", "Ended", "Task", "WorkerPool", "start_forkserver"]
+__all__ = [
+    "SIGNALS",
+    "WITHOUT_MONAI",
+    "Ended",
+    "Task",
+    "WorkerPool",
+    "check_not_starting",
+    "start_forkserver",
+]
 
 WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
 POLL_SECONDS = 0.2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+READY = None  # the first message of a worker
+NOT_STARTED = (
+    "A worker process failed while it started, see the error above. In a script, put the calls of srjt.audit and "
+    'srjt.study under if __name__ == "__main__":, because worker processes import the script.'
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +68,9 @@ class Ended:
 
     name: str
     result: Any = None  # of the function
-    error: str = ""  # the sentence of a SrjtError, the traceback of any other exception
+    error: str = (
+        ""  # the sentence of a SrjtError, the traceback of any other exception; that a worker did not start
+    )
     expected: bool = True  # whether it was a SrjtError
     exitcode: int | None = None  # of a worker that died, or was stopped, during the task
 
@@ -67,6 +82,7 @@ class _Slot:
     connection: Connection[Any, Any] | None = None
     settings: Hashable = None
     task: str | None = None
+    ready: bool = False  # whether the process has started
 
 
 @dataclass(kw_only=True)
@@ -144,7 +160,7 @@ class WorkerPool:
         slot.process = self._context.Process(target=_serve, args=(remote, self.threads))
         slot.process.start()
         remote.close()
-        slot.settings = settings
+        slot.settings, slot.ready = settings, False
 
 
 def _read_report(slot: _Slot) -> Ended | None:
@@ -157,13 +173,18 @@ def _read_report(slot: _Slot) -> Ended | None:
             if alive:
                 return None
             raise EOFError
-        result, error, expected = slot.connection.recv()
+        report = slot.connection.recv()
+        if report is READY:
+            slot.ready = True
+            return None
+        result, error, expected = report
         ended = Ended(name=slot.task, result=result, error=error, expected=expected)
         if not expected:
             _stop(slot)
     except (EOFError, OSError):
         slot.process.join()
-        ended = Ended(name=slot.task, exitcode=slot.process.exitcode)
+        failed = not slot.ready and slot.process.exitcode == 1  # a process that raised an exception
+        ended = Ended(name=slot.task, error=NOT_STARTED if failed else "", exitcode=slot.process.exitcode)
     slot.task = None
     return ended
 
@@ -174,6 +195,15 @@ def _stop(slot: _Slot) -> None:
     if slot.process is not None:
         slot.process.join()
     slot.connection = slot.process = None
+
+
+def check_not_starting(call: str) -> None:
+    """An error if this is a worker process that imports the script of its parent, which has made the call."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SrjtError(
+            f'A worker process imports your script, which calls {call} again: put the call under if __name__ == "'
+            '__main__":.'
+        )
 
 
 def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
@@ -215,6 +245,7 @@ def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
+        connection.send(READY)
         import torch
 
         from srjt.training.engine.process_state import preserve_process_state, release_memory
