@@ -17,8 +17,9 @@ from srjt.data import Manifest
 from srjt.data.synthetic import generate
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods import Sord, register, registry
+from srjt.training import cost
 from srjt.training.config import TrainConfig
-from srjt.training.cost import step_memory
+from srjt.training.cost import available_memory, step_memory
 from srjt.training.crossfit import cross_fit
 from srjt.training.engine.cpu_tuning import use_threads
 from srjt.training.parallel_folds import Workers, choose_workers
@@ -186,3 +187,27 @@ def test_the_memory_of_a_step_grows_with_the_batch_and_the_networks() -> None:
         two - one
     )  # of 16 images: those of the first convolution alone are 16 × 32 × 32 × 4 bytes each
     assert 16 * 16 * 32 * 32 * 4 < activations < 16 * 100 * 16 * 32 * 32 * 4
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_memory_that_holds_cached_files_is_available(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    containers = [(tmp_path / folder.name, *names) for folder, *names in cost.CONTAINERS]
+    monkeypatch.setattr(cost, "CONTAINERS", containers)
+    monkeypatch.setattr(cost, "MEMORY", tmp_path / "meminfo")
+    assert available_memory() is None
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
+    assert available_memory() == 8000 * 1024
+    if version == 2:
+        folder, limit, used, cached = tmp_path / "cgroup", "memory.max", "memory.current", "inactive_file"
+    else:
+        folder, cached = tmp_path / "memory", "total_inactive_file"
+        limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+    folder.mkdir()
+    (folder / used).write_text("700000\n")
+    (folder / "memory.stat").write_text(f"anon 200000\n{cached} 450000\nactive_file 50000\n")
+    (folder / limit).write_text("1000000\n")
+    assert available_memory() == 1_000_000 - 700_000 + 450_000
+    (folder / limit).write_text("max\n")
+    assert available_memory() == 8000 * 1024
