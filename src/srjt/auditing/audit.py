@@ -26,7 +26,7 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
-from srjt.training.engine.worker_pool import check_not_starting
+from srjt.training.engine.fork_server import check_not_starting
 from srjt.training.parallel_folds import Jobs
 from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.resolve_noise import resolve_noise_rate

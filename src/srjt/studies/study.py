@@ -18,7 +18,7 @@ from srjt.studies.open_data import open_data
 from srjt.studies.results import StudyResults, collect_results
 from srjt.studies.watcher import BarWatcher, StudyWatcher
 from srjt.training.config import TrainConfig, load_config
-from srjt.training.engine.worker_pool import check_not_starting
+from srjt.training.engine.fork_server import check_not_starting
 
 __all__ = ["Executor", "choose_executor", "resolve_config", "run_study", "study"]
 

@@ -11,13 +11,14 @@ import pytest
 
 from srjt.errors import Interrupted
 from srjt.training.engine import worker_pool
+from srjt.training.engine.fork_server import SIGNALS, start_forkserver
 from srjt.training.engine.stop_signal import StopRequest
 
 
 @pytest.fixture(autouse=True)
 def worker_handlers() -> Iterator[None]:
     """The handlers of a worker whose task has not locked its folder: a noise estimate is in another one."""
-    before = {number: signal.getsignal(number) for number in worker_pool.SIGNALS}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     worker_pool._handle_signals(worker_pool._stop_unless_locked([Path("task")]))
     yield
     for number, handler in before.items():
@@ -56,7 +57,7 @@ def test_a_signal_while_the_fork_server_starts_is_handled(monkeypatch: pytest.Mo
     monkeypatch.setattr(forkserver, "ensure_running", interrupted_start)
     before = signal.getsignal(signal.SIGTERM)
     with StopRequest() as stop:
-        worker_pool.start_forkserver(["srjt.errors"])
+        start_forkserver(["srjt.errors"])
         assert stop.number == signal.SIGTERM
-    assert blocked >= set(worker_pool.SIGNALS)
+    assert blocked >= set(SIGNALS)
     assert signal.getsignal(signal.SIGTERM) is before

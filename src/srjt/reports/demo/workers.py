@@ -14,8 +14,8 @@ from pathlib import Path
 from srjt.errors import Interrupted, SrjtError
 from srjt.reports.demo.experiment import DemoSettings, run_seed
 from srjt.reports.demo.facts import SeedFacts
+from srjt.training.engine.fork_server import SIGNALS, start_forkserver
 from srjt.training.engine.stop_signal import StopRequest
-from srjt.training.engine.worker_pool import SIGNALS, start_forkserver
 
 __all__ = ["Show", "run_seeds", "usable_cores"]
 

@@ -26,24 +26,16 @@ from typing import TYPE_CHECKING, Any
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
+from srjt.training.engine.fork_server import SIGNALS, start_forkserver
 from srjt.training.engine.stop_signal import StopRequest
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
-__all__ = [
-    "SIGNALS",
-    "WITHOUT_MONAI",
-    "Ended",
-    "Task",
-    "WorkerPool",
-    "check_not_starting",
-    "start_forkserver",
-]
+__all__ = ["WITHOUT_MONAI", "Ended", "Task", "WorkerPool"]
 
 WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
 POLL_SECONDS = 0.2
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 READY = None  # the first message of a worker
 NOT_STARTED = (
     "A worker process failed while it started, see the error above. In a script, put the calls of srjt.audit and "
@@ -195,35 +187,6 @@ def _stop(slot: _Slot) -> None:
     if slot.process is not None:
         slot.process.join()
     slot.connection = slot.process = None
-
-
-def check_not_starting(call: str) -> None:
-    """An error if this is a worker process that imports the script of its parent, which has made the call."""
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise SrjtError(
-            f'A worker process imports your script, which calls {call} again: put the call under if __name__ == "'
-            '__main__":.'
-        )
-
-
-def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
-    """The process that imports the modules ``preload`` once, forks the workers and ends with the last of them.
-
-    Signals are blocked in it, and in a worker until the worker unblocks them: Ctrl-C and job schedulers signal all
-    processes of a job, and without the server nobody would learn how the workers ended. A signal that arrives here in
-    the meantime is handled afterwards.
-    """
-    from multiprocessing import forkserver, resource_tracker
-
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(preload))
-    resource_tracker.ensure_running()  # first, because it unblocks the signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return context
 
 
 def _imports(networks: Sequence[str]) -> list[str]:
