@@ -26,6 +26,7 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
+from srjt.training.engine.fork_server import check_not_starting
 from srjt.training.parallel_folds import Jobs
 from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.resolve_noise import resolve_noise_rate
@@ -190,6 +191,7 @@ def audit(
     >>> found.scores[["id", "grade", "suggested", "quality"]].head(20)  # doctest: +SKIP
     >>> srjt.report("audit")  # doctest: +SKIP
     """
+    check_not_starting("srjt.audit")
     manifest = labelled_samples(manifest, on_bad_image=on_bad_image)
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
