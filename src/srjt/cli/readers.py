@@ -174,6 +174,7 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
     from srjt.errors import printable
+    from srjt.reports.pages.reader_cells import range_text
 
     def say(text: str, style: str = "") -> None:
         console.print(printable(text), style=style)
@@ -185,8 +186,8 @@ def _print(facts: dict[str, Any], console: Console) -> None:
         say(sentence, "yellow")
     if (found := facts["agreement"]) is not None:
         if (alpha := found["krippendorff"]) is not None:
-            low, high = alpha["interval"]
-            say(f"Krippendorff's α (ordinal): {alpha['value']:.2f} (95 % interval: {low:.2f} to {high:.2f})")
+            between = range_text(alpha["interval"], "{:.2f}")
+            say(f"Krippendorff's α (ordinal): {alpha['value']:.2f} (95 % interval: {between})")
         few = facts["pairs"][:PAIRS]
         more = f" ({len(few)} of {len(facts['pairs']):,})" if len(few) < len(facts["pairs"]) else ""
         pairs = Table("reader", "and", title=f"Pairs{more}", title_justify="left")
@@ -197,7 +198,7 @@ def _print(facts: dict[str, Any], console: Console) -> None:
                 *(_short(name) for name in pair["readers"]),
                 f"{pair['both']:,}",
                 _number(pair["quadratic"], "{:.2f}"),
-                _range(pair["interval"], "{:.2f}"),
+                range_text(pair["interval"], "{:.2f}"),
                 _number(pair["linear"], "{:.2f}"),
                 _number(pair["exact"], "{:.0%}"),
                 _number(pair["within_one"], "{:.0%}"),
@@ -214,9 +215,9 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             _short(reader["name"]),
             f"{reader['readings']:,}",
             _number(reader["right"], "{:.0%}"),
-            _range(reader["right_interval"], "{:.0%}"),
+            range_text(reader["right_interval"], "{:.0%}"),
             _number(reader["bias"], "{:+.2f}"),
-            _range(reader["bias_interval"], "{:+.2f}"),
+            range_text(reader["bias_interval"], "{:+.2f}"),
         )
     console.print(table)
     beside = (
@@ -236,8 +237,3 @@ def _short(name: str) -> str:
 
 def _number(value: float | None, pattern: str) -> str:
     return "–" if value is None else pattern.format(value)
-
-
-def _range(interval: list[float | None], pattern: str) -> str:
-    low, high = interval
-    return "–" if low is None or high is None else f"{pattern.format(low)} to {pattern.format(high)}"

@@ -95,11 +95,11 @@ def _readers(
             "right": 1 - float(agreed.noise_rate[reader]),
             "right_interval": [1 - float(wrong[1, reader]), 1 - float(wrong[0, reader])],
             "bias": _finite(bias[reader]),
-            "bias_interval": [_finite(end) for end in ends[reader]],
+            "bias_interval": _ends(*ends[reader]),
             "repeated_items": int(by_reader["repeated"][reader]),
             "repeated": _finite(by_reader["repeated_exact"][reader]),
             "drift": _finite(by_reader["drift"][reader]),
-            "drift_interval": [_finite(by_reader[f"drift_{end}"][reader]) for end in ("low", "high")],
+            "drift_interval": _ends(by_reader["drift_low"][reader], by_reader["drift_high"][reader]),
             "matrix": np.round(agreed.matrices[reader], 6).tolist(),
         }
         for reader in order.tolist()
@@ -114,7 +114,7 @@ def _agreement(readings: Readings, found: Agreement, shown: npt.NDArray[np.int64
             "readers": [names[row["first"]], names[row["second"]]],
             "both": int(row["items"]),
             "quadratic": _finite(row["quadratic"]),
-            "interval": [_finite(row["low"]), _finite(row["high"])],
+            "interval": _ends(row["low"], row["high"]),
             "linear": _finite(row["linear"]),
             "exact": _finite(row["exact"]),
             "within_one": _finite(row["within_one"]),
@@ -148,7 +148,12 @@ def _agreement(readings: Readings, found: Agreement, shown: npt.NDArray[np.int64
 def _interval(found: Interval) -> dict[str, Any] | None:
     if np.isnan(found.value):
         return None
-    return {"value": float(found.value), "interval": [float(found.low), float(found.high)]}
+    return {"value": float(found.value), "interval": _ends(found.low, found.high)}
+
+
+def _ends(low: float, high: float) -> list[float | None]:
+    """Of an interval; nothing where no draw of the bootstrap differs, as where readers always agree."""
+    return [None, None] if high - low < 1e-9 else [_finite(low), _finite(high)]
 
 
 def _finite(value: float) -> float | None:

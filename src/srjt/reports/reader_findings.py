@@ -123,7 +123,7 @@ def _higher(facts: Mapping[str, Any]) -> str:
     clear = [
         r
         for r in facts["readers"]
-        if _excludes_zero(r["bias_interval"]) and abs(r["bias"]) >= 0.05 and r["readings"] >= FEW
+        if _excludes_zero(r["bias"], r["bias_interval"]) and abs(r["bias"]) >= 0.05 and r["readings"] >= FEW
     ]
     if len(facts["readers"]) < 2 or facts["bias_beside"] != "others" or not clear:
         return ""
@@ -136,8 +136,9 @@ def _higher(facts: Mapping[str, Any]) -> str:
     return f"Who grades higher or lower than the others who read the same {facts['noun']}s: {said}{more}."
 
 
-def _excludes_zero(interval: Sequence[float | None]) -> bool:
-    low, high = interval
+def _excludes_zero(value: float | None, interval: Sequence[float | None]) -> bool:
+    """Without an interval every draw gives the value itself."""
+    low, high = (value if end is None else end for end in interval)
     return low is not None and high is not None and (low > 0 or high < 0)
 
 
@@ -155,7 +156,11 @@ def _again(facts: Mapping[str, Any]) -> str:
 
 
 def _drifting(facts: Mapping[str, Any]) -> str:
-    clear = [r for r in facts["readers"] if _excludes_zero(r["drift_interval"]) and r["readings"] >= FEW]
+    clear = [
+        r
+        for r in facts["readers"]
+        if _excludes_zero(r["drift"], r["drift_interval"]) and r["readings"] >= FEW
+    ]
     if not clear:
         return ""
     most = sorted(clear, key=lambda reader: -abs(reader["drift"]))[:NAMED]
