@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,10 +30,15 @@ def reader_facts(
     agreed: Consensus,
     *,
     source: str,
+    probabilities: str | None = None,
+    grade_names: Mapping[str, str] = MappingProxyType({}),
     worklist: pd.DataFrame | None = None,
     review_command: str = "",
 ) -> dict[str, Any]:
-    """The facts of a table of readings. worklist: what to read next; review_command: how to read it."""
+    """The facts of a table of readings.
+
+    probabilities: the file of a network's; worklist: what to read next; review_command: how to read it.
+    """
     readings = found.readings
     number = np.bincount(readings.reader, minlength=len(readings.readers))
     order = np.argsort(-number, kind="stable")
@@ -40,6 +47,8 @@ def reader_facts(
         "source": source,
         "noun": found.columns.noun,
         "grades": list(readings.grades),
+        "grade_names": dict(grade_names),
+        "probabilities": probabilities,
         "items": len(readings.items),
         "number_of_readings": len(readings),
         "resampled": _resampled(found),
@@ -164,10 +173,10 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
     """The counts of the grades, how certain they are, and the least certain items."""
     count = np.bincount(readings.item, minlength=len(readings.items))
     least = np.argsort(agreed.certainty, kind="stable")[:DOUBTFUL]
-    said: dict[int, list[str]] = {int(item): [] for item in least}
+    said: dict[int, list[list[str]]] = {int(item): [] for item in least}
     for row in np.flatnonzero(np.isin(readings.item, least)).tolist():
         grade, reader = readings.grades[readings.grade[row]], readings.readers[readings.reader[row]]
-        said[int(readings.item[row])].append(f"{reader}: {grade}")
+        said[int(readings.item[row])].append([reader, grade])
     return {
         "counts": np.bincount(agreed.grade, minlength=len(readings.grades)).tolist(),
         "determined": agreed.determined,
@@ -181,7 +190,7 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
                 "id": readings.items[item],
                 "grade": readings.grades[agreed.grade[item]],
                 "certainty": float(agreed.certainty[item]),
-                "said": ", ".join(said[item][:6]) + (", …" if len(said[item]) > 6 else ""),
+                "said": said[item],
             }
             for item in least.tolist()
             if agreed.certainty[item] < 0.999

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from srjt.data.grade_names import display_grade
 from srjt.data.sources.reading_notes import NO_READER
+from srjt.readers.worklist import NEW_READER
 
-__all__ = ["consensus_sentences", "findings", "lead"]
+__all__ = ["consensus_sentences", "findings", "lead", "next_sentence"]
 
 FEW = 10  # readings: of a reader with fewer little is known
 ENOUGH = 5  # readings: with as many, always the same grade is remarkable
@@ -58,13 +60,29 @@ def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
     ]
     if found["uncertain"]:
         sentences.append(
-            f"{_count(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain: see the list, and "
-            "srjt readers --next for what to read once more."
+            f"{_count(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain."
         )
     if found["single"]:
         single = "All" if found["single"] == facts["items"] else f"{found['single']:,} of {facts['items']:,}"
         sentences.append(f"{single} {noun}s have one reading only.")
     return [*sentences, str(found["assumption"])]
+
+
+def next_sentence(facts: Mapping[str, Any]) -> str:
+    """What the list of further readings is; why it is empty."""
+    noun, wanted = facts["noun"], facts["next"]
+    trusted = 0 if facts["reference"] is None else facts["reference"]["items"]
+    if not wanted and trusted == facts["items"]:
+        return f"Nothing to read next: every {noun} has a trusted grade."
+    if not wanted:
+        return "Nothing to read next: the table names no readers who could be asked."
+    if any(row["reader"] != NEW_READER for row in wanted):
+        return "Next, one more reading of these gains most:"
+    which = f"{noun} without a trusted grade" if trusted else noun
+    return (
+        f"Every reader has read every {which}. Ask a new reader: one more reading of these by a reader who reads like "
+        "the average of the others gains most:"
+    )
 
 
 def _not_determined(facts: Mapping[str, Any]) -> str:
@@ -103,11 +121,9 @@ def _contradicted(facts: Mapping[str, Any]) -> str:
 
 
 def _always_the_same(facts: Mapping[str, Any]) -> str:
+    grades = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
     same = [
-        (
-            reader["name"],
-            facts["grades"][max(range(len(facts["grades"])), key=reader["by_grade"].__getitem__)],
-        )
+        (reader["name"], grades[max(range(len(grades)), key=reader["by_grade"].__getitem__)])
         for reader in facts["readers"]
         if reader["readings"] >= ENOUGH and max(reader["by_grade"]) == reader["readings"]
     ]
