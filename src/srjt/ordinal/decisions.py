@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError
-from srjt.ordinal.intervals import Interval, proportion_interval
+from srjt.ordinal.intervals import Interval
 
 __all__ = [
     "OPERATING_POINT",
@@ -101,6 +101,59 @@ def operating_point(
         )
         for name, (right, among) in zip(OPERATING_POINT, shares, strict=True)
     }
+
+
+def proportion_interval(
+    right: npt.ArrayLike, *, groups: Sequence[Hashable] | None = None, level: float = 0.95
+) -> Interval:
+    """A share and Wilson's interval, with the number of samples that independent ones would need (Rao and Scott).
+
+    The variance of the share between patients gives this effective number, corrected for few patients as by Korn and
+    Graubard. If all samples are right or all are wrong, nothing varies, and the number of patients is used. A bootstrap
+    would give an interval of width 0 there. With one patient the interval is [0, 1].
+
+    Parameters
+    ----------
+    right : array-like of bool, shape (N,)
+    groups : sequence, length N, optional
+        Patients. Default: every sample is its own patient.
+    level : float
+        Confidence level.
+
+    Returns
+    -------
+    Interval
+        nan without samples.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.decisions import proportion_interval
+    >>> share = proportion_interval([True] * 20)
+    >>> share.value, round(share.low, 2), share.high
+    (1.0, 0.82, 1.0)
+    """
+    from scipy.stats import norm, t  # type: ignore[import-untyped]
+
+    x = np.asarray(right, dtype=np.float64)
+    n = len(x)
+    if n == 0:
+        return Interval(math.nan, math.nan, math.nan)
+    names = np.arange(n) if groups is None else np.asarray([str(g) for g in groups])
+    _, owner = np.unique(names, return_inverse=True)
+    patients = int(owner.max()) + 1
+    share = float(x.mean())
+    if patients == 1:
+        return Interval(share, 0.0, 1.0)
+    residuals = np.bincount(owner, weights=x - share, minlength=patients)
+    variance = patients / (patients - 1) * float((residuals**2).sum()) / n**2
+    binomial = share * (1.0 - share)
+    effective = min(float(n), binomial / variance) if variance > 0 and binomial > 0 else float(patients)
+    z = float(norm.ppf(0.5 + level / 2.0))
+    effective *= (z / float(t.ppf(0.5 + level / 2.0, patients - 1))) ** 2
+    centre = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
+    half = z / (1 + z**2 / effective) * math.sqrt(binomial / effective + z**2 / (4 * effective**2))
+    # rounding: the interval contains the share
+    return Interval(share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)))
 
 
 class SensitivityThreshold(NamedTuple):

@@ -5,7 +5,6 @@ Images of one patient are similar: resampling images instead would make the inte
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,12 +14,9 @@ import numpy.typing as npt
 from srjt.errors import SrjtError
 from srjt.ordinal.metrics import METRICS
 
-__all__ = ["Interval", "bootstrap_metrics", "proportion_interval", "resampled_metrics"]
+__all__ = ["Interval", "bootstrap_metrics", "resampled_metrics"]
 
 Floats = npt.NDArray[np.float64]
-
-
-_SHARES = {"accuracy": 0, "one_off_accuracy": 1}  # metrics: of samples that are wrong by at most so much
 
 
 class Interval(NamedTuple):
@@ -48,8 +44,6 @@ def bootstrap_metrics(
 ) -> dict[str, Interval]:
     """Percentile-bootstrap intervals of all metrics.
 
-    Where no draw differs, a share (accuracy) gets Wilson's interval.
-
     Parameters
     ----------
     true, predicted : array-like of int, shape (N,)
@@ -72,9 +66,8 @@ def bootstrap_metrics(
     Examples
     --------
     >>> from srjt.ordinal.intervals import bootstrap_metrics
-    >>> found = bootstrap_metrics([0, 1, 2] * 10, [0, 1, 2] * 10, num_classes=3)["accuracy"]
-    >>> found.value, round(found.low, 2), found.high
-    (1.0, 0.88, 1.0)
+    >>> bootstrap_metrics([0, 1, 2], [0, 1, 2], num_classes=3)["accuracy"]
+    Interval(value=1.0, low=1.0, high=1.0)
     """
     found = resampled_metrics(
         true, predicted, num_classes=num_classes, groups=groups, resamples=resamples, seed=seed
@@ -84,9 +77,6 @@ def bootstrap_metrics(
     for name, (value, *draws) in found.items():
         low, high = np.nanquantile(draws, tails) if np.isfinite(draws).any() else (np.nan, np.nan)
         intervals[name] = Interval(float(value), float(low), float(high))
-        if name in _SHARES and low == high:
-            off = np.abs(np.subtract(true, predicted))
-            intervals[name] = proportion_interval(off <= _SHARES[name], groups=groups, level=level)
     return intervals
 
 
@@ -148,56 +138,3 @@ def resampled_metrics(
     weights = np.concatenate([np.ones((1, patients)), draws])
     confusions = (weights @ own).reshape(-1, num_classes, num_classes)
     return {name: np.array([METRICS[name](confusion) for confusion in confusions]) for name in metrics}
-
-
-def proportion_interval(
-    right: npt.ArrayLike, *, groups: Sequence[Hashable] | None = None, level: float = 0.95
-) -> Interval:
-    """A share and Wilson's interval, with the number of samples that independent ones would need (Rao and Scott).
-
-    The variance of the share between patients gives this effective number, corrected for few patients as by Korn and
-    Graubard. If all samples are right or all are wrong, nothing varies, and the number of patients is used. A bootstrap
-    would give an interval of width 0 there. With one patient the interval is [0, 1].
-
-    Parameters
-    ----------
-    right : array-like of bool, shape (N,)
-    groups : sequence, length N, optional
-        Patients. Default: every sample is its own patient.
-    level : float
-        Confidence level.
-
-    Returns
-    -------
-    Interval
-        nan without samples.
-
-    Examples
-    --------
-    >>> from srjt.ordinal.intervals import proportion_interval
-    >>> share = proportion_interval([True] * 20)
-    >>> share.value, round(share.low, 2), share.high
-    (1.0, 0.82, 1.0)
-    """
-    from scipy.stats import norm, t  # type: ignore[import-untyped]
-
-    x = np.asarray(right, dtype=np.float64)
-    n = len(x)
-    if n == 0:
-        return Interval(math.nan, math.nan, math.nan)
-    names = np.arange(n) if groups is None else np.asarray([str(g) for g in groups])
-    _, owner = np.unique(names, return_inverse=True)
-    patients = int(owner.max()) + 1
-    share = float(x.mean())
-    if patients == 1:
-        return Interval(share, 0.0, 1.0)
-    residuals = np.bincount(owner, weights=x - share, minlength=patients)
-    variance = patients / (patients - 1) * float((residuals**2).sum()) / n**2
-    binomial = share * (1.0 - share)
-    effective = min(float(n), binomial / variance) if variance > 0 and binomial > 0 else float(patients)
-    z = float(norm.ppf(0.5 + level / 2.0))
-    effective *= (z / float(t.ppf(0.5 + level / 2.0, patients - 1))) ** 2
-    centre = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)
-    half = z / (1 + z**2 / effective) * math.sqrt(binomial / effective + z**2 / (4 * effective**2))
-    # rounding: the interval contains the share
-    return Interval(share, max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half)))

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from srjt.ordinal.intervals import Interval, proportion_interval
+from srjt.ordinal.decisions import proportion_interval
+from srjt.ordinal.intervals import Interval
 from srjt.readers.pairs import Pairs
 
 __all__ = ["draws", "ends", "interval_of", "interval_of_share"]

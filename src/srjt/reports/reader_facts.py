@@ -183,6 +183,8 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
         "reason": agreed.reason,
         "assumption": agreed.assumption,
         "expected_wrong": float((1 - agreed.certainty).sum()),
+        "wrong_readings": agreed.overall_noise_rate,
+        "wrong_readings_interval": _ends(*agreed.overall_noise_rate_interval),
         "uncertain": int((agreed.certainty < 0.6).sum()),
         "single": int((count == 1).sum()),
         "doubtful": [

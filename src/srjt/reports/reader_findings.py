@@ -9,6 +9,7 @@ from typing import Any
 from srjt.data.grade_names import display_grade
 from srjt.data.sources.reading_notes import NO_READER
 from srjt.readers.worklist import NEW_READER
+from srjt.reports.pages.reader_cells import range_text
 
 __all__ = ["consensus_sentences", "findings", "lead", "next_sentence"]
 
@@ -53,10 +54,11 @@ def findings(facts: Mapping[str, Any]) -> list[str]:
 def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
     """What is known of the consensus."""
     found, noun = facts["consensus"], facts["noun"]
-    wrong = found["expected_wrong"]
+    wrong, between = found["expected_wrong"], range_text(found["wrong_readings_interval"], "{:.0%}")
     sentences = [
-        f"About {wrong:,.0f} of {_count(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are "
-        "expected to be wrong, by the model’s own probabilities."
+        f"About {found['wrong_readings']:.0%} of the readings (95 % interval: {between}) and {wrong:,.0f} of "
+        f"{_count(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are expected to be wrong, by the "
+        "model’s own probabilities."
     ]
     if found["uncertain"]:
         sentences.append(
