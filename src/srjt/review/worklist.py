@@ -30,7 +30,7 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
             "FILE writes one."
         )
     own = frame[frame["reader"].isin([reviewer, neutralise_formula(reviewer)])]
-    if not len(own) and reviewer not in getattr(source, "readers", ()):
+    if not len(own) and reviewer not in (source.readers or ()):
         own = frame[frame["reader"] == NEW_READER]
     if not len(own):
         names = sorted(set(frame["reader"]))
