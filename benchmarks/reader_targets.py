@@ -1,7 +1,7 @@
 """What a network should learn from k readings of each image: MAE on the true grade of images that it has not seen.
 
     python benchmarks/reader_targets.py votes FEATURES --out reader_targets.csv        # half an hour on one core
-    python benchmarks/reader_targets.py simulated --seeds 10 --out reader_targets.csv
+    python benchmarks/reader_targets.py simulated --seeds 10 --out reader_targets.csv  # a quarter of an hour
     python benchmarks/reader_targets.py table reader_targets.csv
 
 ``simulated``: rows of 32 features that show the severity through noise, and the readers of ``readers.py``. ``votes``:
