@@ -168,12 +168,13 @@ def readers(
     if out is not None:
         typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
     elif facts["consensus"]["uncertain"]:
-        typer.echo("--out DIR writes all certainties; --next N lists what to read once more.")
+        more = "; --next N lists what to read once more" if wanted is None else ""
+        typer.echo(f"--out DIR writes all certainties{more}.")
     if wanted is None:
         return
     console.print(printable(next_sentence(facts)))
     for row in wanted.head(READERS if file is None else FEW).to_dict("records"):
-        typer.echo(f"  {row[found.columns.noun]}, by {row['reader']} (gain {row['gain']:.3f})")
+        typer.echo(printable(f"  {row[found.columns.noun]}, by {row['reader']} (gain {row['gain']:.3f})"))
     if len(wanted) and file is None:
         typer.echo("--worklist FILE, or --out DIR, writes the list.")
     elif len(wanted):

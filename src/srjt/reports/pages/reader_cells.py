@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from srjt.data.grade_names import display_grade
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 
-__all__ = ["interval_text", "number_cell", "plain_table", "range_cell", "range_text"]
+__all__ = ["interval_text", "number_cell", "plain_table", "range_cell", "range_text", "said_text"]
+
+SAID = 6  # readings of an item that are shown
 
 
 def plain_table(
@@ -55,3 +58,9 @@ def interval_text(found: Mapping[str, Any], *, percent: bool) -> str:
     pattern = "{:.1%}" if percent else "{:.3f}"
     text = f"{pattern.format(found['value'])} (95 % interval: {range_text(found['interval'], pattern)})"
     return text.replace("-", "−")
+
+
+def said_text(readings: Sequence[Sequence[str]], names: Mapping[str, str]) -> str:
+    """Who said what of an item. readings: reader and grade of each; names: of the grades."""
+    few = [f"{reader}: {display_grade(grade, names)}" for reader, grade in readings[:SAID]]
+    return ", ".join(few) + (", …" if len(readings) > SAID else "")

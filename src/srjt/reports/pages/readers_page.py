@@ -12,7 +12,7 @@ from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.matrices import matrix_figure
 from srjt.reports.figures.reader_figures import bias_figure, drift_figure, kappa_figure
 from srjt.reports.pages.html import Note, Page, Section
-from srjt.reports.pages.reader_cells import interval_text, number_cell, plain_table, range_cell
+from srjt.reports.pages.reader_cells import interval_text, number_cell, plain_table, range_cell, said_text
 from srjt.reports.reader_findings import next_sentence
 from srjt.reports.tables.table import Row, Table, TableCell
 
@@ -20,7 +20,6 @@ __all__ = ["readers_page"]
 
 # on the page; everything is in readers.json and in the tables
 READERS, HEAT_MAP, MATRICES, DRIFTING, PAIRS, ITEMS, NEXT, PROBLEMS = 200, 24, 12, 8, 60, 40, 30, 20
-SAID = 6  # readings of an item
 
 
 _BIAS = {
@@ -207,7 +206,7 @@ def _consensus(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
                 TableCell(text=str(item["id"])),
                 TableCell(text=display_grade(str(item["grade"]), names)),
                 number_cell(item["certainty"], "{:.2f}"),
-                TableCell(text=_said(item["said"], names)),
+                TableCell(text=said_text(item["said"], names)),
             )
         )
         for item in found["doubtful"][:ITEMS]
@@ -232,11 +231,6 @@ def _consensus(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
         tables=[table] if rows else [],
         closed=True,
     )
-
-
-def _said(readings: Sequence[Sequence[str]], names: Mapping[str, str]) -> str:
-    few = [f"{reader}: {display_grade(grade, names)}" for reader, grade in readings[:SAID]]
-    return ", ".join(few) + (", …" if len(readings) > SAID else "")
 
 
 def _doubtful(facts: Mapping[str, Any]) -> Section:
