@@ -86,8 +86,11 @@ class Audit:
         return DoubtfulLabels(table=self.scores.head(count), samples=self.fitted.manifest)
 
     def __repr__(self) -> str:
-        low, high = self.estimate.rate_interval
         where = "" if self.folder is None else f", {self.folder}"
+        if self.readings is not None:
+            share = self.summary["expected_errors"] / len(self.scores)
+            return f"<Audit: {len(self.scores):,} consensus grades, {share:.1%} expected to be wrong{where}>"
+        low, high = self.estimate.rate_interval
         rate = f"{self.estimate.rate:.1%} wrong ({low:.1%} to {high:.1%})"
         return f"<Audit: {len(self.scores):,} labels, {rate}{where}>"
 

@@ -287,8 +287,9 @@ def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str
 def from_readers(used: TrainConfig) -> str:
     """Where the rate comes from if several readers graded the samples, for a log."""
     return (
-        f"Noise rate {used.known_noise_rate:.2f}: the expected share of wrong labels, from the probabilities that the "
-        "readers' grades give to each true grade. No training was needed to estimate it."
+        f"Noise rate {used.known_noise_rate:.2f}: the expected share of wrong labels on the training side, where a "
+        "label is the consensus of the readers, from the probabilities that the readers' grades give to each true "
+        "grade. No training was needed to estimate it."
     )
 
 
