@@ -22,6 +22,8 @@ from srjt.reports.pages.study_page import study_page
 from srjt.training.config import TrainConfig
 from srjt.training.record.run_folder import RunFacts, read_facts, write_facts
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
+
 FEW = {
     "methods": ("standard", "co-teaching", "co-teaching+ours"),
     "folds": 2,

@@ -53,6 +53,7 @@ def train_and_evaluate(networks: StackedNetworks, *, batch: int, evaluated: tupl
             torch.testing.assert_close(networks(x), plain)
 
 
+@pytest.mark.slow
 def test_two_networks_and_later_trainings_share_the_compiled_code(graphs: list[Any]) -> None:
     train_and_evaluate(StackedNetworks([network(), network()]), batch=4)
     assert len(graphs) == 3  # for training, and for the two sizes of evaluation batches
