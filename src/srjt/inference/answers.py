@@ -27,6 +27,7 @@ __all__ = [
     "Units",
     "answers_from",
     "as_columns",
+    "check_units",
     "describe_labels",
     "learn_pooling",
     "pool_answers",
@@ -39,6 +40,13 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 PredictSide = Callable[[HeldOut], pd.DataFrame]
 
+# columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
+OURS = frozenset(
+    {
+        *("images", "label", "grade", "grade_name", "grade_low", "grade_high", "refer", "unsure"),
+        *("expected_grade", "entropy", "disagreement"),
+    }
+)
 MOST_LIKELY = GradeRule(how="argmax")
 
 
@@ -90,6 +98,16 @@ def as_columns(per: str | Sequence[str] | None) -> tuple[str, ...]:
     if not all(names):
         raise SrjtError(f"per needs the names of columns, such as patient; got {per!r}.")
     return tuple(dict.fromkeys(names))
+
+
+def check_units(per: Sequence[str], grades: Sequence[str]) -> None:
+    """Raise an error for a column to pool by that has the name of a column of the answers."""
+    for name in per:
+        if name in OURS or name in {f"p_{grade}" for grade in grades}:
+            raise SrjtError(
+                f"The answers have a column named {name} themselves: pool by a column with another name (--per, per= "
+                "in Python), or rename it in the data."
+            )
 
 
 def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data") -> Units:

@@ -13,6 +13,7 @@ from srjt.inference.answer_rows import answer_rows
 from srjt.inference.answers import (
     answers_from,
     as_columns,
+    check_units,
     describe_labels,
     pool_answers,
     units_of,
@@ -134,6 +135,7 @@ def evaluate(
     """
     check_choices(network, decoding, optimise)
     run, per = open_run(run), as_columns(per)
+    check_units(per, run.grades)
     crops = run.views(views)  # an error before any image is read
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
     fitted = fit_after_training(

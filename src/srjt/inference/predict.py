@@ -20,7 +20,7 @@ from srjt.data.sources import Reading
 from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
 from srjt.errors import SrjtError, suggest
 from srjt.inference.answer_table import answer_rule, answer_table, check_columns
-from srjt.inference.answers import as_columns
+from srjt.inference.answers import as_columns, check_units
 from srjt.inference.calibrate import Labelled
 from srjt.inference.decide import Threshold, check_options
 from srjt.inference.fitted import Fitted, fit_after_training
@@ -175,6 +175,7 @@ def predict(
     check_choices(network, decoding, optimise)
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
     run, per, keep = open_run(run), as_columns(per), as_columns(keep)
+    check_units(per, run.grades)
     check_precision(run, precision)
     crops = run.views(views)  # an error before any image is read
     fitted = fit_after_training(
