@@ -19,6 +19,7 @@ from srjt.readers import Readings
 from srjt.reports.pages.evaluation_page import evaluation_page
 from srjt.reports.pages.html import Page, render
 from srjt.reports.pages.predictions_page import predictions_page
+from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained
 
 
@@ -132,6 +133,11 @@ EVALUATION: dict[str, Rule] = {
     ),
     r"No patient ids: the intervals resample images and are probably too narrow\.": lambda f, _: not f["patients"],
     r"(\d+) of them have the ids of samples that this run was trained on: .*": lambda f, m: int(m[1]) == f["learnt"],
+    r"(\d+) of the samples have the ids of samples that were used to fit (.*), and (\d+) of the patients their "
+    r"patients' names: if they are the same, the scores look too good\.": lambda f, m: (
+        (int(m[1]), int(m[3])) == f["calibrated"] and (m[2] == "the ranges") == f["coverage"]
+    ),
+    r"Choose the test side with --fold, --splits or --side\.": lambda f, _: f["calibrated"] != (0, 0),
     r"This run does not beat a naive prediction on these samples: .*": lambda f, _: not f["per"],
     r"The answers are compared with labels that may be wrong themselves\.": lambda f, _: (
         f["judged_by"] == "given grades"
@@ -196,6 +202,7 @@ def test_the_page_of_an_evaluation(
     facts = {"decoding": "", "views": 1, "per": (), **options, "images": 40, "answers": found.samples,
              "judged_by": "true grades" if truth else "given grades", "patients": patients, "learnt": learnt,
              "refer": "refer_from" in options, "abstain": "abstain" in options, "coverage": "coverage" in options,
+             "calibrated": _shared(run.held_out["validation"], judged),
              "positives": int((found.answers["label"] != "0").sum()), "recalibration": found.recalibration,
              }  # fmt: skip
     promise = "" if found.ranges is None else found.ranges.promise
@@ -209,6 +216,12 @@ def test_the_page_of_an_evaluation(
     answers = found.answers
     assert scores["accuracy ↑"] == pytest.approx((answers["label"] == answers["grade"]).mean())
     assert "<b>moderate" not in render(page)
+
+
+def _shared(side: HeldOut, data: Manifest) -> tuple[int, int]:
+    """Samples and patients that are on both."""
+    pairs = ((side.ids, data.ids), (side.patients or [], data.patients or []))
+    return len(set(pairs[0][0]) & set(pairs[0][1])), len(set(pairs[1][0]) & set(pairs[1][1]))
 
 
 def _tables(page: Page) -> dict[str, Any]:

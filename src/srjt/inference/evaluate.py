@@ -30,6 +30,7 @@ from srjt.inference.decide import (
 from srjt.inference.evaluation import Evaluation
 from srjt.inference.fitted import fit_after_training
 from srjt.inference.grade_rule import WhichNetwork, grade_rule, probabilities_of
+from srjt.inference.overlap import find_overlaps
 from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
 from srjt.inference.range_evaluation import evaluate_ranges
 from srjt.noise.true_grades import LabelNoise
@@ -237,6 +238,7 @@ def evaluate(
         abstention=None
         if rule is None and abstain is None
         else abstain_from(answers, rule=rule, share=abstain, validation=validation),
+        overlaps=find_overlaps(run, fitted, manifest, threshold=sensitivity is not None),
         readers=compared,
         not_compared=reason,
         answers=answer_rows(run, answers, manifest, units),

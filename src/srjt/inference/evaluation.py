@@ -10,6 +10,7 @@ import pandas as pd
 
 from srjt.inference.abstain import Abstention
 from srjt.inference.decide import Decision
+from srjt.inference.overlap import Overlap
 from srjt.inference.range_evaluation import RangeEvaluation
 from srjt.notebook_html import html_block, html_table, html_text
 from srjt.ordinal.calibration import CalibrationBin
@@ -68,6 +69,8 @@ class Evaluation:
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
         What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    overlaps : tuple of Overlap
+        Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
     readers : NetworkComparison or None
         The network as one more reader, if several readers graded the samples.
     not_compared : str
@@ -96,6 +99,7 @@ class Evaluation:
     unknown_units: int = 0
     decision: Decision | None = None
     abstention: Abstention | None = None
+    overlaps: tuple[Overlap, ...] = ()
     readers: NetworkComparison | None = None
     not_compared: str = ""
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
@@ -120,6 +124,7 @@ class Evaluation:
             html_table(("metric", "value", "95 % interval"), rows),
             html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
             html_text("" if self.ranges is None else self._describe(self.ranges)),
+            *(html_text(str(overlap)) for overlap in self.overlaps),
         )
 
     @staticmethod

@@ -38,11 +38,15 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What ``predictions`` applies to the networks' probabilities; nothing by default."""
+    """What ``predictions`` applies to the networks' probabilities; nothing by default.
+
+    calibrate_on: the samples that recalibration and ranges are fitted to, if it is not the validation side.
+    """
 
     recalibration: Recalibration | None = None
     ranges: RangeRule | None = None
     learned: LearnedPooling | None = None
+    calibrate_on: HeldOut | None = None
 
     def grade_ranges(
         self,
@@ -120,7 +124,12 @@ def fit_after_training(
             units=_calibration_units(side, columns, per) if per else None,
             pooled=Pooled(per, pool, learned) if per else None,
         )  # fmt: skip
-    return Fitted(recalibration=recalibration, ranges=ranges, learned=learned)
+    return Fitted(
+        recalibration=recalibration,
+        ranges=ranges,
+        learned=learned,
+        calibrate_on=None if calibrate_on is None else side,
+    )
 
 
 def _calibration_parts(columns: pd.DataFrame | None, by: str | None) -> list[object] | None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = [
     "SCORE_NAMES",
     "abstention_words",
-    "calibrated_on_words",
     "decision_words",
     "no_patients",
     "refer_if",
@@ -98,17 +97,4 @@ def trained_on_words(run: Trained, ids: Iterable[str]) -> str:
     return (
         f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, the "
         "numbers below look too good."
-    )
-
-
-def calibrated_on_words(run: Trained, ids: Iterable[str]) -> str:
-    """A sentence if samples have the ids of those that ranges are calibrated on by default; else ""."""
-    side = run.held_out.get("validation")
-    used = set() if side is None else set(side.ids)
-    known = sum(sample in used for sample in ids)
-    if not known:
-        return ""
-    return (
-        f"{known:,} of the samples have the ids of samples that the ranges are calibrated on: choose the test side "
-        "with --fold, --splits or --side."
     )

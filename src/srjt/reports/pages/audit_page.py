@@ -16,7 +16,7 @@ from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores
 from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
 from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.images.decode import BadImageError, read_image
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
 from srjt.reports.figures.matrices import matrix_figure
 from srjt.reports.pages.doubtful_readings import doubtful_readings
@@ -62,7 +62,7 @@ def _page(
     folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame, *, maps: bool
 ) -> Page:
     low, high = summary["rate_interval"]
-    labels = _count(len(scores), "label")
+    labels = count_of(len(scores), "label")
     if summary["identifiable"]:
         rate = f"About {summary['rate']:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
     else:
@@ -100,8 +100,8 @@ def _page(
     return Page(
         kind="Label audit",
         title=Path(facts["source"]).name or folder.resolve().name,
-        lead=f"{rate} For {_count(summary['another_likelier'], 'label')} another grade is more probable than the given "
-        "one.",
+        lead=f"{rate} For {count_of(summary['another_likelier'], 'label')} another grade is more probable than the "
+        "given one.",
         notes=notes,
         sections=[
             _noise(facts, summary, scores),
@@ -111,10 +111,6 @@ def _page(
             _method(folder, facts),
         ],
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def thumbnail(folder: Path, name: str, *, size: int = THUMBNAIL_SIZE) -> str:
@@ -182,7 +178,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
                 figure=_histogram(scores["quality"].to_numpy(np.float64)),
                 caption="The probability that each label is right. Review those on the left.",
                 alt="Histogram of label quality; below 0.5: "
-                f"{_count(int((scores['quality'] < 0.5).sum()), 'label')}.",
+                f"{count_of(int((scores['quality'] < 0.5).sum()), 'label')}.",
             ),
         ],
     )

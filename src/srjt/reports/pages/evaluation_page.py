@@ -57,12 +57,10 @@ def evaluation_page(
     data: Manifest | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
     command: str | None = None,
-    notes: Sequence[str] = (),
 ) -> Page:
     """The page of a result of ``srjt.evaluate``.
 
-    data: the evaluated samples, for their pictures and ids. sources: the files that they were read from. notes: further
-    ones for the top of the page.
+    data: the evaluated samples, for their pictures and ids. sources: the files that they were read from.
     """
     grades = [display_grade(grade, run.grade_names) for grade in run.grades]
     # the naive grades are those of images
@@ -85,7 +83,7 @@ def evaluation_page(
         kind="Evaluation",
         title=run_name(run),
         lead=what_was_judged(found, "rows of features" if features else "images"),
-        notes=[Note(text=text) for text in (*_notes(run, found, naive, data), *notes)],
+        notes=[Note(text=text) for text in _notes(run, found, naive, data)],
         sections=[section for section in sections if section is not None],
     )
 
@@ -97,6 +95,7 @@ def _notes(
         yield no_patients("rows of features" if len(run.in_shape) == 1 else "images")
     if data is not None and (words := trained_on_words(run, data.ids)):
         yield words
+    yield from map(str, found.overlaps)
     if naive is not None:
         scores = {name: found.intervals[name].value for name in ("accuracy", "mae")}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
