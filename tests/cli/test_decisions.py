@@ -129,7 +129,7 @@ def test_a_patient_with_a_thousand_rows_and_missing_ones(
         (["--abstain", "1"], "The share to abstain from lies between 0 and 1"),
         (["--per", "nobody"], "Unknown column"),
         (["--per", "eye"], "eye 'L' occurs in"),
-        (["--per", "patient,eye", "--pool", "learned"], "of which a run keeps the patients only"),
+        (["--per", "patient,eye", "--pool", "learned"], "of which this run knows no eye: leave"),
         (["--per", "patient", "--pool", "max"], "Unknown pooling 'max'"),
         (["--per", ""], "per needs the names of columns"),
         (["--grade-names", "0=none"], "must name every grade; there is none for 1, 2, 3"),

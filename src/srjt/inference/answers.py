@@ -23,6 +23,7 @@ from srjt.training.trained import Trained
 
 __all__ = [
     "Answers",
+    "NoValidationError",
     "PredictSide",
     "Units",
     "answers_from",
@@ -48,6 +49,14 @@ OURS = frozenset(
     }
 )
 MOST_LIKELY = GradeRule(how="argmax")
+
+
+class NoValidationError(SrjtError):
+    """The validation side is missing, or lacks a column. ``reason``: the end of a sentence."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,9 +258,10 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
 def _validation_side(run: Trained, *, why: str) -> HeldOut:
     side = run.held_out.get("validation")
     if side is None or not len(side):
-        raise SrjtError(
+        raise NoValidationError(
             f"{why} is found on the validation side, and this run keeps no predictions for one: train it with --fold, "
-            "--splits or a split column, by this version of srjt."
+            "--splits or a split column, by this version of srjt.",
+            reason="this run keeps no predictions for a validation side",
         )
     return side
 
@@ -285,16 +295,14 @@ def units_of_side(
     per: Sequence[str],
     *,
     why: str,
-    otherwise: str = "leave out --pool learned and --sensitivity",
+    otherwise: str = "leave out --pool learned, --sensitivity and --abstain",
 ) -> Ints:
-    """The units of the validation side, of which a run knows the patients only. why, otherwise: for the error."""
-    if tuple(per) != ("patient",):
-        raise SrjtError(
-            f"{why} per {' and '.join(per)} is found on the validation side, of which a run keeps the patients only: "
-            f"use --per patient, or {otherwise}."
+    """The units of the validation side. why, otherwise: for the error if it has no such column."""
+    table = side.table
+    if missing := [name for name in per if name not in table]:
+        raise NoValidationError(
+            f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
+            f"{' and no '.join(missing)}: {otherwise}.",
+            reason=f"of the validation side this run knows no {' and no '.join(missing)}",
         )
-    if side.patients is None:
-        raise SrjtError(
-            f"{why} per patient is found on the validation side, which has no patients in this run."
-        )
-    return units_of(pd.DataFrame({"patient": side.patients}), ("patient",)).codes
+    return units_of(table, per, source="the validation side").codes
