@@ -15,6 +15,7 @@ from PIL import Image
 import srjt
 from fixtures.small_images import SETTINGS, Data
 from srjt.data.images.decode import read_image
+from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.inputs import labelled_samples, unlabelled_samples
 from srjt.errors import SrjtError
 
@@ -127,6 +128,31 @@ def test_rows_of_features_in_a_table() -> None:
     assert new.patients == ["007", "8", "8"]
     with pytest.raises(SrjtError, match="not numeric"):
         labelled_samples(frame.assign(f1=["1", "x", "2"]))
+
+
+def test_features_in_memory_are_read_as_from_their_file(tmp_path: Path) -> None:
+    """With ids, patients by another name, further columns, and grades as text."""
+    frame = pd.DataFrame({
+        "id": ["b", "a", "c"], "patient_id": ["007", "8", "8"], "eye": ["L", "R", None], "f0": [0.5, 1.5, 2.5],
+        "f1": [1, 2, 3], "grade": ["mild", "severe", "mild"],
+    })  # fmt: skip
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    grades = ("mild", "severe")
+    from_file = srjt.data.read(tmp_path / "rows.csv", feature_columns="f*", grades=grades).manifest
+    found = srjt.data.read(frame, grades=grades).manifest
+    pd.testing.assert_frame_equal(found.table, from_file.table)
+    assert (found.ids, found.patients) == (["b", "a", "c"], ["007", "8", "8"])
+    columns = ["grade", "eye", "id"]
+    new = unlabelled_samples(frame, features=True, columns=columns, grades=grades).manifest
+    as_file = read_ungraded_features(tmp_path / "rows.csv", columns=columns, grades=grades)
+    pd.testing.assert_frame_equal(new.table, as_file.table)
+    assert new.table["grade_source"].tolist() == ["mild", "severe", "mild"]
+    data = pd.concat([frame] * 4).assign(id=[f"s{k}" for k in range(12)])
+    run = srjt.train(srjt.data.read(data, grades=grades), method="standard", epochs=1)
+    table = run.predict(frame, keep=["grade", "eye"])
+    assert list(table.columns[:5]) == ["image", "patient", "grade_source", "eye", "grade"]
+    assert table["grade_source"].tolist() == frame["grade"].tolist()
+    assert run.predict(frame, per="patient_id")["images"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(

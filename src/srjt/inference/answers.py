@@ -124,7 +124,9 @@ def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data
     for name in per:
         if name not in table:
             raise suggest(f"column (for --per, in {source})", name, [str(c) for c in table.columns])
-    cells = [[as_text(cell) for cell in table[name]] for name in per]
+    # the data's own id and image, where srjt needs a column of that name itself
+    own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
+    cells = [[as_text(cell) for cell in table[own.get(name, name)]] for name in per]
     rows = [tuple(cell) for cell in zip(*cells, strict=True)]
     # a value that is missing says nothing: such images are not known to belong together
     missing = [any(cell.casefold() in MISSING for cell in row) for row in rows]

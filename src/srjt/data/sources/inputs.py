@@ -19,7 +19,7 @@ from srjt.data.sources import read
 from srjt.data.sources.arrays import as_colour, from_arrays
 from srjt.data.sources.assemble import Reading
 from srjt.data.sources.features import read_ungraded_features
-from srjt.data.sources.frames import frame_features
+from srjt.data.sources.frames import read_ungraded_frame
 from srjt.data.sources.torch_datasets import MapDataset, dataset_images, read_dataset
 from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError
@@ -109,15 +109,8 @@ def _from_frame(
 ) -> Reading:
     if not features:
         return read_images([frame], columns=columns, grades=grades)
-    reading = _placeholder(as_features(frame_features(frame, None).to_numpy()), grades=grades)
-    kept = {name: frame[name].to_numpy() for name in ("patient", *columns) if name in frame}
-    table = reading.manifest.table.assign(**kept)
-    return Reading(
-        manifest=Manifest(table=table, grades=grades, arrays=reading.manifest.arrays),
-        problems=(),
-        kind="features",
-        notes=(),
-    )
+    found = read_ungraded_frame(frame, columns=columns, grades=grades)
+    return Reading(manifest=found, problems=(), kind="features", notes=())
 
 
 def _placeholder(array: npt.NDArray[Any], *, grades: tuple[str, ...]) -> Reading:
