@@ -70,6 +70,45 @@ def test_a_grey_tensor_gets_three_channels() -> None:
     assert np.array_equal(found.arrays[0, ..., 0], grey[0].numpy())
 
 
+class Stream(torch.utils.data.IterableDataset[Any]):
+    """An iterable-style dataset: it has no length and no samples by index."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Any:
+        return iter(self.samples)
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that NumPy cannot read before it is copied to the CPU, as those of CUDA."""
+
+    def __array__(self, *_: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def cpu(self, *_: Any, **__: Any) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+
+def test_iterable_datasets_and_tensors_of_a_gpu_or_with_a_gradient(pixels: np.ndarray) -> None:
+    labels = torch.tensor([0, 1, 2, 1])
+    found = labelled_samples(
+        Stream([(as_tensor(image), label) for image, label in zip(pixels, labels, strict=True)])
+    )
+    assert found.labels.tolist() == [0, 1, 2, 1]
+    assert np.array_equal(found.arrays, pixels)  # type: ignore[arg-type]
+    new = unlabelled_samples(Stream([as_tensor(image) for image in pixels]), features=False).manifest
+    assert np.array_equal(new.arrays, pixels)  # type: ignore[arg-type]
+    with pytest.raises(SrjtError, match="no samples"):
+        labelled_samples(Stream([]))
+    rows = torch.arange(8.0).reshape(4, 2)
+    for given in (rows.as_subclass(OnGpu), rows.clone().requires_grad_(), rows.bfloat16()):
+        pair = labelled_samples((given, labels.as_subclass(OnGpu)))
+        assert pair.labels.tolist() == [0, 1, 2, 1]
+        assert np.array_equal(pair.arrays, rows)  # type: ignore[arg-type]
+        assert np.array_equal(unlabelled_samples(given, features=True).manifest.arrays, rows)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("samples", "sentence"),
     [
