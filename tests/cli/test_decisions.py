@@ -54,7 +54,12 @@ def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_
     )
     assert (code, err) == (0, "")
     table = pd.read_csv("predictions.csv", dtype={"patient": str})
-    assert f"{decision['referred']} to refer." in out
+    assert f"{decision['referred']} to refer. Refer if p(grade ≥ 2) ≥ {decision['threshold']:.3g}." in words(
+        out
+    )
+    assert "unsure, for a person to decide. Unsure if the distance from the threshold, from 0 to 1" in words(
+        out
+    )
     assert (table["refer"] == "yes").sum() == decision["referred"]
     assert ((table["p_2"] + table["p_3"] >= decision["threshold"] - 1e-5) == (table["refer"] == "yes")).all()
     assert set(table["unsure"]) <= {"yes", "no"}

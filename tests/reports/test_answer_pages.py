@@ -16,6 +16,7 @@ from reports.page_text import Rule, all_sections, check, facts_of, split_sentenc
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.readers import Readings
+from srjt.reports.judged_sides import judge_sides
 from srjt.reports.pages.evaluation_page import evaluation_page
 from srjt.reports.pages.html import Page, render
 from srjt.reports.pages.predictions_page import predictions_page
@@ -31,6 +32,10 @@ def run(run_with_images: Path) -> Trained:
 @pytest.fixture(scope="module")
 def data(run_with_images: Path) -> Manifest:
     return srjt.data.read(run_with_images.parent / "set" / "labels.csv").manifest
+
+
+def run_warning(run: Trained) -> str:
+    return judge_sides(run)["test"].naive_warning
 
 
 def always(*_: object) -> bool:
@@ -59,10 +64,12 @@ PREDICTIONS: dict[str, Rule] = {
     r"Of the labels that the run was trained on, .*%\.": lambda f, _: not f["per"],
     r"Predicted grades:": always,
     r"How wide the ranges are": lambda f, _: f["coverage"],
-    r"The answers whose probabilities have the largest entropy\.": lambda f, _: not f["pictures"],
-    r"The answers whose .* entropy: the predicted grade and its probability\.": lambda f, _: f["pictures"],
-    r"The bar is the entropy; it is full .*": lambda f, _: f["pictures"],
-    r"Least certain answers": lambda f, _: not f["pictures"],
+    r"This run does not beat a naive prediction on the test side: .*": lambda f, m: m[0] == f["naive"],
+    r"The answers whose .* entropy: the predicted grade(, its range)? and its probability\.": lambda f, m: (
+        bool(m[1]) == f["coverage"]
+    ),
+    r"The bar is the entropy; it is full .*": always,
+    r"The picture is the image with the highest grade; .*": lambda f, _: bool(f["per"]),
     r"Answers in the order of the data": always,
     r"Probability: of the predicted grade\.": always,
     r"Lowest and highest: the range of grades\.": lambda f, _: f["coverage"],
@@ -90,7 +97,7 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
         run, table, data=data, command="srjt predict <x>", skipped=[("a.png", "<i>bad</i>")]
     )
     facts = {"decoding": "", "views": 1, **options, "per": table.attrs["per"], "skipped": 1,
-             "coverage": "coverage" in options, "pictures": "per" not in options,
+             "coverage": "coverage" in options, "naive": run_warning(run),
              "recalibration": table.attrs["recalibration"]}  # fmt: skip
     check(page, {**PREDICTIONS, **promised(table.attrs["ranges"])}, facts)
     sections = {section.slug: section for section in page.sections}
@@ -108,12 +115,16 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
         found = table["grade_high"].map(place) - table["grade_low"].map(place) + 1
         assert widths == [int((found == width).sum()) for width in (1, 2, 3, 4)]
     least = sections["least-certain"]
-    if "per" not in options:
-        top = table.sort_values("entropy", ascending=False)["image"].tolist()[:12]
-        assert {tile.text for tile in least.tiles} == set(top)
-        assert all(tile.picture.startswith("data:image/jpeg") for tile in least.tiles)
-    else:
-        assert len(least.tables[0].rows) == 12
+    names = ["patient", "highest_image"] if "per" in options else ["image"]
+    top = table.sort_values("entropy", ascending=False)[names].agg(", ".join, axis=1).tolist()[:12]
+    assert {tile.text for tile in least.tiles} == set(top)
+    assert all(tile.picture.startswith("data:image/jpeg") for tile in least.tiles)
+    assert all(tile.detail.startswith("range: ") == ("coverage" in options) for tile in least.tiles)
+    how = dict(sections["how"].facts)
+    assert how == table.attrs["how"]
+    assert ("refer" in how, "unsure" in how, "range" in how, "one answer per" in how) == (
+        "refer_from" in options, "abstain" in options, "coverage" in options, "per" in options
+    )  # fmt: skip
     assert len(sections["every-answer"].tables[0].rows) == len(table)
     html = render(page)
     assert "<b>moderate" not in html

@@ -45,7 +45,7 @@ PredictSide = Callable[[HeldOut], pd.DataFrame]
 OURS = frozenset(
     {
         *("images", "label", "grade", "grade_name", "grade_low", "grade_high", "refer", "unsure"),
-        *("expected_grade", "entropy", "disagreement"),
+        *("expected_grade", "entropy", "disagreement", "highest_image"),
     }
 )
 MOST_LIKELY = GradeRule(how="argmax")

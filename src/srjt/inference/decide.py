@@ -38,6 +38,7 @@ __all__ = [
     "check_options",
     "decide",
     "plain_values",
+    "refer_if",
     "referral_rule",
     "referred",
 ]
@@ -194,6 +195,13 @@ def referred(answers: Answers, rule: Rule) -> Bools:
         return np.greater_equal(answers.grades, rule.position)
     score = referral_probability(answers.probabilities, refer_from=rule.position)
     return np.greater_equal(score, rule.threshold)
+
+
+def refer_if(grade: str, threshold: float | None) -> str:
+    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade decides."""
+    return (
+        f"if predicted grade ≥ {grade}" if threshold is None else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
+    )
 
 
 def plain_values(values: dict[str, Any]) -> dict[str, Any]:

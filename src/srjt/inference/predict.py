@@ -31,6 +31,7 @@ from srjt.inference.grade_rule import (
     grade_rule,
     probabilities_of,
 )
+from srjt.inference.how_answered import how_answered
 from srjt.inference.precision import (
     Precision,
     check_precision,
@@ -159,8 +160,9 @@ def predict(
         One row per sample: ``image``, ``patient`` if it is known, ``grade``, ``grade_name`` if the grades have names,
         ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their
         total variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``. With ``per``:
-        one row per patient, with the number of ``images``. ``attrs["grade_rule"]`` says in words what a grade is,
-        ``attrs["recalibration"]`` and ``attrs["ranges"]`` what was done.
+        one row per patient, with the number of ``images`` and the ``highest_image``, that with the highest grade (of
+        several, with the highest expected grade). ``attrs["how"]`` says in words how the answers came about;
+        ``attrs["threshold"]`` of the referral and ``attrs["cut"]`` of the confidence are numbers, None without them.
 
     Examples
     --------
@@ -230,6 +232,12 @@ def predict(
     table.attrs["recalibration"] = "" if fitted.recalibration is None else str(fitted.recalibration)
     table.attrs["ranges"] = "" if fitted.ranges is None else str(fitted.ranges)
     table.attrs["precision"] = cost
+    table.attrs["how"] = how_answered(
+        applied, answer, fitted, grade_rule=table.attrs["grade_rule"], network=network, views=len(crops),
+        abstain=abstain, precision=cost,
+    )  # fmt: skip
+    table.attrs["threshold"] = None if answer.refer is None else answer.refer.threshold
+    table.attrs["cut"] = answer.cut
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
     return table
 

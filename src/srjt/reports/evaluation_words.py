@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from srjt.data.grade_names import display_grade
+from srjt.inference.decide import refer_if
 
 if TYPE_CHECKING:
     from srjt.inference.abstain import Abstention
@@ -19,7 +20,7 @@ __all__ = [
     "abstention_words",
     "decision_words",
     "no_patients",
-    "refer_if",
+    "refer_rule",
     "trained_on_words",
     "what_was_judged",
 ]
@@ -56,12 +57,9 @@ def what_was_judged(found: Evaluation, what: str) -> str:
     return sentence
 
 
-def refer_if(decision: Decision, names: Mapping[str, str]) -> str:
+def refer_rule(decision: Decision, names: Mapping[str, str]) -> str:
     """The rule of a decision."""
-    grade = display_grade(decision.refer_from, names)
-    if decision.threshold is None:
-        return f"Refer if predicted grade ≥ {grade}"
-    return f"Refer if p(grade ≥ {grade}) ≥ {decision.threshold:.3g}"
+    return f"Refer {refer_if(display_grade(decision.refer_from, names), decision.threshold)}"
 
 
 def decision_words(decision: Decision) -> str:

@@ -32,11 +32,11 @@ SHOWN = {
 }
 
 
-def write_model_card(folder: Path) -> Path:
-    """Write the card of a finished run beside it."""
+def write_model_card(folder: Path, *, sides: Mapping[str, JudgedSide] | None = None) -> Path:
+    """Write the card of a finished run beside it. sides: as for ``model_card``."""
     path = folder / FILE
     try:
-        write_atomically(path, model_card(folder).encode("utf-8", "replace"), follow_links=False)
+        write_atomically(path, model_card(folder, sides=sides).encode("utf-8", "replace"), follow_links=False)
     except OSError as problem:
         raise SrjtError(f"The model card cannot be written to {path}: {problem.strerror}.") from None
     return path
@@ -205,6 +205,8 @@ def _limits(facts: RunFacts, judged: JudgedSide | None) -> str:
     if judged is None:
         lines.append(f"- {_no_performance(facts)}")
     else:
+        if judged.naive_warning:
+            lines.append(f"- {judged.naive_warning}")
         if not judged.true:
             lines.append(
                 f"- The {judged.name} labels may be wrong themselves, so the true performance is not known."

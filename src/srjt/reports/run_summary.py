@@ -12,7 +12,7 @@ from srjt.data.grade_names import display_grade
 from srjt.notebook_html import html_block, html_facts, html_table, html_text
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.judged_sides import JudgedSide
-from srjt.training.record.baselines import NAIVE, compare_with_naive
+from srjt.training.record.baselines import NAIVE
 from srjt.training.trained import Trained
 
 __all__ = ["METRICS_SHOWN", "RunSummary", "score_table", "summarise_run"]
@@ -131,8 +131,5 @@ def _notes(run: Trained, sides: Mapping[str, JudgedSide]) -> list[str]:
     notes.append(f"The intervals resample {units}. A grade is {judged.grade_rule}.")
     if any(side.naive is not None for side in sides.values()):
         notes.append(f"{NAIVE[0].upper()}{NAIVE[1:]}.")
-    for side, judged in sides.items():
-        if judged.naive is not None:
-            scores = {name: judged.intervals[name].value for name in ("accuracy", "mae")}
-            notes.append(compare_with_naive(f"the {side} side", **scores, naive=judged.naive))
+    notes += [judged.naive_warning for judged in sides.values()]
     return [note for note in notes if note]

@@ -22,7 +22,7 @@ from srjt.reports.evaluation_words import (
     abstention_words,
     decision_words,
     no_patients,
-    refer_if,
+    refer_rule,
     trained_on_words,
     what_was_judged,
 )
@@ -147,7 +147,7 @@ def _examples(
 
 def _decision(decision: Decision, names: Mapping[str, str]) -> Section:
     table = _interval_table(
-        "decision", refer_if(decision, names), {**decision.operating_point, **decision.areas}
+        "decision", refer_rule(decision, names), {**decision.operating_point, **decision.areas}
     )
     grade = display_grade(decision.refer_from, names)
     return Section(
