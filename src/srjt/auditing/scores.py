@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.groups import contradictory_twins
+from srjt.errors import count_of
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.label_quality import true_grade_posterior
 from srjt.noise.verified import exact_interval, labels_to_verify
@@ -172,8 +173,8 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
 def estimated_from(*, samples: int, folds: int, epochs: int) -> str:
     """What the rate of an audit is computed from, in one sentence: a training estimates it from less."""
     return (
-        f"Estimated from all {samples:,} labels and {folds} trainings of {epochs} epochs; srjt train --noise-rate auto "
-        "uses its training side and shorter trainings, so its rate may differ."
+        f"Estimated from all {samples:,} labels and {folds} trainings of {count_of(epochs, 'epoch')}; srjt train "
+        "--noise-rate auto uses its training side and shorter trainings, so its rate may differ."
     )
 
 

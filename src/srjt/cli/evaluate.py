@@ -157,7 +157,7 @@ def evaluate(
 
     console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
-    console.print(what_was_judged(found, what))
+    console.print(what_was_judged(found, features=manifest.are_features))
     console.print(f"A predicted grade is {found.grade_rule}.", highlight=False)
     if not found.by_patient:
         console.print(no_patients(what), style="yellow")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.errors import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,7 +165,7 @@ def readers(
             for row in wanted.head(READERS).to_dict("records"):
                 typer.echo(f"  {row[found.columns.noun]}, by {row['reader']} (gain {row['gain']:.3f})")
         else:
-            typer.echo(f"Worklist: {file} ({len(wanted):,} readings)")
+            typer.echo(f"Worklist: {file} ({count_of(len(wanted), 'reading')})")
             if out is not None:
                 typer.echo(f"Next: {facts['review_command']}")
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.data.grade_names import find_grade
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.inference.answers import Answers, describe_labels
 from srjt.ordinal.decision_curves import (
     NetBenefit,
@@ -159,8 +159,8 @@ def referral_rule(
     score = referral_probability(known.probabilities, refer_from=position)
     chosen, positives, reached = threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
     found = (
-        f"The threshold is found on the validation side ({len(known):,} samples, {positives:,} to refer) for a "
-        f"sensitivity of at least {sensitivity:g} on new samples."
+        f"The threshold is found on the validation side ({count_of(len(known), 'sample')}, {positives:,} to refer) for "
+        f"a sensitivity of at least {sensitivity:g} on new samples."
     )
     if not reached:
         found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."

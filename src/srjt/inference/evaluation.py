@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from srjt.errors import count_of
 from srjt.inference.abstain import Abstention
 from srjt.inference.decide import Decision
 from srjt.inference.overlap import Overlap
@@ -106,7 +107,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
-        return f"<Evaluation: {self.samples:,} samples, {values}, by {self.judged_by}>"
+        return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -120,7 +121,7 @@ class Evaluation:
         per = f" (one answer per {', '.join(self.per)})" if self.per else ""
         units = "patients" if self.by_patient else "samples, and are too narrow if a patient has several"
         return html_block(
-            f"{self.samples:,} samples{per}, compared with their {self.judged_by}",
+            f"{count_of(self.samples, 'sample')}{per}, compared with their {self.judged_by}",
             html_table(("metric", "value", "95 % interval"), rows),
             html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
             html_text("" if self.ranges is None else self._describe(self.ranges)),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from srjt.data.grade_names import display_grade
+from srjt.errors import count_of
 from srjt.inference.decide import refer_if
 
 if TYPE_CHECKING:
@@ -36,14 +37,16 @@ SCORE_NAMES = {
 }
 
 
-def what_was_judged(found: Evaluation, what: str) -> str:
-    """One sentence: how many samples, and by which labels they are judged. what: "images", "rows of features"."""
+def what_was_judged(found: Evaluation, *, features: bool) -> str:
+    """One sentence: how many samples, and by which labels they are judged. features: rows of them, not images."""
     seen = f", {found.views} views of each" if found.views > 1 else ""
+    noun = ("row of features", "rows of features") if features else ("image", "images")
     if not found.per:
-        return f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}."
+        return f"{count_of(found.samples, *noun)}{seen}, judged by their {found.judged_by}."
     how = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}[found.pool]
     sentence = (
-        f"{found.images:,} {what}{seen}, pooled per {' and '.join(found.per)} to {found.samples:,} answers by {how}, "
+        f"{count_of(found.images, *noun)}{seen}, pooled per {' and '.join(found.per)} to "
+        f"{count_of(found.samples, 'answer')} by {how}, "
         f"judged by the highest of their {found.judged_by}."
     )
     if found.learned_pooling is not None:

@@ -13,7 +13,7 @@ import pandas as pd
 from srjt.data.features import as_features
 from srjt.data.grades import as_text
 from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 __all__ = ["as_array", "as_colour", "from_arrays"]
 
@@ -67,10 +67,12 @@ def from_arrays(
     array = as_array(images)
     if array.ndim == 2:
         pixels: npt.NDArray[np.generic] = as_features(array)
-        what, size = "rows of features", f"{len(pixels):,} rows of {pixels.shape[1]:,} features in memory"
+        what = "rows of features"
+        size = f"{count_of(len(pixels), 'row')} of {count_of(pixels.shape[1], 'feature')} in memory"
     else:
         pixels = as_colour(array)
-        what, size = "images", f"{len(pixels):,} images of {pixels.shape[2]}×{pixels.shape[1]} in memory"
+        what = "images"
+        size = f"{count_of(len(pixels), 'image')} of {pixels.shape[2]}×{pixels.shape[1]} in memory"
     columns = {
         "grade": grades,
         "patient": patients,

@@ -15,7 +15,7 @@ from srjt.data.sources.feature_files import FeatureFile
 from srjt.data.sources.feature_tables import NUMBERED, feature_columns_of
 from srjt.data.sources.features import graded_features, ungraded_features
 from srjt.data.sources.text_table import from_frame, refuse_repeated
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 __all__ = ["has_features", "read_feature_frame", "read_ungraded_frame"]
 
@@ -74,5 +74,5 @@ def _features_of(frame: pd.DataFrame, feature_columns: str | Sequence[str] | Non
         raise SrjtError(f"A feature column of the table is not numeric: {problem}.") from None
     rest = from_frame(frame.drop(columns=taken)).frame
     lines = [f"row {row}" for row in range(len(features))]
-    size = f"{len(features):,} rows of {features.shape[1]:,} features in memory"
+    size = f"{count_of(len(features), 'row')} of {count_of(features.shape[1], 'feature')} in memory"
     return FeatureFile(features=features, frame=rest, lines=lines, notes=[size])

@@ -82,7 +82,7 @@ def evaluation_page(
     return Page(
         kind="Evaluation",
         title=run_name(run),
-        lead=what_was_judged(found, "rows of features" if features else "images"),
+        lead=what_was_judged(found, features=features),
         notes=[Note(text=text) for text in _notes(run, found, naive, data)],
         sections=[section for section in sections if section is not None],
     )

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.grade_names import display_grade
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.curves import Curve, chart, mean_over_networks
@@ -93,7 +93,7 @@ def _lead(facts: RunFacts, epoch: int, *, state: State) -> str:
     network = "your own network" if facts.own_network else str(facts.config.network)
     done = f"epoch {epoch} of {facts.config.epochs} is done" if epoch else "the first epoch has begun"
     if state == "finished":
-        done = f"{epoch} epochs were trained" if epoch > 1 else "1 epoch was trained"
+        done = f"{count_of(epoch, 'epoch')} {'was' if epoch == 1 else 'were'} trained"
     return f"{display_name(facts.config.method)} on {network}: {done}."
 
 

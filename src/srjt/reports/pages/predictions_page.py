@@ -11,6 +11,7 @@ import pandas as pd
 
 from srjt.data.grade_names import display_grade
 from srjt.data.manifest import Manifest
+from srjt.errors import count_of
 from srjt.reports.judged_sides import JudgedSide, judge_sides
 from srjt.reports.pages.answers_section import number_cell, scores_table
 from srjt.reports.pages.html import Note, Page, Section, Tile
@@ -68,8 +69,8 @@ def predictions_page(
 
 def _lead(run: Trained, table: pd.DataFrame, per: tuple[str, ...]) -> str:
     images = int(table["images"].sum()) if per else len(table)
-    one, many = ("row of features", "rows of features") if len(run.in_shape) == 1 else ("image", "images")
-    what = f"{images:,} {one if images == 1 else many}"
+    noun = ("row of features", "rows of features") if len(run.in_shape) == 1 else ("image", "images")
+    what = count_of(images, *noun)
     if per:
         what += f", one answer per {' and '.join(per)}: {len(table):,}"
     return f"{what}. No label of theirs is used."
@@ -79,7 +80,9 @@ def _left_out(left_out: Sequence[tuple[str, str]]) -> Note:
     lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
     if len(left_out) > NAMED:
         lines.append(f"… and {len(left_out) - NAMED:,} more")
-    count = "1 file or row is" if len(left_out) == 1 else f"{len(left_out):,} files or rows are"
+    count = (
+        f"{count_of(len(left_out), 'file or row', 'files or rows')} {'is' if len(left_out) == 1 else 'are'}"
+    )
     return Note(text=f"{count} left out.", details=[("Which, and why", "\n".join(lines))])
 
 
@@ -258,8 +261,8 @@ def _expected(judged: JudgedSide) -> Section:
     units = "patients" if judged.samples.patients is not None else "samples"
     text = (
         "Nothing on this page says how good these answers are. The table is of the answers of srjt predict, with its "
-        f"default options, for the {len(judged.labels):,} samples of the run's own {judged.name} side, compared with "
-        f"their {what}. The 95 % intervals resample {units}."
+        f"default options, for the {count_of(len(judged.labels), 'sample')} of the run's own {judged.name} side, "
+        f"compared with their {what}. The 95 % intervals resample {units}."
     )
     return Section(
         slug="expected",

@@ -15,7 +15,7 @@ import pandas as pd
 
 from srjt import methods
 from srjt.data.grade_names import check_grade_names, display_grade
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.baselines import NaiveBaseline
 from srjt.reports.figures.run_figures import combined_networks, run_figures
@@ -131,14 +131,10 @@ def _shown_grades(facts: RunFacts) -> list[str]:
 def _lead(facts: RunFacts, metrics: pd.DataFrame, *, done: bool, estimate: NoiseEstimate | None) -> str:
     reached = 0 if metrics.empty else int(metrics["epoch"].max())
     planned = facts.config.epochs
-    epochs = _epochs(reached) if done else f"{reached} of {_epochs(planned)} so far"
+    epochs = count_of(reached, "epoch") if done else f"{reached} of {count_of(planned, 'epoch')} so far"
     network = "your own network" if facts.own_network else facts.config.network
     noise = _noise_used(facts.config, estimate, record=facts.noise or {})
     return f"{display_name(facts.config.method)} on {network}, {epochs}{noise and f'; {noise}'}."
-
-
-def _epochs(number: int) -> str:
-    return "1 epoch" if number == 1 else f"{number} epochs"
 
 
 def _needs(config: TrainConfig) -> tuple[str, ...]:
@@ -303,7 +299,7 @@ def _scores(
     over = {"mean": " and the networks", "pooled": ", networks pooled"}.get(
         combined_networks(metrics, pooled), ""
     )
-    averaged = f"Mean over the last {_epochs(last)}{over}"
+    averaged = f"Mean over the last {count_of(last, 'epoch')}{over}"
     if kept is not None:
         averaged = f"Epoch {kept}, the best on the validation side{over.replace(' and', '; mean over', 1)}"
     spread = "± is the standard deviation over those epochs, not over other data. " if last > 1 else ""
