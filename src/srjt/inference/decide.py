@@ -158,9 +158,10 @@ def referral_rule(
         )
     score = referral_probability(known.probabilities, refer_from=position)
     chosen, positives, reached = threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
+    side = count_of(len(known), "answer" if per else "sample")
     found = (
-        f"The threshold is found on the validation side ({count_of(len(known), 'sample')}, {positives:,} to refer) for "
-        f"a sensitivity of at least {sensitivity:g} on new samples."
+        f"The threshold is found on the validation side ({side}, {positives:,} to refer) for a sensitivity of at least "
+        f"{sensitivity:g} on new samples."
     )
     if not reached:
         found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."

@@ -8,6 +8,7 @@ from srjt.inference.answer_table import AnswerRule
 from srjt.inference.decide import refer_if
 from srjt.inference.fitted import Fitted
 from srjt.inference.grade_rule import WhichNetwork
+from srjt.inference.range_rule import RangeRule
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.trained import Trained
 
@@ -40,12 +41,14 @@ def how_answered(
     if rule.per:
         how["one answer per"] = f"{' and '.join(rule.per)}: {_pooling(rule)}"
     if fitted.ranges is not None:
-        how["range"] = str(fitted.ranges)
+        how["range"] = _range(fitted.ranges)
     if rule.refer is not None:
         grade = display_grade(run.grades[rule.refer.position], run.grade_names)
         how["refer"] = f"{refer_if(grade, rule.refer.threshold)}. {rule.refer.found}"
     if rule.cut is not None and abstain is not None:
-        how["unsure"] = f"{_unsure(rule)} {rule.cut:.3g}, as it is for {abstain:.3g} of the validation side"
+        how["unsure"] = (
+            f"{_unsure(rule)} {rule.cut:.3g}, as it is for at most {abstain:.3g} of the validation side"
+        )
     return how
 
 
@@ -68,6 +71,11 @@ def _calibrated_on(run: Trained, fitted: Fitted) -> str:
         side, where = run.held_out["validation"], "the validation side of the run"
     of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
     return f"{where}: {count_of(len(side), 'sample')}{of}"
+
+
+def _range(rule: RangeRule) -> str:
+    each = {"": "", "grade": ", for each true grade"}.get(rule.by, f", for each value of {rule.by}")
+    return f"contains the true grade with a probability of at least {rule.coverage:g}{each}"
 
 
 def _pooling(rule: AnswerRule) -> str:

@@ -176,8 +176,10 @@ def _least_certain(
                 title=_shown(run, table["grade"].iloc[row]),
                 number=f"{_probability(table, row):.2f}",
                 share=min(float(table["entropy"].iloc[row] / largest), 1.0),
-                detail=_range_of(run, table, row),
-                text=", ".join([*(str(table[name].iloc[row]) for name in per), images[row]]),
+                detail="; ".join(
+                    filter(None, [*(str(table[name].iloc[row]) for name in per), _range(run, table, row)])
+                ),
+                text=images[row],
             )
             for row in rows.tolist()
         ]
@@ -197,7 +199,7 @@ def _least_certain(
     )
 
 
-def _range_of(run: Trained, table: pd.DataFrame, row: int) -> str:
+def _range(run: Trained, table: pd.DataFrame, row: int) -> str:
     if "grade_low" not in table:
         return ""
     low, high = (_shown(run, table[name].iloc[row]) for name in ("grade_low", "grade_high"))
