@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.grades import as_text
 from srjt.data.images.store import OnBadImage
 from srjt.errors import SrjtError
 from srjt.inference.answers import learn_pooling, units_of, units_of_side
@@ -72,7 +73,7 @@ class Fitted:
         by = self.ranges.by
         if samples is None or by not in samples:
             raise SrjtError(f"Ranges for each value of {by} need the column {by} in the samples to predict.")
-        return list(samples[by])
+        return [as_text(value) for value in samples[by]]
 
 
 def fit_after_training(
@@ -143,7 +144,7 @@ def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) ->
             f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
             f"{'them' if given else where}."
         )
-    return list(columns[by])
+    return [as_text(value) for value in columns[by]]
 
 
 def _calibration_units(side: HeldOut, columns: pd.DataFrame, per: tuple[str, ...], *, given: bool) -> Ints:

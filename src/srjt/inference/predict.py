@@ -128,7 +128,8 @@ def predict(
         Add a range of grades to each answer that contains the true grade with at least this probability; with ``per``
         the true grade of a patient is the highest of the images. Default: none.
     coverage_by : str, optional
-        ``"grade"``: the promise holds for each true grade. A column of ``calibrate_on`` and ``data``: for each value.
+        ``"grade"``: the promise holds for each true grade. A column of the data, and of those calibrated
+        on: for each value.
     calibrate_on : Manifest or path, optional
         Labelled samples that the run was not trained on. Default: the validation side of the run.
     label_noise : {"unknown", "class-conditional", "none"}
