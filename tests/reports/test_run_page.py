@@ -72,8 +72,9 @@ def test_a_run_shows_its_scores_curves_confusion_and_noise(tmp_path: Path) -> No
     page = run_page(write_run(tmp_path / "mine"))
     assert page.title == "mine"
     assert [note.text for note in page.notes] == [
-        "This run does not beat a naive prediction on the test side: accuracy 0.200, and 0.500 by always predicting "
-        "the most frequent training label; MAE 0.500, and 0.500 by always predicting the median training label."
+        "The networks' own grades do not beat a naive prediction on the test side: accuracy 0.200, and 0.500 by always "
+        "predicting the most frequent training label; MAE 0.500, and 0.500 by always predicting the median "
+        "training label."
     ]
     assert {d.name for d in page_figures(page)} == {
         "accuracy",
@@ -140,7 +141,11 @@ def test_a_run_says_where_its_noise_rate_came_from(
     ("method", "record", "sentence"),
     [
         ("co-teaching", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2"),
-        ("co-teaching", {"requested": "auto", "used": 0.2}, "noise rate 0.20 from the readers"),
+        (
+            "co-teaching",
+            {"requested": "auto", "used": 0.2},
+            "noise rate 0.20 of the consensus grades, from the readers",
+        ),
         ("srjt", {"requested": "auto", "used": 0.2}, "transition matrix from the readers"),
         ("srjt", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2, errors by one grade assumed"),
         ("srjt", {"requested": None, "used": None}, "given transition matrix"),
@@ -301,5 +306,5 @@ def test_the_command_says_where_it_wrote(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"neither a study, a run nor an audit"):
+    with pytest.raises(SrjtError, match=r"neither a study, a run, an audit nor readers"):
         report(tmp_path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
@@ -176,7 +176,8 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
+    from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
+    from srjt.auditing.scores import verification_plan, verified_alone
 
     console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names = done.fitted.manifest.grades
@@ -185,34 +186,37 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
         console.print(text, highlight=False, markup=False, style=style)
 
     low, high = estimate.rate_interval
+    if several := readers_sentence(summary):
+        echo(several, "bold")
+    labels = f"{len(done.scores):,} {label_noun(summary)}s"
     if estimate.identifiable:
-        echo(
-            f"About {estimate.rate:.0%} of {len(done.scores):,} labels are wrong (95 % interval: {low:.0%} to "
-            f"{high:.0%}).",
-            "bold",
+        sentence = (
+            f"About {estimate.rate:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
         )
+        echo(estimate_start(summary, sentence), "" if several else "bold")
         if verified := summary.get("verified"):
             echo(verified_alone(verified))
         if estimate.assumption:
             echo(estimate.assumption)
     else:
-        echo(
-            f"The data do not determine how many of {len(done.scores):,} labels are wrong: {low:.0%} to {high:.0%}, "
-            f"because {estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%}).",
-            "yellow",
+        sentence = (
+            f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}, because "
+            f"{estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%})."
         )
+        echo(estimate_start(summary, sentence), "yellow")
         echo(estimate.assumption)
-    echo(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs))
+    echo(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs, readers=bool(several)))
     if plan := verification_plan(summary):
         echo(plan)
         size = estimate.verified + summary["verify_more"]
         typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
-    echo(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
+    which = f"{label_noun(summary).capitalize()}s"
+    echo(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
     if "twins" in summary:
         twins = summary["twins"]
         echo(
-            f"Identical images with different labels: {twins['images']:,} images, {twins['labels']:,} labels. They "
-            "head the list; at most one label of each image is right."
+            f"Identical images with different labels: {count_of(twins['images'], 'image')}, "
+            f"{count_of(twins['labels'], 'label')}. They head the list; at most one label of each image is right."
         )
     matrix = Table(
         "true ╲ label",

@@ -6,9 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from srjt.data.grade_names import display_grade
 from srjt.data.sources.reading_notes import NO_READER
+from srjt.errors import count_of
+from srjt.readers.worklist import NEW_READER
+from srjt.reports.pages.reader_cells import range_text
 
-__all__ = ["consensus_sentences", "findings", "lead"]
+__all__ = ["consensus_sentences", "findings", "lead", "next_sentence"]
 
 FEW = 10  # readings: of a reader with fewer little is known
 ENOUGH = 5  # readings: with as many, always the same grade is remarkable
@@ -19,8 +23,8 @@ def lead(facts: Mapping[str, Any]) -> str:
     """The first sentence of the page."""
     readers = len(facts["readers"])
     text = (
-        f"{_count(facts['number_of_readings'], 'reading')} of {_count(facts['items'], facts['noun'])} by "
-        f"{_count(readers, 'reader')}."
+        f"{count_of(facts['number_of_readings'], 'reading')} of {count_of(facts['items'], facts['noun'])} by "
+        f"{count_of(readers, 'reader')}."
     )
     found = facts["agreement"]
     if found is not None and found.get("exact") is not None:
@@ -51,20 +55,37 @@ def findings(facts: Mapping[str, Any]) -> list[str]:
 def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
     """What is known of the consensus."""
     found, noun = facts["consensus"], facts["noun"]
-    wrong = found["expected_wrong"]
+    wrong, between = found["expected_wrong"], range_text(found["wrong_readings_interval"], "{:.0%}")
     sentences = [
-        f"About {wrong:,.0f} of {_count(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are "
-        "expected to be wrong, by the model’s own probabilities."
+        f"About {found['wrong_readings']:.0%} of the readings (95 % interval: {between}) and {wrong:,.0f} of "
+        f"{count_of(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are expected to be wrong, by "
+        "the model’s own probabilities."
     ]
     if found["uncertain"]:
         sentences.append(
-            f"{_count(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain: see the list, and "
-            "srjt readers --next for what to read once more."
+            f"{count_of(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain."
         )
     if found["single"]:
         single = "All" if found["single"] == facts["items"] else f"{found['single']:,} of {facts['items']:,}"
         sentences.append(f"{single} {noun}s have one reading only.")
     return [*sentences, str(found["assumption"])]
+
+
+def next_sentence(facts: Mapping[str, Any]) -> str:
+    """What the list of further readings is; why it is empty."""
+    noun, wanted = facts["noun"], facts["next"]
+    trusted = 0 if facts["reference"] is None else facts["reference"]["items"]
+    if not wanted and trusted == facts["items"]:
+        return f"Nothing to read next: every {noun} has a trusted grade."
+    if not wanted:
+        return "Nothing to read next: the table names no readers who could be asked."
+    if any(row["reader"] != NEW_READER for row in wanted):
+        return "Next, one more reading of these gains most:"
+    which = f"{noun} without a trusted grade" if trusted else noun
+    return (
+        f"Every reader has read every {which}. Ask a new reader: one more reading of these by a reader who reads like "
+        "the average of the others gains most:"
+    )
 
 
 def _not_determined(facts: Mapping[str, Any]) -> str:
@@ -95,19 +116,17 @@ def _contradicted(facts: Mapping[str, Any]) -> str:
     if known is None:
         return ""
     return (
-        f"{_count(known['items'], facts['noun'])} {'has' if known['items'] == 1 else 'have'} a trusted grade: "
-        f"{known['readings_equal']:.0%} of {_count(known['readings'], 'reading')} agree with it, and so does "
+        f"{count_of(known['items'], facts['noun'])} {'has' if known['items'] == 1 else 'have'} a trusted grade: "
+        f"{known['readings_equal']:.0%} of {count_of(known['readings'], 'reading')} agree with it, and so does "
         f"{known['consensus_equal']:.0%} of a consensus that does not know it (mean absolute error "
         f"{known['readings_error']:.2f} and {known['consensus_error']:.2f} grades)."
     )
 
 
 def _always_the_same(facts: Mapping[str, Any]) -> str:
+    grades = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
     same = [
-        (
-            reader["name"],
-            facts["grades"][max(range(len(facts["grades"])), key=reader["by_grade"].__getitem__)],
-        )
+        (reader["name"], grades[max(range(len(grades)), key=reader["by_grade"].__getitem__)])
         for reader in facts["readers"]
         if reader["readings"] >= ENOUGH and max(reader["by_grade"]) == reader["readings"]
     ]
@@ -123,7 +142,7 @@ def _higher(facts: Mapping[str, Any]) -> str:
     clear = [
         r
         for r in facts["readers"]
-        if _excludes_zero(r["bias_interval"]) and abs(r["bias"]) >= 0.05 and r["readings"] >= FEW
+        if _excludes_zero(r["bias"], r["bias_interval"]) and abs(r["bias"]) >= 0.05 and r["readings"] >= FEW
     ]
     if len(facts["readers"]) < 2 or facts["bias_beside"] != "others" or not clear:
         return ""
@@ -136,8 +155,9 @@ def _higher(facts: Mapping[str, Any]) -> str:
     return f"Who grades higher or lower than the others who read the same {facts['noun']}s: {said}{more}."
 
 
-def _excludes_zero(interval: Sequence[float | None]) -> bool:
-    low, high = interval
+def _excludes_zero(value: float | None, interval: Sequence[float | None]) -> bool:
+    """Without an interval every draw gives the value itself."""
+    low, high = (value if end is None else end for end in interval)
     return low is not None and high is not None and (low > 0 or high < 0)
 
 
@@ -149,13 +169,15 @@ def _again(facts: Mapping[str, Any]) -> str:
     share = sum(count * same for count, same in again) / number
     if [reader["name"] for reader in facts["readers"]] == [NO_READER]:  # a crowd: nobody reads twice
         return f"Of two readings of the same {facts['noun']}, {share:.0%} have the same grade."
-    return (
-        f"Read again by the same reader: {_count(number, facts['noun'])}, with the same grade in {share:.0%}."
-    )
+    return f"Read again by the same reader: {count_of(number, facts['noun'])}, with the same grade in {share:.0%}."
 
 
 def _drifting(facts: Mapping[str, Any]) -> str:
-    clear = [r for r in facts["readers"] if _excludes_zero(r["drift_interval"]) and r["readings"] >= FEW]
+    clear = [
+        r
+        for r in facts["readers"]
+        if _excludes_zero(r["drift"], r["drift_interval"]) and r["readings"] >= FEW
+    ]
     if not clear:
         return ""
     most = sorted(clear, key=lambda reader: -abs(reader["drift"]))[:NAMED]
@@ -170,10 +192,6 @@ def _few(facts: Mapping[str, Any]) -> str:
     which = "All readers" if few == len(facts["readers"]) else f"{few:,} of {len(facts['readers']):,} readers"
     verb = "has" if few == 1 and few < len(facts["readers"]) else "have"
     return f"{which} {verb} fewer than {FEW} readings: what is said of them follows mostly from the average reader."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _are(number: int) -> str:
