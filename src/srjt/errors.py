@@ -8,6 +8,7 @@ __all__ = [
     "Interrupted",
     "SrjtError",
     "UnknownNameError",
+    "count_of",
     "missing_extra",
     "printable",
     "requirements_of",
@@ -40,6 +41,11 @@ class Interrupted(BaseException):
 def printable(text: object) -> str:
     """Text for a terminal, on one line: cells and file names in it may contain line breaks and control characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def count_of(number: int, one: str, many: str = "") -> str:
+    """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:

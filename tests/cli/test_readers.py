@@ -18,6 +18,12 @@ from srjt.review.worklist import worklist_lines
 Srjt = Callable[..., tuple[int, str, str]]
 
 
+@pytest.fixture(autouse=True)
+def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither figures nor the intervals of the readers are tested here."""
+    monkeypatch.setattr("srjt.readers.uncertainty._DRAWS", 2)
+
+
 def simulated(
     *, items: int = 40, readers: int = 3, per_item: int = 2, classes: int = 4, seed: int = 0
 ) -> pd.DataFrame:

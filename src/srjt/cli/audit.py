@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
@@ -215,8 +215,8 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     if "twins" in summary:
         twins = summary["twins"]
         echo(
-            f"Identical images with different labels: {twins['images']:,} images, {twins['labels']:,} labels. They "
-            "head the list; at most one label of each image is right."
+            f"Identical images with different labels: {count_of(twins['images'], 'image')}, "
+            f"{count_of(twins['labels'], 'label')}. They head the list; at most one label of each image is right."
         )
     matrix = Table(
         "true ╲ label",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from srjt.errors import count_of
+
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
     from srjt.studies.grid import PlannedRun, StudyData
@@ -37,7 +39,8 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
             table.add_row(name, f"{len(rows):,}", *owners, *(f"{count:,}" for count in side.class_counts))
     console.print(table)
     console.print(
-        f"{config.method}: {networks} × {config.network}, {config.epochs:,} epochs in batches of {config.batch_size:,}."
+        f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches "
+        f"of {config.batch_size:,}."
     )
     cost = training_cost(manifest, config, training=len(split.train), device=chosen)
     console.print(f"About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}.")
@@ -57,7 +60,7 @@ def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, de
     """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
     from rich.console import Console
     from rich.progress import Progress
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from srjt.studies.run_times import measure_times, time_on
     from srjt.training.engine.devices import choose_device, device_name
@@ -74,7 +77,10 @@ def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, de
             device=chosen,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    table = Table("method", "networks", "runs", "one run", "evaluation", "all runs")
+    method = Column(
+        "method", overflow="fold"
+    )  # a variant's name has no spaces, and nothing of it may be left out
+    table = Table(method, "networks", "runs", "one run", "evaluation", "all runs")
     for row in times:
         table.add_row(
             row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),

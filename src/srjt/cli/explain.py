@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.errors import count_of
 
 
 @options.reads_a_source(only=("images", "image_column"))
@@ -70,7 +71,7 @@ def explain(
     write_page(explain_page(found, title=run.resolve().name), out)
     shown = len(found.images)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
-    typer.echo(f"{shown:,} image{'' if shown == 1 else 's'}{more} explained in {out}.")
+    typer.echo(f"{count_of(shown, 'image')}{more} explained in {out}.")
     if found.random_correlation is not None and found.random_correlation > ALIKE:
         typer.secho(
             "The maps resemble those of networks with random weights (rank correlation "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.data.images.feed import Samples
@@ -103,7 +103,7 @@ def export(
     if recalibration := written.metadata.get("recalibration"):
         typer.echo(f"Its probabilities are recalibrated on the validation side: {recalibration}.")
     typer.echo(
-        f"Checked in {runner} on {written.checked} samples: probabilities differ from the run's by at most "
+        f"Checked in {runner} on {count_of(written.checked, 'sample')}: probabilities differ from the run's by at most "
         f"{written.difference:.1e}."
     )
     if folder is not None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 
 @options.reads_a_source(without=("labels", "feature_columns"))
@@ -83,10 +83,10 @@ def features(
         write_atomically(out, pack_features(made))
     list_unreadable(unreadable, skipped, problems=reading.problems)
     if unreadable:
-        typer.secho(f"{len(unreadable):,} images could not be read. Listed in {skipped}.", err=True)
+        typer.secho(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {skipped}.", err=True)
     assert made.arrays is not None
     typer.echo(
-        f"{len(made):,} images, {made.arrays.shape[1]:,} features each by {backbone}: {out}. "
+        f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}. "
         f"Next: srjt train {shlex.quote(str(out))} --noise-rate auto --fold 0 --out run"
     )
 

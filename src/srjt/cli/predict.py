@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.data import Problem
@@ -162,18 +162,21 @@ def predict(
         f"{counts.get(neutralise_formula(grade), 0):,} × {display_grade(grade, trained.grade_names)}"
         for grade in trained.grades
     )
-    what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
+    noun = ("row of features", "rows of features") if manifest.are_features else ("image", "images")
+    what = count_of(int(table["images"].sum()) if per else len(table), *noun)
     if per:
-        what = f"{_images(int(table['images'].sum()))}, one answer per {' and '.join(as_columns(per))} ({len(table):,})"
+        what += f", one answer per {' and '.join(as_columns(per))} ({len(table):,})"
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
     typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
     typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
     if html is not None:
         typer.echo(f"The page is in {html}.", err=streamed)
+    how_answered = table.attrs["how"]
     for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
         if column in table:
-            typer.echo(f"{(table[column] == 'yes').sum():,} {meaning}.", err=streamed)
+            rule = f"{column.capitalize()} {how_answered[column].rstrip('.')}."
+            typer.echo(f"{(table[column] == 'yes').sum():,} {meaning}. {rule}", err=streamed)
     if recalibration := table.attrs["recalibration"]:
         typer.echo(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
     if cost := table.attrs["precision"]:
@@ -183,8 +186,6 @@ def predict(
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
-        typer.secho(f"{_images(len(left_out))} could not be read: {named}. Listed in {skipped}.", err=True)
-
-
-def _images(count: int) -> str:
-    return f"{count:,} image{'' if count == 1 else 's'}"
+        typer.secho(
+            f"{count_of(len(left_out), 'image')} could not be read: {named}. Listed in {skipped}.", err=True
+        )

@@ -11,6 +11,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.groups import RunByDefault
+from srjt.errors import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -208,7 +209,7 @@ def _read_worklist(
 
     def announce() -> None:
         typer.echo(
-            f"Read {len(lines):,} images as {name}: {server.address(server.access.token)}  (Ctrl-C stops)"
+            f"Read {count_of(len(lines), 'image')} as {name}: {server.address(server.access.token)}  (Ctrl-C stops)"
         )
         if open_:
             open_browser(server)
@@ -219,7 +220,9 @@ def _read_worklist(
     try:
         serve(session, server, started=announce)
         done = sum(answer is not None for answer in session.answers())
-        typer.echo(f"\n{done:,} of {len(lines):,} images are read.")
+        typer.echo(
+            f"\n{done:,} of {count_of(len(lines), 'image')} {'is' if len(lines) == 1 else 'are'} read."
+        )
         typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
     finally:
         decisions.close()
@@ -307,8 +310,8 @@ def export(
     for note in corrected.notes:
         typer.echo(note, err=True)
     typer.echo(
-        f"{out}: {len(corrected.table):,} rows, {corrected.reviewed:,} reviewed, {corrected.changed:,} changed, "
-        f"{corrected.skipped:,} skipped."
+        f"{out}: {count_of(len(corrected.table), 'row')}, {corrected.reviewed:,} reviewed, {corrected.changed:,} "
+        f"changed, {corrected.skipped:,} skipped."
     )
     _print_agreement(audit, log, conflicts, force)
     typer.echo(f"Next: {training_command(audit, out)}")
@@ -326,7 +329,9 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
     write_table(table, out, original=audit.table, overwrite=force)
     for note in notes:
         typer.echo(note, err=True)
-    typer.echo(f"{out}: {len(table):,} rows, {int((table['verified_grade'] != '').sum()):,} verified.")
+    typer.echo(
+        f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified."
+    )
     typer.echo(f"Next: {training_command(audit, out)}")
 
 
@@ -350,7 +355,7 @@ def _export_readings(folder: Path, out: Path, force: bool) -> None:
     for note in notes:
         typer.echo(note, err=True)
     graded = sum(answer.grade is not None for answer in answers)
-    typer.echo(f"{out}: {len(table):,} readings, {graded:,} of them new.")
+    typer.echo(f"{out}: {count_of(len(table), 'reading')}, {graded:,} of them new.")
     typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
 
 
@@ -387,7 +392,7 @@ def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | N
         )
     if path is not None:
         write_table(disagreement_table(differing), path, original=audit.table, overwrite=force)
-        typer.echo(f"{path}: {len(differing):,} samples graded differently.")
+        typer.echo(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
 
 
 def _login() -> str:

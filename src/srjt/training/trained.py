@@ -17,7 +17,7 @@ from srjt import methods, networks
 from srjt.data.features import as_features
 from srjt.data.images.augment import view_crops
 from srjt.data.images.feed import Samples, open_feed
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.methods import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
@@ -110,7 +110,7 @@ class Trained:
         parts = [
             self.config.method,
             "your own network" if own else str(self.config.network),
-            "1 epoch" if epochs == 1 else f"{epochs} epochs",
+            count_of(epochs, "epoch"),
             *([] if self.folder is None else [str(self.folder)]),
         ]
         return ", ".join(parts)
@@ -333,8 +333,8 @@ def load_run(
     target = choose_device(device)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
+    tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
     stacked = build_networks(facts.config, method, in_shape=shape, network=network, with_weights=False)
-    tensors, _ = checkpoint.read(weights_file)
     for k, member in enumerate(stacked.members):
         state = {name[len(f"{k}.") :]: tensor for name, tensor in tensors.items() if name.startswith(f"{k}.")}
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options, output, samples
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -107,7 +107,9 @@ def corrupt(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
             "that invert it (garg) are unreliable here."
         )
-    typer.echo(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {len(corrupted):,} labels: {out}")
+    typer.echo(
+        f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(corrupted), 'label')}: {out}"
+    )
     if kept_clean.any():
         typer.echo(f"The {int(kept_clean.sum()):,} test labels stay clean.")
 

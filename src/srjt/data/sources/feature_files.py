@@ -18,7 +18,7 @@ from srjt.data.grades import as_text
 from srjt.data.sources.feature_tables import NAMES, list_column, load_feature_table
 from srjt.data.sources.table import CANONICAL
 from srjt.data.sources.text_table import TABLE_SUFFIXES
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import check_regular_file
 
 __all__ = [
@@ -217,4 +217,4 @@ def _describe(made: str) -> str:
 
 
 def _size(features: Features) -> str:
-    return f"{len(features):,} rows of {features.shape[1]:,} features"
+    return f"{count_of(len(features), 'row')} of {count_of(features.shape[1], 'feature')}"
