@@ -123,14 +123,14 @@ def reader_targets(folder: Path) -> str:
 def reader_targets_confirmed(folder: Path) -> str:
     """The same on data that no choice was made on, one reading apart from several."""
     runs = reader_target_runs(folder).query("seed >= @CONFIRMED_FROM")
-    runs["readings"] = runs["readings"].map(lambda count: "1" if count == 1 else "2, 3, 5")
+    runs["readings"] = runs["count"].map(lambda count: "1" if count == 1 else "2, 3, 5")
     return difference_table(runs, ["case", "readings", "method"], ["certainty", "posterior"])
 
 
 def reader_target_runs(folder: Path) -> pd.DataFrame:
     runs = pd.read_csv(folder / "reader_targets.csv")
     votes = runs["set"] == "votes"
-    runs["case"] = np.where(votes, "APPA-REAL", "simulated")
+    runs["case"], runs["count"] = np.where(votes, "APPA-REAL", "simulated"), runs["readings"]
     runs["method"] = "`" + runs["method"] + "`"
     # What is independent: folds have their own test images, simulated data sets share nothing.
     runs["unit"] = np.where(
@@ -141,7 +141,9 @@ def reader_target_runs(folder: Path) -> pd.DataFrame:
 
 def difference_table(runs: pd.DataFrame, by: list[str], targets: list[str]) -> str:
     """Differences of the MAE from that of the consensus in the same run; in bold if the 95 % interval excludes 0."""
-    wide = runs.pivot_table(index=[*by, "unit", "set", "seed", "fold"], columns="target", values="MAE")
+    wide = runs.pivot_table(
+        index=[*by, "unit", "set", "seed", "fold", "count"], columns="target", values="MAE"
+    )
     rows = []
     for case, own in wide.groupby(by):
         off = own.sub(own["consensus"], axis=0).groupby("unit").mean()
