@@ -80,7 +80,8 @@ def test_the_estimate_is_made_once_and_shared(
     estimates = list(estimates_folder(tmp_path / "study").iterdir())
     assert len(estimates) == 1
     assert [path.name for path in estimates[0].glob("[!.]*")] == ["noise.json"]  # the warm-up is gone
-    rate = json.loads((estimates[0] / "noise.json").read_text())["estimate"]["rate"]
+    estimate = json.loads((estimates[0] / "noise.json").read_text())["estimate"]
+    rate = estimate["rate"]
     for planned in planned_runs:
         settings = json.loads((run_folder(tmp_path / "study", planned.key) / "run.json").read_text())[
             "config"
@@ -89,7 +90,7 @@ def test_the_estimate_is_made_once_and_shared(
             assert settings["noise_rate"] is None
             assert not (run_folder(tmp_path / "study", planned.key) / "noise.json").exists()
         else:
-            assert settings["noise_rate"] == rate
+            assert settings["noise_rate"] == (rate if estimate["informed"] else 0.0)
     results = collect_results(tmp_path / "study")
     assert results.noise["estimated_rate"].tolist() == [rate]
     assert results.noise["given_rate"].isna().all()
