@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 
 __all__ = [
@@ -12,6 +14,7 @@ __all__ = [
     "printable",
     "requirements_of",
     "suggest",
+    "warn",
 ]
 
 
@@ -40,6 +43,14 @@ class Interrupted(BaseException):
 def printable(text: object) -> str:
     """Text for a terminal, on one line: cells and file names in it may contain line breaks and control characters."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn whoever calls srjt: Python shows a line of theirs beside the warning, not one of ours."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "srjt":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:

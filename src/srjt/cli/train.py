@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 from srjt.errors import SrjtError, suggest
 from srjt.training.config import METHOD
 
@@ -191,8 +192,9 @@ def train(
     if not quiet:
         _print_results(run, out, pooled=run_config.convention == "published-code")
         rule = rule_in_words(run)
-        typer.echo(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
-        typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
+        say(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
+        say(f"The run is in {out}.")
+        typer.echo(f"Next: {_next_command(out, how, features=manifest.are_features)}")
 
 
 def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
@@ -234,7 +236,7 @@ def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
             )
     Console(markup=False).print(table)
     for sentence in filter(None, worse):
-        typer.secho(sentence, fg=typer.colors.YELLOW)
+        say(sentence, fg=typer.colors.YELLOW)
     if scores := held_out_scores(run):
         table = _metrics_table("The same run as srjt predict uses it", shown)
         for side, values in scores.items():

@@ -96,7 +96,7 @@ def examine(
         if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
             raise SrjtError(
                 f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: "
-                "give their folder with --images."
+                "give their folder with `images`."
             )
         code = identical(hashes)
         near = _near_pairs(code, thumbs)

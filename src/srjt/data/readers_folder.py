@@ -134,7 +134,7 @@ def write_readers_folder(
     if folder.is_dir() and not (folder / "readers.json").exists():
         others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
         if set(others) - ours:
-            raise SrjtError(f"{folder} contains other files: choose another --out.")
+            raise SrjtError(f"{folder} contains other files: choose another `out`.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():

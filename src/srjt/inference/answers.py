@@ -96,7 +96,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data
     """The units of the samples by one or several columns. A unit that several patients share is an error."""
     for name in per:
         if name not in table:
-            raise suggest(f"column (for --per, in {source})", name, [str(c) for c in table.columns])
+            raise suggest(f"column (for `per`, in {source})", name, [str(c) for c in table.columns])
     cells = [[as_text(cell) for cell in table[name]] for name in per]
     rows = [tuple(cell) for cell in zip(*cells, strict=True)]
     # a value that is missing says nothing: such images are not known to belong together
@@ -113,7 +113,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data
             shared = marked[int(np.flatnonzero(codes == owners.idxmax())[0])][0]
             raise SrjtError(
                 f"{' and '.join(per)} {', '.join(map(repr, shared))} occurs in {owners.max():,} patients: pool within "
-                f"a patient, --per patient {' '.join(f'--per {name}' for name in per)}."
+                f"a patient, `per={['patient', *per]}`."
             )
     named = [
         key
@@ -232,8 +232,8 @@ def _validation_side(run: Trained, *, why: str) -> HeldOut:
     side = run.held_out.get("validation")
     if side is None or not len(side):
         raise SrjtError(
-            f"{why} is found on the validation side, and this run keeps no predictions for one: train it with --fold, "
-            "--splits or a split column, by this version of srjt."
+            f"{why} is found on the validation side, and this run keeps no predictions for one: train it with `split` "
+            "or a split column, by this version of srjt."
         )
     return side
 
@@ -267,13 +267,13 @@ def units_of_side(
     per: Sequence[str],
     *,
     why: str,
-    otherwise: str = "leave out --pool learned and --sensitivity",
+    otherwise: str = "leave out `pool='learned'` and `sensitivity`",
 ) -> Ints:
     """The units of the validation side, of which a run knows the patients only. why, otherwise: for the error."""
     if tuple(per) != ("patient",):
         raise SrjtError(
             f"{why} per {' and '.join(per)} is found on the validation side, of which a run keeps the patients only: "
-            f"use --per patient, or {otherwise}."
+            f"use `per='patient'`, or {otherwise}."
         )
     if side.patients is None:
         raise SrjtError(

@@ -128,9 +128,7 @@ def _calibration_parts(columns: pd.DataFrame | None, by: str | None) -> list[obj
     if by in (None, "", "grade"):
         return None
     if columns is None or by not in columns:
-        where = (
-            "the validation side, which keeps no columns: give --calibrate-on TABLE (calibrate_on) with it"
-        )
+        where = "the validation side, which keeps no columns: give `calibrate_on` with it"
         raise SrjtError(
             f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
             f"{where if columns is None else 'them'}."
@@ -141,6 +139,4 @@ def _calibration_parts(columns: pd.DataFrame | None, by: str | None) -> list[obj
 def _calibration_units(side: HeldOut, columns: pd.DataFrame | None, per: tuple[str, ...]) -> Ints:
     if columns is not None:
         return units_of(columns, per, source="the calibration samples").codes
-    return units_of_side(
-        side, per, why="A range", otherwise="give --calibrate-on TABLE (calibrate_on) with these columns"
-    )
+    return units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns")

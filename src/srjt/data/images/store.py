@@ -211,14 +211,13 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
     paths = manifest.paths
     named = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:NAMED])
     more = f"; and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
-    advice = (
-        "None of them can be read: check the folder that the paths are relative to."
-        if len(bad) == len(manifest)
-        else 'Repair them, or leave them out with --on-bad-image skip (on_bad_image="skip" in Python).'
-    )
+    if len(bad) < len(manifest):
+        advice = "Repair them, or leave them out with `on_bad_image='skip'`."
+    else:
+        advice = "None of them can be read: give their folder with `images`, if it is another one."
+    listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
     return SrjtError(
-        f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). "
-        f"Full list: {folder / 'bad_images.csv'}. {advice}"
+        f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). {advice}{listed}"
     )
 
 

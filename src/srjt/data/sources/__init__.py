@@ -154,8 +154,8 @@ def read(
         if option not in _options(readers[kind]):
             kinds = ", ".join(other for other, reader in readers.items() if option in _options(reader))
             raise SrjtError(
-                f"--{option.replace('_', '-')} applies to {kinds or 'files'}, but {name} is read as {kind}: leave it "
-                "out, or choose another --kind."
+                f"`{option}` applies to {kinds or 'files'}, but {name} is read as {kind}: leave it "
+                "out, or choose another `kind`."
             )
     reading = readers[kind](path, **given)
     return replace(

@@ -59,7 +59,7 @@ def open_features(path: Path, feature_columns: str | Sequence[str] | None) -> Fe
     suffix = path.suffix.lower()
     if suffix in FEATURE_SUFFIXES:
         if feature_columns is not None:
-            raise SrjtError(f"--feature-columns applies to tables, but {path} is an array file.")
+            raise SrjtError(f"`feature_columns` applies to tables, but {path} is an array file.")
         return _from_npz(path) if suffix == ".npz" else _from_npy(path)
     if suffix in TABLE_SUFFIXES:
         table = load_feature_table(path, feature_columns)

@@ -106,7 +106,7 @@ def _matching(columns: Sequence[str], patterns: str | Sequence[str] | None, *, s
         if len(taken) < 2:
             raise SrjtError(
                 f"The names of the columns of {source} do not show which are features: give a pattern with "
-                "--feature-columns 'f*' (feature_columns in Python)."
+                "`feature_columns='f*'`."
             )
         return taken
     wanted = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
@@ -115,7 +115,7 @@ def _matching(columns: Sequence[str], patterns: str | Sequence[str] | None, *, s
         matching = [column for column in columns if fnmatchcase(column, pattern)]
         if not matching:
             shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
-            raise SrjtError(f"No column of {source} matches --feature-columns {pattern!r}; it has {shown}.")
+            raise SrjtError(f"No column of {source} matches `feature_columns={pattern!r}`; it has {shown}.")
         taken += matching
     return [column for column in columns if column in set(taken)]
 

@@ -175,7 +175,7 @@ def _read(file: Path, made_with: dict[str, Any]) -> SeedFacts:
             return seed_facts_from(saved["facts"])
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise SrjtError(f"{file} is damaged or not from srjt ({problem}): delete it.") from None
-    raise SrjtError(f"{file} was made with other settings: choose another --out, or delete that folder.")
+    raise SrjtError(f"{file} was made with other settings: choose another `out`, or delete that folder.")
 
 
 class _Progress(SilentReporter):

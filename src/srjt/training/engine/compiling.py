@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 
 import torch
 
+from srjt.errors import warn
 from srjt.files import cache_folder
 from srjt.training.engine.stacked_networks import StackedNetworks
 
@@ -35,10 +35,7 @@ def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
     try:
         networks.compiled = [torch.compile(member, dynamic=False) for member in networks.members]  # type: ignore[misc]
     except RuntimeError as problem:
-        warnings.warn(
-            f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.",
-            stacklevel=2,
-        )
+        warn(f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.")
 
 
 def keep_compiled_code() -> None:
