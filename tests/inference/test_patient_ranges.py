@@ -231,7 +231,7 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
     sides = folds(features)[0]
     validation, test = features.select(sides.validation), features.select(sides.test)
     how: dict[str, Any] = {"coverage": 0.8, "per": ["patient", "eye"]}
-    with pytest.raises(SrjtError, match=r"of which a run keeps the patients only.*--calibrate-on TABLE"):
+    with pytest.raises(SrjtError, match=r"of which a run keeps the patients only.*`calibrate_on`"):
         srjt.predict(run, test, **how)
     table = srjt.predict(run, test, calibrate_on=validation, **how)
     assert list(table.columns[:6]) == ["patient", "eye", "images", "grade", "grade_low", "grade_high"]
