@@ -33,6 +33,7 @@ def held_out(command: Srjt, labelled: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("terminal")
 def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_out: Path) -> None:
     code, out, err = command(
         "evaluate", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1",
@@ -61,6 +62,7 @@ def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_
     assert table["patient"].tolist() == pd.read_csv(held_out)["patient"].tolist()
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("pool", ["highest", "mean", "learned"])
 def test_one_answer_per_patient(command: Srjt, finished: Path, held_out: Path, pool: str) -> None:
     options = ("--per", "patient", "--pool", pool, "--refer-from", "2")

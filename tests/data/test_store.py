@@ -180,7 +180,7 @@ def test_all_bad_images_are_told_in_one_error(broken: Manifest, tmp_path: Path) 
 def test_only_the_first_few_are_named(images: Manifest, tmp_path: Path) -> None:
     for path in images.paths[:20]:
         path.write_bytes(b"")
-    with pytest.raises(SrjtError, match="and 15 more.* The full list is in .*bad_images.csv"):
+    with pytest.raises(SrjtError, match=r"and 15 more.* The full list is in .*bad_images.csv"):
         opened(images, tmp_path)
 
 

@@ -216,7 +216,7 @@ def test_units_of_one_and_of_two_columns() -> None:
     assert both.codes.tolist() == [0, 1, 2, 0, 3]
     assert both.keys.to_numpy().tolist() == [["x", "L"], ["y", "L"], ["x", "R"], ["y", "R"]]
     with pytest.raises(
-        SrjtError, match="eye 'L' occurs in 2 patients: pool within a patient, `per=.'patient', 'eye'.`"
+        SrjtError, match=r"eye 'L' occurs in 2 patients: pool within a patient, `per=.'patient', 'eye'.`"
     ):
         units_of(table, ["eye"])
     with pytest.raises(SrjtError, match=r"Unknown column .* 'eyes'.*did you mean 'eye'"):

@@ -19,9 +19,14 @@ from srjt.errors import printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["decoding_bar", "progress_bar", "say", "transient_bar", "warnings_as_sentences"]
+__all__ = ["decoding_bar", "is_terminal", "progress_bar", "say", "transient_bar", "warnings_as_sentences"]
 
 COMMAND = re.compile(r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL)  # a sentence, and the command at its end
+
+
+def is_terminal(*, err: bool) -> bool:
+    """Whether standard output, or standard error, is a terminal."""
+    return (sys.stderr if err else sys.stdout).isatty()
 
 
 def say(text: str, *, err: bool = False, **style: Any) -> None:
@@ -30,7 +35,7 @@ def say(text: str, *, err: bool = False, **style: Any) -> None:
     A line is broken at spaces only, so that a path stays in one piece, and a command at the end of a sentence gets a
     line of its own: both can be copied. style: as for ``typer.style``.
     """
-    if (sys.stderr if err else sys.stdout).isatty():
+    if is_terminal(err=err):
         sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
         width = shutil.get_terminal_size().columns
         lines = [

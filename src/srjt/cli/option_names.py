@@ -10,9 +10,10 @@ from typing import Any
 
 __all__ = ["as_typed", "use_options_of"]
 
-# a setting in backticks, with or without a value, or a name that can be nothing else
+# a setting in backticks, with or without a value; or a name that can be nothing else: image_size, "epochs takes …"
 SETTING = re.compile(
-    r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`|(?<![\w./`'\"-])(?P<bare>[a-z]+(?:_[a-z]+)+)(?![\w./`'\"=-])"
+    r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`"
+    r"|(?<![\w./`'\"-])(?P<bare>[a-z]+(?:_[a-z]+)+|^[a-z]+(?= (?:takes|must|cannot|lies|is at most)\b))(?![\w./`'\"=-])"
 )
 OTHER_NAMES = {"decoding": "decode", "overwrite": "force", "split": "fold"}  # Python's → the command line's
 

@@ -17,6 +17,7 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.hashes import HASHED_SIZE
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
+from srjt.data.sources.hints import looks_like_features
 from srjt.errors import SrjtError
 from srjt.files import why_not_a_file
 
@@ -96,7 +97,7 @@ def examine(
         if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
             raise SrjtError(
                 f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: "
-                "give their folder with `images`."
+                f"give their folder with `images`.{looks_like_features(manifest.table)}"
             )
         code = identical(hashes)
         near = _near_pairs(code, thumbs)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from srjt.data.images.decode import is_image
 from srjt.data.sources.columns import choose_columns
-from srjt.data.sources.feature_tables import NUMBERED
+from srjt.data.sources.hints import NUMBERED
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 from srjt.errors import SrjtError
 from srjt.training.trained import Trained

@@ -15,7 +15,13 @@ import pandas as pd
 
 from srjt.data.features import Features, as_features
 from srjt.data.grades import as_text
-from srjt.data.sources.feature_tables import NAMES, list_column, load_feature_table
+from srjt.data.sources.feature_tables import (
+    NAMES,
+    column_names,
+    has_features,
+    list_column,
+    load_feature_table,
+)
 from srjt.data.sources.table import CANONICAL
 from srjt.data.sources.text_table import TABLE_SUFFIXES
 from srjt.errors import SrjtError
@@ -84,7 +90,7 @@ def is_features(path: Path) -> bool:
                 return any(f"{name}.npy" in archive.namelist() for name in NAMES)
         except Exception:  # damaged archives make zipfile raise almost any exception
             return False  # the reader of the file reports the error
-    return suffix in TABLE_SUFFIXES and list_column(path) is not None
+    return suffix in TABLE_SUFFIXES and (list_column(path) is not None or has_features(column_names(path)))
 
 
 def _from_npz(path: Path) -> FeatureFile:

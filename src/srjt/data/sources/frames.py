@@ -9,19 +9,11 @@ import pandas as pd
 from srjt.data.features import as_features
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
-from srjt.data.sources.columns import SYNONYMS, choose_columns, one_column
-from srjt.data.sources.feature_tables import NUMBERED, feature_columns_of
+from srjt.data.sources.columns import choose_columns, one_column
+from srjt.data.sources.feature_tables import feature_columns_of
 from srjt.errors import SrjtError
 
-__all__ = ["frame_features", "has_features", "read_feature_frame"]
-
-
-def has_features(frame: pd.DataFrame) -> bool:
-    """Whether the columns are features by their names (f0, f1, …), and none of them names images."""
-    names = [str(column) for column in frame.columns]
-    images = {"image": SYNONYMS["image"]}
-    chosen, _ = choose_columns(names, {}, source="", required=(), synonyms=images)
-    return not chosen and sum(NUMBERED.match(name) is not None for name in names) > 1
+__all__ = ["frame_features", "read_feature_frame"]
 
 
 def frame_features(frame: pd.DataFrame, feature_columns: str | Sequence[str] | None) -> pd.DataFrame:

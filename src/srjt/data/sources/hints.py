@@ -11,24 +11,25 @@ import pandas as pd
 
 from srjt.data.grades import MISSING
 from srjt.data.images.decode import is_image
-from srjt.data.sources.feature_tables import NUMBERED
 from srjt.data.sources.text_table import TABLE_SUFFIXES
 
-__all__ = ["folder_without_grades", "looks_like_features", "looks_like_grades"]
+__all__ = ["NUMBERED", "folder_without_grades", "looks_like_features", "looks_like_grades"]
 
+# names of columns of features
+NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
 MOST_GRADES = 12  # a column with more different values is a measurement
 FEWEST_FEATURES = 3
 COUNTED = 1000  # files of a folder that are looked at
 
 
-def looks_like_features(frame: pd.DataFrame, *, taken: Sequence[str]) -> str:
-    """A sentence if the columns that are not ``taken`` are numbers, as in a table of features; else ""."""
-    free = [column for column in map(str, frame.columns) if column not in taken]
-    numbered = [column for column in free if NUMBERED.match(column)]
+def looks_like_features(frame: pd.DataFrame, *, taken: Sequence[str] | None = None) -> str:
+    """A sentence if columns have the names of features, or if those that are not ``taken`` are numbers; else ""."""
+    numbered = [column for column in map(str, frame.columns) if NUMBERED.match(column)]
     if len(numbered) > 1:
         patterns = list(dict.fromkeys(re.sub(r"\d+$", "*", column) for column in numbered))
         how = f"`feature_columns={','.join(patterns)!r}`"
         return f" It has {len(numbered)} columns of features, {_ends(numbered)}: read them with {how}."
+    free = [] if taken is None else [column for column in map(str, frame.columns) if column not in taken]
     numbers = [column for column in free if _is_numeric(frame[column])]
     if len(numbers) < FEWEST_FEATURES:
         return ""
