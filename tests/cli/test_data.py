@@ -102,6 +102,7 @@ def test_inspect_with_warnings_only_is_fine(srjt: Run, labels: Path) -> None:
         (["inspect", "LABELS", "--grade-column", "grad"], "did you mean 'grade'?"),
         (["inspect", "LABELS", "--grades", "mild"], "at least two grades"),
         (["inspect", "LABELS", "--images", "."], "None of the 40 images exists"),
+        (["inspect", "moved.csv"], "a.png: give their folder with --images 'our photos'"),
         (["inspect", "nowhere.csv"], "nowhere.csv does not exist"),
         (
             ["inspect", "features.csv"],
@@ -132,6 +133,9 @@ def test_mistakes_are_one_sentence_and_status_2(
     Path("features.csv").write_text("id,feat_0,feat_1,grade\na,0.5,1,0\nb,0.1,2,1\n")
     Path("values.csv").write_text("case,age,bmi,hb,grade\na,30,20,1,0\nb,40,30,2,1\n")
     Path("readers.csv").write_text("file,smith,jones\na.png,0,1\nb.png,1,0\n")
+    Path("moved.csv").write_text("file,grade\na.png,0\nb.png,1\n")
+    Path("our photos").mkdir()
+    Path("our photos/a.png").touch()
     Path("scans").mkdir()
     for name in ("IM0001", "IM0002"):  # DICOM files of a PACS have no suffix
         (Path("scans") / name).write_bytes(b"\0" * 128 + b"DICM")

@@ -217,7 +217,7 @@ def test_skipping_keeps_manifest_and_pixels_aligned(
 
 def test_no_image_at_all_is_an_error_even_when_skipping(images: Manifest, tmp_path: Path) -> None:
     elsewhere = manifest_of(tmp_path / "nowhere", ["a.png", "b.png"])
-    with pytest.raises(SrjtError, match="None of them can be read"):
+    with pytest.raises(SrjtError, match="None of the 2 images exists"):
         opened(elsewhere, tmp_path, on_bad_image="skip")
 
 

@@ -11,9 +11,10 @@ import pandas as pd
 
 from srjt.data.grades import MISSING
 from srjt.data.images.decode import is_image
+from srjt.data.manifest import Manifest
 from srjt.data.sources.text_table import TABLE_SUFFIXES
 
-__all__ = ["NUMBERED", "folder_without_grades", "looks_like_features", "looks_like_grades"]
+__all__ = ["NUMBERED", "folder_without_grades", "looks_like_features", "looks_like_grades", "no_image_exists"]
 
 # names of columns of features
 NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
@@ -74,6 +75,24 @@ def folder_without_grades(folder: Path) -> str:
         f"{seen}. Write a table with the columns image and grade, and give it in place of the folder, with "
         f"`images={str(folder)!r}`."
     )
+
+
+def no_image_exists(manifest: Manifest) -> str:
+    """The error if no image is where it is looked for, with the folder beside the table that has the first one."""
+    name = str(manifest.table["image"].iloc[0])
+    beside = [folder for folder in sorted(manifest.root.glob("*/")) if (folder / name).is_file()]
+    where = "`images`" if not beside else f"`images={_from_here(beside[0])!r}`"
+    hint = looks_like_features(manifest.table)
+    return (
+        f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: give their folder with "
+        f"{where}.{hint}"
+    )
+
+
+def _from_here(path: Path) -> str:
+    """A path below the present folder as it is typed there."""
+    here = Path().absolute()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 def _values(column: pd.Series[str]) -> set[str]:
