@@ -38,16 +38,17 @@ def looks_like_features(frame: pd.DataFrame, *, taken: Sequence[str] | None = No
     return f" If its {what}, are features, name them with `feature_columns`."
 
 
-def looks_like_grades(frame: pd.DataFrame, *, taken: Sequence[str]) -> str:
-    """A sentence if one column, or those of several readers, have a few values in common as grades have; else ""."""
+def looks_like_grades(frame: pd.DataFrame, *, taken: Sequence[str], combine: bool = True) -> str:
+    """A sentence if one column, or those of several readers, have a few values in common as grades have; else "".
+
+    combine: whether the grades of several readers have to be combined.
+    """
     values = {column: _values(frame[column]) for column in map(str, frame.columns) if column not in taken}
     few = {column: found for column, found in values.items() if 1 < len(found) <= MOST_GRADES}
     readers = [column for column in few if any(few[column] & few[other] for other in few if other != column)]
     if len(readers) > 1:
-        return (
-            f" If {_all(readers)} are the grades of {len(readers)} readers: `grade_column={readers}` "
-            "`several_readings='consensus'`."
-        )
+        how = " `several_readings='consensus'`" if combine else ""
+        return f" If {_all(readers)} are the grades of {len(readers)} readers: `grade_column={readers}`{how}."
     return f" If {next(iter(few))} is the grade: `grade_column={next(iter(few))!r}`." if len(few) == 1 else ""
 
 

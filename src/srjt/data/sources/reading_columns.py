@@ -11,6 +11,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING
 from srjt.data.sources.columns import SYNONYMS, choose_columns
+from srjt.data.sources.hints import looks_like_grades
 from srjt.errors import SrjtError, suggest
 
 __all__ = [
@@ -116,6 +117,7 @@ def reading_columns(
         raise SrjtError(
             f"No column of {source} looks like the grade: give its name with `grade_column`, or the columns of all "
             f"readers. Columns: {', '.join(columns)}."
+            f"{looks_like_grades(frame, taken=tuple(chosen.values()), combine=False)}"
         )
     item = chosen.get("item") or chosen.get("image")
     if item is None and not wide:
