@@ -8,6 +8,9 @@ OLDEST_PYTHON ?= $(PYTHON)
 OLDEST_VENV   ?= .venv-oldest
 OLDEST_BIN    := $(OLDEST_VENV)/bin
 
+# Bytecode is kept, whatever the environment says: without it every start compiles all tests again.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-oldest test-all docs lint typecheck format clean help
 
 help:            ## this list
@@ -38,10 +41,10 @@ demo: $(VENV)/.base  ## train four methods on labels that err as readers do, and
 	$(BIN)/srjt demo
 
 test: $(VENV)/.dev lint typecheck  ## style, types and the test suite
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-oldest: $(OLDEST_VENV)/.dev  ## the test suite with the oldest versions that pyproject.toml allows (torch as installed)
-	$(OLDEST_BIN)/python -m pytest -n 2 -m "not slow"
+	$(OLDEST_BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: $(VENV)/.dev  ## what needs more time or other programs: wheel, browser, cluster, documentation
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow

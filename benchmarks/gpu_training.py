@@ -8,7 +8,9 @@
     python benchmarks/gpu_training.py fold      # 150 epochs, validation and test evaluated every epoch
 
 ResNet-18 from scratch, batch 64, 224 px out of 256, co-teaching+ours unless said otherwise. An image counts
-once although two networks learn from it. The first epoch of a run is left out of its rate.
+once although two networks learn from it. The first epoch of a run is left out of its rate. ``fold --epochs 3`` shows
+the set-up of a long training: run it twice with SRJT_CACHE=FOLDER, first with an empty folder. To try a command on a
+CPU: --network tiny --scale 0.01.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -35,6 +38,7 @@ from srjt.training.trained import Trained
 
 METHODS = "co-teaching+ours jocor+ours codis+ours standard sord f-correction garg mixup cdr"
 SIDES = (6766, 2255, 2255)  # train, validation, test of a LIMUC fold
+SETTINGS = {"network": "resnet18", "pretrained": False, "noise_rate": 0.2, "step": "compiled"}
 MIX = np.array([6105, 3052, 1254, 865]) / 11276
 
 
@@ -60,10 +64,9 @@ def run(data: tuple[Manifest, Split], *, only_train: bool = True, **settings: An
     manifest, split = data
     nobody = np.empty(0, dtype=np.int64)
     sides = Split(train=split.train, validation=nobody, test=nobody) if only_train else split
-    defaults = {"network": "resnet18", "pretrained": False, "noise_rate": 0.2, "step": "compiled"}
     torch.cuda.empty_cache()
     began = time.perf_counter()
-    trained = srjt.train(manifest, split=sides, **{**defaults, **settings})
+    trained = srjt.train(manifest, split=sides, **{**SETTINGS, **settings})
     took = time.perf_counter() - began
     return trained, took - _metric(trained, "seconds").sum()
 
@@ -84,7 +87,7 @@ def memory(trained: Trained) -> float:
 
 def same(args: argparse.Namespace) -> None:
     """The second eager run is the noise floor: Adam's first steps are signs, so rounding shows at once."""
-    manifest, split = limuc_sized(0.1)
+    manifest, split = limuc_sized(0.1 * args.scale)
     print(f"{'':30}{'loss 1':>10}{'loss 2':>10}  selections differing  ‖Δ − Δ_eager‖ / ‖Δ_eager‖")
     for steps in (1, 10):
         data = manifest, Split(train=split.train[: 64 * steps], validation=split.validation, test=split.test)
@@ -115,7 +118,7 @@ def _weights(trained: Trained) -> torch.Tensor:
 
 
 def speed(args: argparse.Namespace) -> None:
-    data = limuc_sized()
+    data = limuc_sized(args.scale)
     base = None
     print(f"{'mode':28}{'img/s':>8}{'ratio':>8}{'memory GB':>11}{'warm-up s':>11}")
     for precision, step in (
@@ -136,7 +139,7 @@ def speed(args: argparse.Namespace) -> None:
 
 def methods(args: argparse.Namespace) -> None:
     names = (args.only or METHODS).split()
-    data = limuc_sized()
+    data = limuc_sized(args.scale)
     matrix = srjt.noise.transition_matrix("quasi", num_classes=4, rho=0.1)
     dual = None
     print(f"{'method':20}{'img/s':>8}{'of dual':>9}{'memory GB':>11}")
@@ -147,7 +150,7 @@ def methods(args: argparse.Namespace) -> None:
 
 
 def stream(args: argparse.Namespace) -> None:
-    data = limuc_sized()
+    data = limuc_sized(args.scale)
     resident, _ = run(data, epochs=args.epochs)
     streamed, _ = run(data, epochs=args.epochs, memory_share=1e-6)
     print(
@@ -157,7 +160,7 @@ def stream(args: argparse.Namespace) -> None:
 
 def pair(args: argparse.Namespace) -> None:
     """One process alone, then two at once. Two share the GPU better under NVIDIA's multi-process service."""
-    command = [sys.executable, __file__, "one", "--epochs", str(args.epochs)]
+    command = [sys.executable, __file__, "one", *sys.argv[2:]]
     alone = json.loads(
         subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
     )
@@ -171,13 +174,16 @@ def pair(args: argparse.Namespace) -> None:
 
 def one(args: argparse.Namespace) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
-        trained, _ = run(limuc_sized(), epochs=args.epochs)
+        trained, _ = run(limuc_sized(args.scale), epochs=args.epochs)
     print(json.dumps(rate(trained)))
 
 
 def fold(args: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        trained, apart = run(limuc_sized(), epochs=args.epochs, only_train=False, out=Path(folder) / "run")
+    benchmark = mock.patch("srjt.training.engine.devices.BENCHMARK_PAYS", 0)  # as in a training of 150 epochs
+    with tempfile.TemporaryDirectory() as folder, benchmark:
+        trained, apart = run(
+            limuc_sized(args.scale), epochs=args.epochs, only_train=False, out=Path(folder) / "run"
+        )
     seconds = _metric(trained, "seconds")
     learning = len(trained.history) // 64 * 64 / _metric(trained, "images_per_second")
     print(
@@ -195,7 +201,10 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=commands)
     parser.add_argument("--epochs", type=int, help="default: 4, for fold 150")
     parser.add_argument("--only", help="methods to time, separated by spaces")
+    parser.add_argument("--network", default="resnet18")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the images of LIMUC")
     parsed = parser.parse_args()
+    SETTINGS["network"] = parsed.network
     parsed.epochs = parsed.epochs or (150 if parsed.what == "fold" else 4)
     print(
         f"torch {torch.__version__}, {torch.cuda.get_device_name() if torch.cuda.is_available() else 'no GPU'}",

@@ -12,8 +12,11 @@ import argparse
 import csv
 import io
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,7 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "f-correction": ("f-correction", "matrix", {}),
     "eae": ("eae", "nothing", {}),
     "clean labels": ("standard", "truth", {}),
+    "standard, best epoch": ("standard", "nothing", {"keep": "best"}),
     "srjt, 100 verified": ("srjt", "verified", {}),
     "srjt, balance 0.25": ("srjt", "nothing", {"balance": 0.25}),
     "srjt, true matrix": ("srjt", "matrix", {}),
@@ -95,6 +99,11 @@ def open_set(file: Path, *, limit: int | None = None) -> DataSet:
         x = saved["x"][:limit] if "ends" not in found else _decode(saved["x"], found["ends"])
     clean = from_arrays(x, found["grade"], patients=found.get("patient"), true_grades=found["grade"]).manifest
     return DataSet(clean=clean, splits=folds(clean, folds=5, seed=0), votes=found.get("votes"))
+
+
+@cache
+def _opened(file: Path, limit: int | None) -> DataSet:
+    return open_set(file, limit=limit)
 
 
 def _decode(content: npt.NDArray[np.uint8], ends: Ints) -> npt.NDArray[np.uint8]:
@@ -205,58 +214,82 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--minutes", type=float, default=1e6, help="start no run that would end later")
+    parser.add_argument("--processes", type=int, default=1, help="so many trainings at the same time")
     parser.add_argument("--device")
     parser.add_argument("--out", type=Path, required=True, help="CSV file; what is in it is not run again")
 
 
 def planned(args: argparse.Namespace) -> Iterator[tuple[str, str, int, int, str]]:
-    """(set, noise, fold, seed, method): the most important methods in all cases first, then the others."""
+    """(set, noise, fold, seed, method): the most important methods in all cases first, then one after the other."""
     cases = [case for case in CASES if args.cases == ["all"] or ":".join(case) in args.cases]
     first = [method for method in args.methods if method in FIRST]
-    for tier in (first, [method for method in args.methods if method not in FIRST]):
+    for tier in (first, *([method] for method in args.methods if method not in FIRST)):
         for seed in args.seeds:
             for fold in args.folds:
                 for name, kind in cases:
                     for method in tier:
                         if kind == "as_it_is" and METHODS[method][1] in ("truth", "verified"):
                             continue  # the truth is not known
+                        if name == "deepdrid" and kind != "quasi" and METHODS[method][1] == "truth":
+                            continue  # the same true labels: trained once
                         yield name, kind, fold, seed, method
 
 
 def run_all(args: argparse.Namespace, **settings: Any) -> None:
     """Append one row per run to ``args.out``; runs that are in it already are skipped, so that it can be resumed."""
-    begin, longest = time.monotonic(), 0.0
+    begin, seconds = time.monotonic(), dict.fromkeys(("deepdrid", "appareal", "eyepacs"), 0.0)
     done: set[tuple[str, ...]] = set()
     if args.out.exists():
         with args.out.open(newline="") as file:
             rows = csv.DictReader(file)
             done = {tuple(row[name] for name in ("set", "noise", "fold", "seed", "method")) for row in rows}
-    opened: dict[str, DataSet] = {}
-    for name, kind, fold, seed, method in planned(args):
-        if (name, kind, str(fold), str(seed), method) in done:
-            continue
-        if time.monotonic() - begin + longest > 60 * args.minutes:
-            print("time is up: run the same command again to continue", flush=True)
-            return
-        started = time.monotonic()
-        if name not in opened:
-            opened[name] = open_set(args.sets / f"{name}.npz", limit=args.limit)
-        data = opened[name]
-        if kind == "boundary" and data.severity is None:
-            data = opened[name] = with_severity(data, args.out, device=args.device, **settings)
-        row = one_run(data, kind, fold=fold, seed=seed, method=method, device=args.device, **settings)
-        fresh = not args.out.exists()
-        with args.out.open("a", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            if fresh:
-                writer.writeheader()
-            writer.writerow(row | {"set": name})
-        longest = max(longest, time.monotonic() - started)
-        print(
-            f"{name} {kind}, fold {fold}, seed {seed}, {method}: MAE {row['mae median ensemble']}, macro-F1 "
-            f"{row['macro_f1 argmax ensemble']}, {row['seconds']} s",
-            flush=True,
-        )
+    waiting = [job for job in planned(args) if tuple(map(str, job)) not in done]
+    if any(kind == "boundary" for _, kind, *_ in waiting):
+        data = open_set(args.sets / "deepdrid.npz", limit=args.limit)
+        with_severity(
+            data, args.out, device=args.device, **settings
+        )  # once, before several processes need it
+    with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
+        running: set[Future[dict[str, Any]]] = set()
+        while waiting or running:
+            while waiting and len(running) < args.processes:
+                if time.monotonic() - begin + seconds[waiting[0][0]] > 60 * args.minutes:
+                    print("time is up: run the same command again to continue", flush=True)
+                    waiting = []
+                else:
+                    running.add(pool.submit(_one_job, args, waiting.pop(0), settings))
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            for one in ended:
+                row = one.result()
+                seconds[row["set"]] = max(seconds[row["set"]], float(row["seconds"]))
+                _append(args.out, row)
+
+
+def _one_job(
+    args: argparse.Namespace, job: tuple[str, str, int, int, str], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    name, kind, fold, seed, method = job
+    data = _opened(args.sets / f"{name}.npz", args.limit)
+    if kind == "boundary":
+        data = with_severity(data, args.out, device=args.device, **settings)
+    return {
+        **one_run(data, kind, fold=fold, seed=seed, method=method, device=args.device, **settings),
+        "set": name,
+    }
+
+
+def _append(file: Path, row: Mapping[str, Any]) -> None:
+    fresh = not file.exists()
+    with file.open("a", newline="") as opened:
+        writer = csv.DictWriter(opened, FIELDS)
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row)
+    print(
+        f"{row['set']} {row['noise']}, fold {row['fold']}, seed {row['seed']}, {row['method']}: "
+        f"MAE {row['mae median ensemble']}, macro-F1 {row['macro_f1 argmax ensemble']}, {row['seconds']} s",
+        flush=True,
+    )
 
 
 def with_severity(data: DataSet, results: Path, *, device: str | None, **settings: Any) -> DataSet:

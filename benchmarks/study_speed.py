@@ -9,7 +9,8 @@
     python benchmarks/study_speed.py all        # all of them
 
 Add --small for tiny sizes on a CPU. The study of ``workers`` has 44 runs: 11 methods, 2 noises, 2 folds, 4,956
-images of 128 pixels, 20 epochs, EfficientNet-Lite0 (needs timm; --network chooses another).
+images of 128 pixels, 20 epochs, EfficientNet-Lite0 (needs timm; --network chooses another). With --runs and --epochs
+only a part of it is trained, and the time of the whole is calculated from that part.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ METHODS = (
 )  # fmt: skip
 LARGE = {"images": 4956, "patients": 500, "size": 128}
 SMALL = {"images": 160, "patients": 32, "size": 32}
+EPOCHS = 20
 LIMUC = {"images": 11_276, "patients": 564, "mix": (0.541, 0.271, 0.111, 0.077)}
 
 
@@ -99,7 +101,7 @@ def workers(args: argparse.Namespace) -> None:
     """Wall time, share of the slots' time that is training, and the runs with one and with two networks."""
     config = study_config(args)
     data = open_data(config)
-    walls = {}
+    per_hour = {}
     with WorkerPool(devices=(None,), networks=(str(config.train["network"]),)) as pool:
         pool.start(Task(name="", function=nothing, arguments=(), folder=Path()))  # imports torch for both
         while not pool.wait():
@@ -108,41 +110,57 @@ def workers(args: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as scratch, mock.patch.object(local, "WorkerPool", kind):
             folder = Path(scratch) / "study"
             planned = write_plan(folder, data, command="benchmark")
+            whole = len(planned)
+            if args.runs is not None:  # spread over all methods
+                planned = [planned[i] for i in np.linspace(0, whole - 1, args.runs).round().astype(int)]
             slots = local.Slots.detect(jobs=args.jobs, device=args.device)
             start = time.perf_counter()
             outcome = local.run_locally(folder, planned, slots=slots, watcher=SilentWatcher())
-            walls[name] = wall = time.perf_counter() - start
-            runs = collect_results(folder).runs
-        if set(outcome.values()) != {"done"}:
-            raise SystemExit(f"{name}: some runs failed: {outcome}")
+            wall = time.perf_counter() - start
+            if set(outcome.values()) != {"done"}:
+                raise SystemExit(f"{name}: some runs failed: {outcome}")
+            found = collect_results(folder)
+            runs = found.runs[found.runs["status"] == "done"]
+            epochs = pd.concat([pd.read_csv(file) for file in folder.glob("runs/**/metrics.csv")])
+        per_hour[name] = 3600 * len(runs) / wall
         networks = runs["method"].map(lambda method: lookup(method).networks)
         by_networks = runs.groupby(networks)["seconds"].mean()
-        share = runs["seconds"].sum() / (wall * len(slots.devices))
+        slot_seconds = wall * len(slots.devices)
+        share = runs["seconds"].sum() / slot_seconds
         print(
             f"{name}: {len(runs)} runs, {len(slots.devices)} at a time, {wall:.1f} s; training is {share:.0%} of the "
             f"slots' time; a run with one network {by_networks[1]:.2f} s, with two {by_networks[2]:.2f} s "
             f"(ratio {by_networks[2] / by_networks[1]:.2f})",
             flush=True,
         )
+        epochs = epochs[(epochs["metric"] == "seconds") & (epochs["epoch"] > 1)]
+        if not args.small and (args.epochs, len(runs)) != (EPOCHS, whole) and len(epochs):
+            one = runs["seconds"].mean() + (EPOCHS - args.epochs) * epochs["value"].mean()
+            other = (
+                slot_seconds / len(runs) - runs["seconds"].mean()
+            )  # start-up included, as if every run had it
+            print(
+                f"    calculated for {whole} runs of {EPOCHS} epochs: {whole * (one + other) / len(slots.devices):.0f} "
+                f"s; training {one / (one + other):.0%} ({one:.1f} s of training and {other:.1f} s else per run)",
+                flush=True,
+            )
     print(
-        f"ratio: workers that stay are {walls['a process per run'] / walls['workers that stay']:.2f} times as fast"
+        f"ratio: workers that stay do {per_hour['workers that stay'] / per_hour['a process per run']:.2f} times as "
+        f"many runs per hour ({per_hour['workers that stay']:.0f} and {per_hour['a process per run']:.0f})"
     )
 
 
 def training(args: argparse.Namespace) -> tuple[Manifest, dict[str, Any]]:
-    sizes = SMALL if args.small else LARGE
-    manifest = srjt.data.synthetic.generate(**sizes)
-    settings = dict(study_config(args).train)
+    config = study_config(args)
+    manifest = open_data(config).manifest  # generated once, then cached
+    settings = dict(config.train)
     if args.small:
         settings["epochs"] = 20
     return manifest, {**settings, "method": args.method, "noise_rate": 0.2, "device": args.device}
 
 
-def images_per_second(args: argparse.Namespace, start_together: threading.Barrier | None = None) -> float:
+def images_per_second(manifest: Manifest, settings: dict[str, Any]) -> float:
     """Of one training, without its first epoch."""
-    manifest, settings = training(args)
-    if start_together is not None:
-        start_together.wait()
     trained = srjt.train(manifest, **settings)
     rates = trained.metrics.query("metric == 'images_per_second'")["value"]
     return float(np.median(rates[1:]))
@@ -150,24 +168,39 @@ def images_per_second(args: argparse.Namespace, start_together: threading.Barrie
 
 def share(args: argparse.Namespace) -> None:
     """Images/s of two trainings at once, relative to one alone."""
+    manifest, settings = training(args)
     if args.child:
-        sys.stdin.readline()  # all start at the same time
-        print(images_per_second(args), flush=True)
+        images_per_second(manifest, {**settings, "epochs": 2})  # what the first training initialises
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            print(images_per_second(manifest, settings), flush=True)
         return
-    alone = sum(_children(args, 1))
-    pair = _children(args, 2)
-    print(f"alone: {alone:,.0f} images/s")
-    print(f"two processes: {sum(pair):,.0f} images/s together, ratio {sum(pair) / alone:.2f}", flush=True)
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, __file__, *sys.argv[1:], "--child"]
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for _ in range(2)
+        ]
+        for process in processes:
+            _read_line(process)
+        alone = sum(_rates(processes[:1]))
+        print(f"alone: {alone:,.0f} images/s", flush=True)
+        pair = sum(_rates(processes))
+        print(f"two processes: {pair:,.0f} images/s together, ratio {pair / alone:.2f}", flush=True)
     barrier, rates = threading.Barrier(2), list[float]()
-    threads = [
-        threading.Thread(target=lambda: rates.append(images_per_second(args, barrier))) for _ in range(2)
-    ]
     lock, capture = threading.Lock(), cuda_graph.capture
+
+    def train_in_thread() -> None:
+        barrier.wait()
+        rates.append(images_per_second(manifest, settings))
 
     def capture_alone(*arguments: Any, **options: Any) -> Any:
         with lock:
             return capture(*arguments, **options)
 
+    threads = [threading.Thread(target=train_in_thread) for _ in range(2)]
     with mock.patch.object(cuda_graph, "capture", capture_alone):
         for thread in threads:
             thread.start()
@@ -182,20 +215,20 @@ def share(args: argparse.Namespace) -> None:
     print(f"MPS: {'on' if os.environ.get('CUDA_MPS_PIPE_DIRECTORY') else 'off'}")
 
 
-def _children(args: argparse.Namespace, count: int) -> list[float]:
-    command = [sys.executable, __file__, *sys.argv[1:], "--child"]
-    processes = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(count)
-    ]
-    results = []
+def _rates(processes: list[subprocess.Popen[str]]) -> list[float]:
+    """Let the processes train at the same time."""
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    for process in processes:
-        results.append(float(process.communicate()[0].split()[-1]))
-    return results
+    return [float(_read_line(process)) for process in processes]
+
+
+def _read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    if not (line := process.stdout.readline()):
+        raise SystemExit("A process of this benchmark failed, see the error above.")
+    return line
 
 
 def setup(args: argparse.Namespace) -> None:
@@ -293,7 +326,8 @@ def main() -> None:
     parser.add_argument("--device")
     parser.add_argument("--network", default="timm:tf_efficientnet_lite0")
     parser.add_argument("--method", default="co-teaching+ours")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--runs", type=int, help="so many runs of the study only")
     parser.add_argument("--child", nargs="?", const="yes", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.child:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -17,7 +18,7 @@ pytest_plugins = [
     "fixtures.notebooks",
 ]
 
-settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("srjt")
 
 
@@ -28,6 +29,20 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_fsync() -> Iterator[None]:
+    """What survives a power cut is not tested, and waiting for the disk takes a tenth of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For pages of which only the text is tested: figures are empty, because drawing takes most of the time."""
+    monkeypatch.setattr("srjt.reports.figures.canvas._svg", lambda captioned, *, transparent: "<svg></svg>")
 
 
 @pytest.fixture(scope="session")

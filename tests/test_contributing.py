@@ -133,6 +133,7 @@ def test_a_module_that_cannot_be_imported_is_one_sentence(tmp_path: Path) -> Non
         )
 
 
+@pytest.mark.slow
 def test_installed_packages_add_methods_by_an_entry_point(tmp_path: Path) -> None:
     site = tmp_path / "site"
     for package, content in (("good", BLOCKS[0]), ("bad", "raise RuntimeError('out of order')\n")):

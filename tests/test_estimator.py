@@ -329,12 +329,17 @@ def test_a_fitted_model_can_be_recalibrated(noisy: Rows, fitted: OrdinalNoiseCla
     assert after < before
 
 
-def test_a_clone_is_unfitted_and_fits_alike(noisy: Rows, fitted: OrdinalNoiseClassifier) -> None:
+def test_a_clone_is_unfitted_and_a_pickle_predicts_the_same(
+    noisy: Rows, fitted: OrdinalNoiseClassifier
+) -> None:
     again = clone(fitted)
     assert not hasattr(again, "classes_")
     assert again.get_params() == fitted.get_params()
+    opened = pickle.loads(pickle.dumps(fitted))
+    assert opened.predict_proba(noisy.X[:20]) == pytest.approx(fitted.predict_proba(noisy.X[:20]), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_pickle_predicts_the_same_in_another_process(
     tmp_path: Path, launcher: Launcher, noisy: Rows, fitted: OrdinalNoiseClassifier
 ) -> None:

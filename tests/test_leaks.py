@@ -76,7 +76,7 @@ def enough_groups(split: Callable[[], Any]) -> Any:
         return None
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 @given(
     rows=samples, patients=st.booleans(), seed=st.integers(0, 3), by=st.sampled_from(["stratified", "random"])
 )

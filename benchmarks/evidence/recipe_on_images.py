@@ -9,15 +9,8 @@
 row per training; after so many minutes it ends, and the same command continues. The six methods that matter most come
 first, in all six cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
 
-One such network does not fill a large GPU: run one process per case, each with its own file. On a machine without
-images of its own carry the folder ``small`` (51 MiB with the weights in it), and run
-
-    export PYTHONPATH=src PYTHONWARNINGS=ignore
-    deepdrid="deepdrid:truncated deepdrid:quasi deepdrid:boundary deepdrid:one-sided"
-    for case in $deepdrid appareal:vote eyepacs:as_it_is; do
-        python benchmarks/evidence/recipe_on_images.py run small --weights small/lite0.safetensors --minutes 8 \\
-            --cases $case --out $OUT/${case/:/-}.csv &
-    done; wait
+One such network does not fill a large GPU: add --processes 12 there (and start NVIDIA's MPS). On a machine without
+images of its own carry the folder ``small`` (40 MiB with the weights in it).
 
 To try it on a CPU: --network tiny --limit 200 --epochs 2 --folds 0.
 """

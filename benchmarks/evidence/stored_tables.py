@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 CASES = {
     ("deepdrid", "truncated"): "DeepDRiD, truncated 0.4",
@@ -43,7 +45,8 @@ FAMILIES = {
     "uniform": "uniform",
 }
 PEERS = ["ours", "votes", "Dawid–Skene", "GLAD", "MACE", "cleanlab"]
-TARGETS = ["one reading", "majority", "consensus", "certainty", "posterior", "resample"]
+TARGETS = ["majority", "median", "certainty", "posterior", "resample"]
+CONFIRMED_FROM = 93_000  # seed
 RANGES = {
     "labels": "labels taken as right",
     "TorchCP": "TorchCP",
@@ -180,23 +183,46 @@ def readers_seeds(folder: Path) -> str:
 
 
 def reader_targets(folder: Path) -> str:
-    """The MAE of networks by what they learn from; its best of each row in bold."""
+    """The MAE of networks that learn from the consensus, and the differences of what else they may learn from."""
+    runs = reader_target_runs(folder).query("seed < @CONFIRMED_FROM")
+    return difference_table(runs, ["case", "method", "readings"], ["one reading", *TARGETS])
+
+
+def reader_targets_confirmed(folder: Path) -> str:
+    """The same on data that no choice was made on, one reading apart from several."""
+    runs = reader_target_runs(folder).query("seed >= @CONFIRMED_FROM")
+    runs["readings"] = runs["readings"].map(lambda count: "1" if count == 1 else "2, 3, 5")
+    return difference_table(runs, ["case", "readings", "method"], ["certainty", "posterior"])
+
+
+def reader_target_runs(folder: Path) -> pd.DataFrame:
     runs = pd.read_csv(folder / "reader_targets.csv")
-    runs["case"] = runs["set"].where(runs["set"] == "votes", "simulated")
-    runs["case"] = (
-        runs["case"].replace("votes", "APPA-REAL")
-        + ", `"
-        + runs["method"]
-        + "`, "
-        + runs["readings"].astype(str)
+    votes = runs["set"] == "votes"
+    runs["case"] = np.where(votes, "APPA-REAL", "simulated")
+    runs["method"] = "`" + runs["method"] + "`"
+    # What is independent: folds have their own test images, simulated data sets share nothing.
+    runs["unit"] = np.where(
+        votes, "fold " + runs["fold"].astype(str), runs["set"] + " " + runs["seed"].astype(str)
     )
-    wide = runs.pivot_table(index="case", columns="target", values="MAE")
-    names = [name for name in TARGETS if name in wide]
-    rows = [
-        [case, *("–" if pd.isna(x) else f"**{x:.3f}**" if x == row.min() else f"{x:.3f}" for x in row)]
-        for case, row in wide[names].iterrows()
-    ]
-    return pipes(["set, method, readings", *names], rows)
+    return runs
+
+
+def difference_table(runs: pd.DataFrame, by: list[str], targets: list[str]) -> str:
+    """Differences of the MAE from that of the consensus in the same run; in bold if the 95 % interval excludes 0."""
+    wide = runs.pivot_table(index=[*by, "unit", "set", "seed", "fold"], columns="target", values="MAE")
+    rows = []
+    for case, own in wide.groupby(by):
+        off = own.sub(own["consensus"], axis=0).groupby("unit").mean()
+        half = off.sem() * stats.t.ppf(0.975, len(off) - 1)
+        cells = []
+        for name in targets:
+            mean = off[name].mean() if name in off else np.nan
+            text = "–" if np.isnan(mean) else f"{mean:+.3f} ± {half[name]:.3f}".replace("-", "−")
+            text = "the same" if name in off and (off[name] == 0).all() else text
+            cells.append(f"**{text}**" if "±" in text and abs(mean) > half[name] else text)
+        rows.append([*map(str, case), f"{own['consensus'].mean():.3f}", *cells])
+    names = {"case": "set"}
+    return pipes([*(names.get(name, name) for name in by), "consensus", *targets], rows)
 
 
 def readers_real(folder: Path) -> str:
@@ -302,6 +328,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "readers-peers": readers_peers,
     "readers-seeds": readers_seeds,
     "reader-targets": reader_targets,
+    "reader-targets-confirmed": reader_targets_confirmed,
     "readers-real": readers_real,
     "ranges": ranges,
     "ranges-per-patient": ranges_per_patient,

@@ -24,8 +24,8 @@ SMALL = [
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few resamples: the intervals are not what is tested here."""
+def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few resamples and no figures: neither is tested here."""
     for module in ("training.resolve_noise", "auditing.audit"):
         monkeypatch.setattr(f"srjt.{module}.estimate_noise", partial(estimate_noise, bootstrap=3))
 

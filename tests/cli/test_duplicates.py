@@ -13,13 +13,18 @@ from srjt.auditing.folder import read_audit
 from srjt.data.synthetic import generate, write
 
 Srjt = Callable[..., tuple[int, str, str]]
-TRAINING = ["--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1"]
+TRAINING = [
+    "--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1",
+    "--set", "tune_cpu=false",
+]  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
-@pytest.fixture
-def twins(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """60 images of 20 patients: 1 and 50 are identical with different grades, 2 and 55 nearly identical."""
-    path = write(generate(images=60, patients=20, size=64), tmp_path / "set")
+    path = write(generate(images=60, patients=20, size=64), tmp_path_factory.mktemp("twins") / "set")
     table = pd.read_csv(path)
     files = [path.parent / name for name in table["image"]]
     files[50].write_bytes(files[1].read_bytes())

@@ -27,6 +27,7 @@ COMMANDS = {
     "split": (["data", "split", "LABELS", "--grade-column", "true_grade"], "folds.csv"),
     "evaluate": (["evaluate", "RUN", "LABELS", "--device", "cpu"], "found.json"),
     "predict": (["predict", "RUN", "LABELS", "--device", "cpu"], "mine.csv"),
+    "report": (["report", "RUN"], "page.html"),
 }
 
 
@@ -105,10 +106,8 @@ def test_standard_output_is_never_spared(finished: Path, labelled: Path, tmp_pat
 
 # ------------------------------------------------------------------------------------------------ a full disk
 
-REPORT = ["report", "RUN"]
 FULL_DISK = {
     **{which: (*COMMANDS[which], "--force") for which in COMMANDS},
-    "report": (REPORT, "page.html"),
     "inspect": (["data", "inspect", "LABELS", "--problems", "problems.csv"], "examples.png"),
 }
 

@@ -11,8 +11,17 @@ import pandas as pd
 import pytest
 
 from srjt.data import read
+from srjt.data.readers_folder import read_readers_folder
+from srjt.errors import SrjtError
+from srjt.review.worklist import worklist_lines
 
 Srjt = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither figures nor the intervals of the readers are tested here."""
+    monkeypatch.setattr("srjt.readers.uncertainty._DRAWS", 2)
 
 
 def simulated(
@@ -117,6 +126,79 @@ def test_nothing_is_left_to_read(command: Srjt, tmp_path: Path) -> None:
     assert status == 0
     assert "Nothing to read next" in said
     assert not (tmp_path / "o" / "worklist.csv").exists()
+
+
+def test_where_everybody_has_read_everything_a_new_reader_is_asked(command: Srjt, tmp_path: Path) -> None:
+    both = save(tmp_path, simulated(items=20, readers=2))
+    out = tmp_path / "o"
+    status, said, _ = command("readers", both, "--next", 3, "--out", out)
+    assert status == 0
+    assert "Every reader has read every image. Ask a new reader" in " ".join(said.split())
+    assert f"Worklist: {out / 'worklist.csv'} (3 readings)" in said
+    folder, worklist = read_readers_folder(out), out / "worklist.csv"
+    assert set(pd.read_csv(worklist)["reader"]) == {"new reader"}
+    for name, problem in (("dora", "no image files"), ("r0", "has nothing for the reviewer 'r0'")):
+        with pytest.raises(SrjtError, match=problem):  # dora has three images, but there are no files to show
+            worklist_lines(worklist, folder, reviewer=name)
+
+
+def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: Path) -> None:
+    doubtful = save(tmp_path, simulated(items=20, seed=1))
+    said = command("readers", doubtful, "--next", 3)[1]
+    assert "--worklist FILE, or --out DIR, writes the list." in said
+    assert "--out DIR writes all certainties" in said
+    assert "see the list" not in said
+
+
+def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "o", save(tmp_path, simulated(seed=1))
+    assert command("readers", table, "--out", out, "--next", 3)[0] == 0
+    before = {file: file.read_bytes() for file in out.iterdir()}
+    assert command("readers", table, "--out", out, "--next", 3)[0] == 0  # the same once more
+    for words, problem in (
+        ((other,), "contains the consensus of other readings"),
+        ((table, "--next", 5), "is another worklist"),
+    ):
+        status, _, said = command("readers", *words, "--out", out)
+        assert status == 2
+        assert problem in said
+    assert {file: file.read_bytes() for file in out.iterdir()} == before
+    assert command("readers", other, "--out", out, "--force")[0] == 0
+    assert (out / "consensus.csv").read_bytes() != before[out / "consensus.csv"]
+
+
+def test_the_page_names_grades_and_is_written_again_by_report(
+    command: Srjt, table: Path, tmp_path: Path
+) -> None:
+    out, names = tmp_path / "o", "0=none,1=mild,2=moderate,3=severe"
+    assert command("readers", table, "--out", out, "--grade-names", names)[0] == 0
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "2 (moderate)" in page
+    assert json.loads((out / "readers.json").read_text())["grades"] == ["0", "1", "2", "3"]
+    status, said, problems = command("report", out)
+    assert (status, problems) == (0, "")
+    assert said == f"The report is in {out / 'report.html'}.\n"
+    assert (out / "report.html").read_text(encoding="utf-8") == page
+    assert command("report", out, "--grade-names", names.replace("mild", "slight"))[0] == 0
+    assert "1 (slight)" in (out / "report.html").read_text(encoding="utf-8")
+    assert "there is none for 3" in command("readers", table, "--grade-names", "0=a,1=b,2=c")[2]
+
+
+def test_readers_who_always_agree_have_no_interval_of_width_zero(command: Srjt, tmp_path: Path) -> None:
+    one = simulated(items=12, readers=1, per_item=1)
+    said = command(
+        "readers", save(tmp_path, pd.concat([one, one.assign(reader="r9")])), "--out", tmp_path / "o"
+    )
+    assert said[0] == 0
+    assert "1.00 (95 % interval: –)" in said[1]
+    facts = json.loads((tmp_path / "o" / "readers.json").read_text())
+    low, high = facts["agreement"]["exact"]["interval"]
+    assert low < 0.7
+    assert high == 1
+    assert facts["pairs"][0]["interval"] == facts["readers"][0]["bias_interval"] == [None, None]
+    page = (tmp_path / "o" / "report.html").read_text(encoding="utf-8")
+    for same in ("1.00 to 1.00", "100% to 100%", "0.00 to +0.00"):
+        assert same not in page + said[1]
 
 
 def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: Path) -> None:

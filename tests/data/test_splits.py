@@ -27,7 +27,7 @@ samples = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), min_size=30
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(
     rows=samples,
     count=st.integers(3, 6),

@@ -261,6 +261,7 @@ def wait_for_marks(cache: Path, at_least: int) -> None:
     raise AssertionError("the build did not start")
 
 
+@pytest.mark.slow
 def test_kill_and_resume(images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = start_build(images, tmp_path / "cache", delay=0.2)
     wait_for_marks(tmp_path / "cache", 8)
@@ -301,6 +302,7 @@ def test_a_mark_never_precedes_its_pixels(
     assert seen == [i // 4 * 4 for i in range(40)]
 
 
+@pytest.mark.slow
 def test_two_processes_make_one_store(images: Manifest, tmp_path: Path) -> None:
     processes = [start_build(images, tmp_path, delay=0.02) for _ in range(2)]
     wait_for_marks(tmp_path, 1)
@@ -310,6 +312,7 @@ def test_two_processes_make_one_store(images: Manifest, tmp_path: Path) -> None:
     assert the_folder(tmp_path) == result.path
 
 
+@pytest.mark.slow
 def test_the_second_waits_and_takes_over_from_a_dead_first(
     images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -349,6 +352,7 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
     assert np.array_equal(opened(images, tmp_path).pixels, expected_pixels(images))
 
 
+@pytest.mark.slow
 def test_file_size_limit_leaves_nothing_that_looks_whole(images: Manifest, tmp_path: Path) -> None:
     """RLIMIT_FSIZE: the system itself refuses the bytes."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + SLOW_BUILD

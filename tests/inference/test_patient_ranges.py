@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ MATRIX = noise.transition_matrix("truncated", num_classes=CLASSES, rho=0.12)
 HIGHEST = Pooled(("patient",))
 
 
+@cache
 def clinic(
     patients: int, *, seed: int, images: tuple[int, int], together: bool = False
 ) -> tuple[HeldOut, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ CLASSES = 4
 MATRIX = noise.transition_matrix("truncated", num_classes=CLASSES, rho=0.2)
 
 
+@cache
 def drawn(patients: int, *, seed: int, images: int = 2) -> tuple[HeldOut, np.ndarray]:
     """Patients with a common severity, networks that know the true grade's probabilities, labels wrong by MATRIX."""
     rng = np.random.default_rng(seed)
@@ -60,7 +62,12 @@ def covered(rule: RangeRule, side: HeldOut, true: np.ndarray) -> tuple[np.ndarra
 
 
 @pytest.mark.parametrize(
-    ("label_noise", "narrow"), [("class-conditional", True), ("unknown", False), ("none", False)]
+    ("label_noise", "narrow"),
+    [
+        ("unknown", False),  # the default
+        pytest.param("class-conditional", True, marks=pytest.mark.slow),
+        pytest.param("none", False, marks=pytest.mark.slow),
+    ],
 )
 def test_the_true_grade_is_covered_despite_wrong_labels(label_noise: LabelNoise, narrow: bool) -> None:
     """Of 300 simulated clinics: a random image of one new patient each."""

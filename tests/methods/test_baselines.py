@@ -103,11 +103,13 @@ def test_impossible_options_are_one_sentence(name: str, options: dict, message: 
 def test_the_recipe_is_forward_correction_and_agreement_on_all_samples() -> None:
     both = torch.stack([LOGITS[0], LOGITS[0].flip(-1)])
     method = create("srjt", transition=P3, co_lambda=0.5)
-    loss = method.loss(both, LABELS, keep=1)  # nothing is discarded
     own = [forward_corrected(z, LABELS, transition=torch.tensor(P3)).mean() for z in both]
-    fitted = (0.25 + 0.75 + 0.25 + 0.125) / 4  # how probable the given labels are
     divergence = jeffreys(both[0], both[1], reduction="mean")
-    assert float(loss.total) == pytest.approx(float(own[0] + own[1] + 0.5 * fitted * divergence))
+    for progress in (0.0, 0.25, 1.0):  # the weight grows over the training
+        memory = {"progress": torch.tensor(progress)}
+        loss = method.loss(both, LABELS, keep=1, memory=memory)  # type: ignore[call-arg]  # nothing is discarded
+        assert float(loss.total) == pytest.approx(float(own[0] + own[1] + 0.5 * progress * divergence))
+    assert float(method.loss(both, LABELS).total) == pytest.approx(float(loss.total))  # as at the end
     assert loss.per_network.tolist() == pytest.approx([float(one) for one in own])
     assert loss.selected.all()
     twins = create("srjt", transition=P3).loss(LOGITS.expand(2, -1, -1), LABELS)
@@ -117,4 +119,4 @@ def test_the_recipe_is_forward_correction_and_agreement_on_all_samples() -> None
 def test_who_remembers() -> None:
     for name in methods.names():
         method = create(name, noise_rate=0.1, transition=P3)
-        assert bool(method.memory(4)) == (name in ("elr", "eae"))
+        assert bool(method.memory(4)) == (name in ("elr", "eae", "srjt"))

@@ -152,8 +152,11 @@ def test_intervals_hold_the_estimate_and_widen_when_patients_are_resampled_as_a_
 def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> None:
     label, p = quasi
     guess = np.random.default_rng(0).dirichlet(np.ones(4), size=len(label))
-    blind = estimate_noise(label, guess, bootstrap=0)
+    blind = estimate_noise(label, guess, bootstrap=5)
     assert not blind.identifiable
+    assert not blind.informed
+    assert blind.rate_interval[0] == blind.lower_bound == 0.0
+    assert estimate_noise(label, p, bootstrap=0).informed
     assert "say nothing" in blind.reason
     kept = label != 3
     rare = estimate_noise(np.r_[label[kept], 3], _without_the_worst(p, kept), bootstrap=0)

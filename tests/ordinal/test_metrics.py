@@ -89,6 +89,13 @@ def test_every_metric_by_hand() -> None:
     assert list(found) == list(metrics.METRICS)
 
 
+@given(st.lists(pairs, min_size=2, max_size=4))
+def test_many_matrices_at_once(drawn: list[list[tuple[int, int]]]) -> None:
+    counts = np.stack([split(one)[2].numpy() for one in drawn]).astype(np.float64)
+    for metric in metrics.METRICS.values():
+        np.testing.assert_array_equal(metric.function(counts), [metric(one) for one in counts])
+
+
 def test_kappa_of_a_single_grade_is_undefined_and_of_a_perfect_prediction_one() -> None:
     assert math.isnan(metrics.quadratic_weighted_kappa([[4, 0], [0, 0]]))
     assert metrics.quadratic_weighted_kappa([[4, 0], [0, 3]]) == 1.0

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.stats
 from sklearn.metrics import cohen_kappa_score
 
 from srjt.errors import SrjtError
@@ -91,6 +92,15 @@ def test_intervals_hold_the_value_and_resample_patients() -> None:
     # one patient: every draw is the same
     one = agreement(from_table(table, classes=5, groups=["p"] * 100), resamples=50)
     assert one.alpha.low == one.alpha.high == one.alpha.value
+
+
+def test_readers_who_always_agree_have_an_interval_all_the_same() -> None:
+    """20 patients with one pair each: Wilson's interval with the quantile of t, as for few patients."""
+    found = agreement(from_table([[0, 1] * 10, [0, 1] * 10], classes=2), resamples=50)
+    square = scipy.stats.t.ppf(0.975, 19) ** 2
+    assert found.exact == pytest.approx((1.0, 20 / (20 + square), 1.0))
+    one = agreement(from_table([[0, 1], [0, 0]], classes=2, groups=["p", "p"]), resamples=50)
+    assert one.exact == (0.5, 0.0, 1.0)
 
 
 def test_a_biased_and_drifting_reader() -> None:

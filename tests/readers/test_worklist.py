@@ -97,3 +97,14 @@ def test_wrong_arguments_are_sentences(readings: Readings) -> None:
         next_readings(found, readings, count=0)
     with pytest.raises(SrjtError, match="other items or readers"):
         next_readings(found, replace(readings, readers=["x", "y", "z", "w"]), count=1)
+
+
+def test_a_new_reader_is_the_average_of_the_others(readings: Readings) -> None:
+    """With one reader the new one reads like that one; the list is then for the new reader."""
+    alone = readings.rows(readings.reader == 0)
+    found = consensus(alone)
+    items = np.arange(20)
+    assert expected_gain(found, items, new_reader=True) == pytest.approx(expected_gain(found, items)[:, :1])
+    wanted = next_readings(found, alone, count=5, new_reader=True)
+    assert wanted["reader"].tolist() == ["new reader"] * 5
+    assert wanted["item"].is_unique

@@ -21,6 +21,8 @@ from srjt.reports.pages.html import Page, render
 from srjt.reports.pages.predictions_page import predictions_page
 from srjt.training.trained import Trained
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
+
 
 @pytest.fixture(scope="module")
 def run(run_with_images: Path) -> Trained:

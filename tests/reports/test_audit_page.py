@@ -19,6 +19,8 @@ from srjt.errors import SrjtError
 from srjt.reports.pages.audit_page import audit_page
 from srjt.reports.pages.html import render
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
+
 
 def write_folder(
     folder: Path,

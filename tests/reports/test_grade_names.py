@@ -16,6 +16,8 @@ from srjt.errors import SrjtError
 from srjt.review.app import ReviewSession
 from srjt.studies.config import StudyConfig
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
+
 NAMES = {"Mayo 0": "normal", "Mayo 1": "<b>mild", "Mayo 2": "moderate", "Mayo 3": "severe"}
 
 

@@ -18,6 +18,8 @@ from srjt.reports.model_card import model_card, write_model_card
 from srjt.reports.pages.html import render
 from srjt.reports.pages.run_page import run_page
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
+
 SETTINGS: dict[str, Any] = {
     "method": "standard", "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "tune_cpu": False,
     "device": "cpu",

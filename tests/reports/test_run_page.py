@@ -22,6 +22,8 @@ from srjt.reports.pages.study_page import study_page
 from srjt.training.config import TrainConfig
 from srjt.training.record.run_folder import RunFacts, read_facts, write_facts
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
+
 FEW = {
     "methods": ("standard", "co-teaching", "co-teaching+ours"),
     "folds": 2,
@@ -138,7 +140,11 @@ def test_a_run_says_where_its_noise_rate_came_from(
     ("method", "record", "sentence"),
     [
         ("co-teaching", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2"),
-        ("co-teaching", {"requested": "auto", "used": 0.2}, "noise rate 0.20 from the readers"),
+        (
+            "co-teaching",
+            {"requested": "auto", "used": 0.2},
+            "noise rate 0.20 of the consensus grades, from the readers",
+        ),
         ("srjt", {"requested": "auto", "used": 0.2}, "transition matrix from the readers"),
         ("srjt", {"requested": 0.2, "used": 0.2}, "given noise rate 0.2, errors by one grade assumed"),
         ("srjt", {"requested": None, "used": None}, "given transition matrix"),
@@ -299,5 +305,5 @@ def test_the_command_says_where_it_wrote(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"neither a study, a run nor an audit"):
+    with pytest.raises(SrjtError, match=r"neither a study, a run, an audit nor readers"):
         report(tmp_path)

@@ -19,6 +19,8 @@ from srjt.files import is_inside, write_atomically, write_json
 from srjt.reports.pages.audit_page import audit_page
 from srjt.reports.report import report
 
+pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
+
 SECRET = "my own notes"
 
 

@@ -16,6 +16,7 @@ from srjt.cli import main
 from srjt.review.decisions import Decisions
 
 
+@pytest.mark.slow
 def test_it_prints_the_address_serves_and_prints_a_summary(
     audit_folder: Path, serve: Callable[..., Any]
 ) -> None:

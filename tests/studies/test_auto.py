@@ -130,6 +130,7 @@ def test_a_recipe_uses_an_estimate_even_if_the_study_knows_the_rate(small: Small
     assert plan(alone)["srjt"].config.noise_rate == "auto"
 
 
+@pytest.mark.slow
 def test_known_and_estimated_rates_side_by_side(
     small: Small, run: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -60,8 +60,8 @@ def srjt(*arguments: object) -> Any:
         ("noise.json", number),
     ],
 )
-def test_a_damaged_run_is_named_and_the_others_are_shown(
-    copied: Path, tmp_path: Path, name: str, damage: Callable[[Path], Any]
+def test_a_damaged_run_is_named_and_the_others_are_read(
+    copied: Path, name: str, damage: Callable[[Path], Any]
 ) -> None:
     key, *others = collect_results(copied).runs["key"]
     (run_folder(copied, key) / name).touch()
@@ -70,6 +70,13 @@ def test_a_damaged_run_is_named_and_the_others_are_shown(
     assert results.runs["status"].tolist() == ["failed", "done", "done"]
     assert name in results.runs["error"].iloc[0]
     assert set(results.scores["key"]) == set(results.confusions) == set(others)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_commands_name_a_damaged_run_and_show_the_others(copied: Path, tmp_path: Path) -> None:
+    key, *others = collect_results(copied).runs["key"]
+    name = "summary.json"
+    cut(run_folder(copied, key) / name)
     said = srjt("study", "status", copied).output
     assert "2 done, 0 running, 1 failed" in said
     assert f"failed: {key}: " in said
@@ -95,15 +102,19 @@ def test_a_run_with_a_cut_summary_is_trained_again(
 
 
 @pytest.mark.parametrize("damage", [cut, scribble, number])
-def test_a_damaged_file_about_a_noise_is_named(
-    copied: Path, tmp_path: Path, damage: Callable[[Path], Any]
-) -> None:
+def test_a_damaged_file_about_a_noise_is_left_out(copied: Path, damage: Callable[[Path], Any]) -> None:
     (file,) = (copied / "noise").glob("*.json")
     damage(file)
     results = collect_results(copied)
     assert results.noise.empty
     assert set(results.runs["status"]) == {"done"}
     assert file.name in srjt("study", "status", copied).output
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_commands_name_a_damaged_file_about_a_noise(copied: Path, tmp_path: Path) -> None:
+    (file,) = (copied / "noise").glob("*.json")
+    cut(file)
     assert file.name in srjt("study", "export", copied, "--out", tmp_path / "metrics.csv").output
     srjt("report", copied)
     assert file.name in (copied / "report.html").read_text()

@@ -65,6 +65,9 @@ def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
     def pixels(name: str = "store.npy") -> Any:
         return np.load(tmp_path / name, mmap_mode="r")
 
+    freed: list[int] = []
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: freed.append(len(copied)))
     cache = FeedCache()
     first = cache.open(pixels(), device="cuda:0")
     assert cache.open(pixels(), device="cuda:0") is first  # another memory map of the same file
@@ -72,6 +75,7 @@ def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert cache.open(pixels("other.npy"), device="cuda:0") is not first
     cache.open(pixels("other.npy"), device="cuda:1")
     assert len(copied) == 3
+    assert freed == [1, 2]  # before the next images are copied
     whole = pixels()
     parts = [cache.open(whole[rows], device="cuda:0") for rows in (slice(0, 3), slice(3, 6))]
     assert parts[0] is not parts[1]

@@ -161,7 +161,11 @@ class Murderer(Witness):
 
 
 @pytest.mark.parametrize(
-    ("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")]
+    ("number", "method"),
+    [
+        (signal.SIGKILL, "co-teaching+ours"),
+        pytest.param(signal.SIGTERM, "standard", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
     small: Small, run: Run, finished: Path, tmp_path: Path, limit: Limit, number: signal.Signals, method: str
@@ -185,6 +189,7 @@ def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
     same_scores(tmp_path, finished)
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
     small: Small, run: Run, finished: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ from processes import Limit
 from srjt.data import Manifest
 from srjt.data.synthetic import generate
 from srjt.errors import Interrupted, SrjtError
+from srjt.methods import Sord, register, registry
+from srjt.training import cost
 from srjt.training.config import TrainConfig
-from srjt.training.cost import step_memory
+from srjt.training.cost import available_memory, step_memory
 from srjt.training.crossfit import cross_fit
 from srjt.training.engine.cpu_tuning import use_threads
 from srjt.training.parallel_folds import Workers, choose_workers
@@ -94,13 +98,35 @@ def test_an_error_of_a_fold_is_the_error_of_the_cross_fit(images: Manifest, tmp_
         cross_fit(images, config=impossible, folds=3, out=tmp_path, device="cpu", jobs=2)
 
 
+@pytest.mark.slow
+def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import srjt\n"
+        "data = srjt.data.synthetic.generate(images=60, patients=12, size=32)\n"
+        "srjt.audit(data, folds=2, jobs=2, out='audit', device='cpu', method='sord', network='tiny', image_size=32,"
+        " crop=28, epochs=1, tune_cpu=False)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert "worker process failed while it started" in last
+    assert 'put the calls of srjt.audit and srjt.study under if __name__ == "__main__":' in last
+    assert "which calls srjt.audit again" in ended.stderr  # the error of the worker
+
+
 def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def choose(jobs: Any, *, device: str | None = None, **changes: Any) -> Workers | None:
         given: dict[str, Any] = {"folds": 5, "samples": 1000, "own_code": False, "writes": True}
         settings = {"method": "sord", "epochs": 30, "network": "resnet18", **changes.pop("config", {})}
         config = TrainConfig(**settings)
-        return choose_workers(jobs, device=device, config=config, **{**given, **changes})
+        return choose_workers(jobs, device=device, config=config, reporter=reporter, **{**given, **changes})
 
+    reporter = SilentReporter()
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    register("registered-here", scores="", updates="", paper="")(Sord)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("srjt.training.parallel_folds.cores", lambda: 4)
     monkeypatch.setattr("srjt.training.parallel_folds.available_memory", lambda: 64 * 2**30)
@@ -116,9 +142,20 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         assert choose("auto", samples=10**6, config={"network": "mlp"}) is None
         assert choose("auto", samples=2) is None
-        for alone in ({"own_code": True}, {"writes": False}):
+        here = {"method": "registered-here"}
+        assert choose(2, config={**here, "imports": ("my_methods",)}) is not None
+        assert reporter.notes == []
+        for reason, alone in (
+            ("cannot import a network or a transform", {"own_code": True}),
+            ("they have no folder", {"writes": False}),
+            (
+                "do not know the method 'registered-here', which is registered in this session",
+                {"config": here},
+            ),
+        ):
             assert choose("auto", **alone) is None
-            with pytest.raises(SrjtError, match="use jobs=1"):
+            assert reason in reporter.notes[-1]
+            with pytest.raises(SrjtError, match=rf"{reason}.*: use jobs=1\."):
                 choose(2, **alone)
         with pytest.raises(SrjtError, match="jobs must be at least 1, or auto; got 0"):
             choose(0)
@@ -150,3 +187,27 @@ def test_the_memory_of_a_step_grows_with_the_batch_and_the_networks() -> None:
         two - one
     )  # of 16 images: those of the first convolution alone are 16 × 32 × 32 × 4 bytes each
     assert 16 * 16 * 32 * 32 * 4 < activations < 16 * 100 * 16 * 32 * 32 * 4
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_memory_that_holds_cached_files_is_available(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    containers = [(tmp_path / folder.name, *names) for folder, *names in cost.CONTAINERS]
+    monkeypatch.setattr(cost, "CONTAINERS", containers)
+    monkeypatch.setattr(cost, "MEMORY", tmp_path / "meminfo")
+    assert available_memory() is None
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
+    assert available_memory() == 8000 * 1024
+    if version == 2:
+        folder, limit, used, cached = tmp_path / "cgroup", "memory.max", "memory.current", "inactive_file"
+    else:
+        folder, cached = tmp_path / "memory", "total_inactive_file"
+        limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+    folder.mkdir()
+    (folder / used).write_text("700000\n")
+    (folder / "memory.stat").write_text(f"anon 200000\n{cached} 450000\nactive_file 50000\n")
+    (folder / limit).write_text("1000000\n")
+    assert available_memory() == 1_000_000 - 700_000 + 450_000
+    (folder / limit).write_text("max\n")
+    assert available_memory() == 8000 * 1024

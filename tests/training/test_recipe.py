@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from srjt.errors import SrjtError
 from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
 from srjt.training.record.run_folder import read_facts
-from srjt.training.resolve_noise import needs_estimate, neighbour_matrix, usable_matrix
+from srjt.training.resolve_noise import NOT_INFORMED, needs_estimate, neighbour_matrix, usable_matrix
 
 SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what was trained
 
@@ -53,16 +54,20 @@ def test_soft_labels_are_not_for_the_recipe() -> None:
 
 
 def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
-    data: Any, settings: dict[str, Any], tmp_path: Path
+    data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate = settings.pop("noise_rate")
     run = srjt.train(data.manifest, out=tmp_path / "told nothing", **settings)
     assert run.noise_estimate is not None
-    np.testing.assert_array_equal(
-        run.method.transition, usable_matrix(run.noise_estimate.rate, run.noise_estimate.transition)
-    )
+    np.testing.assert_array_equal(run.method.transition, np.eye(4))  # the short trainings were too short
     recorded = read_facts(tmp_path / "told nothing").noise
     assert recorded is not None
+    assert recorded["why"].endswith(NOT_INFORMED)
+    assert recorded["used"] == 0.0
+    informed = replace(run.noise_estimate, informed=True)
+    monkeypatch.setattr("srjt.training.resolve_noise.estimate_noise", lambda *_, **__: informed)
+    usual = srjt.train(data.manifest, **settings)
+    np.testing.assert_array_equal(usual.method.transition, usable_matrix(informed.rate, informed.transition))
     assert (recorded["requested"], recorded["estimated"]) == ("auto", run.noise_estimate.rate)
     assert recorded["why"].startswith("Estimated noise rate")
     known = srjt.train(data.manifest, out=tmp_path / "matrix", transition=data.matrix.tolist(), **settings)

@@ -47,9 +47,9 @@ def trained(shares: list[float], *, samples: int, wrong: float, **settings: Any)
     [
         ([0.73, 0.07, 0.15, 0.03, 0.02], 1200, 0.2),  # one grade dominates
         ([0.4, 0.3, 0.3], 180, 0.2),  # 300 images, three fifths of them to train on
-        ([0.5, 0.3, 0.2], 600, 0.3),
-        ([0.1] * 10, 1200, 0.3),
-        ([0.45, 0.1, 0.2, 0.15, 0.1], 600, 0.0),  # clean labels
+        pytest.param([0.5, 0.3, 0.2], 600, 0.3, marks=pytest.mark.slow),
+        pytest.param([0.1] * 10, 1200, 0.3, marks=pytest.mark.slow),
+        pytest.param([0.45, 0.1, 0.2, 0.15, 0.1], 600, 0.0, marks=pytest.mark.slow),  # clean labels
     ],
     ids=["dominant", "few", "three grades", "ten grades", "clean"],
 )
@@ -61,6 +61,7 @@ def test_it_beats_the_naive_answers(shares: list[float], samples: int, wrong: fl
     assert len(set(predicted)) >= len(shares) - 2  # rare grades may be missed, not all of them
 
 
+@pytest.mark.slow
 def test_tiny_on_a_cpu_with_nothing_but_data() -> None:
     clean = generate(images=300, patients=60, size=32)
     split = srjt.data.folds(clean, folds=5)[0]

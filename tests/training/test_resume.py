@@ -87,11 +87,12 @@ def test_stopped_within_an_epoch(
     assert reporter.notes[1:] == ["Resuming at epoch 3, step 4 of 5."]
 
 
-def test_stopped_at_the_last_step_of_an_epoch(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
-    whole = srjt.train(data.manifest, **settings)
+def test_stopped_at_the_last_step_of_an_epoch(
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, tmp_path: Path
+) -> None:
     with pytest.raises(Interrupted, match="Stopped after epoch 1 of 3"):
         srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(1, 5), **settings)
-    assert_same(srjt.train(data.manifest, out=tmp_path / "run", **settings), whole)
+    assert_same(srjt.train(data.manifest, out=tmp_path / "run", **settings), uninterrupted)
 
 
 def test_a_signal_at_the_very_end_changes_nothing(
@@ -101,14 +102,26 @@ def test_a_signal_at_the_very_end_changes_nothing(
     assert run.metrics["epoch"].max() == 3
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(data: Any) -> Trained:
+    return srjt.train(data.manifest, **SETTINGS, split=data.split)
+
+
+@pytest.fixture(scope="module")
+def stopped_once(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("stopped") / "run"
+    chosen = {**SETTINGS, "split": data.split, "checkpoint_seconds": 0}
+    with pytest.raises(Interrupted):
+        srjt.train(data.manifest, out=out, reporter=StopAt(2, 2), **chosen)
+    assert len(list((out / "checkpoints").iterdir())) == 2
+    return out
+
+
 @pytest.fixture
-def stopped(data: Any, settings: dict[str, Any], tmp_path: Path) -> Path:
+def stopped(settings: dict[str, Any], stopped_once: Path, tmp_path: Path) -> Path:
     """A run with two checkpoints: after epoch 1, and after two steps of epoch 2."""
     settings["checkpoint_seconds"] = 0
-    with pytest.raises(Interrupted):
-        srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(2, 2), **settings)
-    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) == 2
-    return tmp_path / "run"
+    return shutil.copytree(stopped_once, tmp_path / "run")
 
 
 def flip_a_bit(path: Path) -> None:
@@ -127,7 +140,7 @@ def empty(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [flip_a_bit, cut_short, empty])
 def test_a_damaged_checkpoint_is_passed_over(
-    data: Any, settings: dict[str, Any], stopped: Path, damage: Any
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path, damage: Any
 ) -> None:
     _, newest = sorted((stopped / "checkpoints").iterdir())
     damage(newest)
@@ -135,7 +148,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     with pytest.warns(UserWarning, match=f"{newest.name}.* Falling back to the previous checkpoint"):
         run = srjt.train(data.manifest, out=stopped, reporter=reporter, **settings)
     assert reporter.notes[1:] == ["Resuming at epoch 2, step 0 of 5."]
-    assert_same(run, srjt.train(data.manifest, **settings))
+    assert_same(run, uninterrupted)
     kept = sorted(path.name for path in (stopped / "checkpoints").iterdir())
     assert len(kept) == 2
     assert newest.name not in kept
@@ -144,7 +157,7 @@ def test_a_damaged_checkpoint_is_passed_over(
 
 
 def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
-    data: Any, settings: dict[str, Any], stopped: Path
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
 ) -> None:
     for path in (stopped / "checkpoints").iterdir():
         flip_a_bit(path)
@@ -157,7 +170,7 @@ def test_two_damaged_checkpoints_restart_and_do_not_displace_new_ones(
     (left,) = (stopped / "checkpoints").iterdir()
     meta = checkpoint.read(left)[1]
     assert (meta["epoch"], meta["step"]) == (1, 3)
-    assert_same(srjt.train(data.manifest, out=stopped, **settings), srjt.train(data.manifest, **settings))
+    assert_same(srjt.train(data.manifest, out=stopped, **settings), uninterrupted)
 
 
 def test_another_configuration_is_refused_and_the_difference_named(
@@ -177,10 +190,12 @@ def test_another_configuration_is_refused_and_the_difference_named(
     assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
 
 
-def test_how_it_is_computed_may_change(data: Any, settings: dict[str, Any], stopped: Path) -> None:
+def test_how_it_is_computed_may_change(
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
+) -> None:
     """The CPU setting of the first part is kept even if a trial is allowed now: it changes bits."""
     run = srjt.train(data.manifest, out=stopped, **{**settings, "tune_cpu": True, "checkpoint_seconds": 30})
-    assert_same(run, srjt.train(data.manifest, **settings))
+    assert_same(run, uninterrupted)
 
 
 def test_a_finished_run_is_opened_at_once(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
@@ -306,7 +321,11 @@ def test_weights_that_are_not_finite_are_never_saved(
 
 
 def test_no_room_for_a_checkpoint(
-    data: Any, settings: dict[str, Any], stopped: Path, monkeypatch: pytest.MonkeyPatch
+    data: Any,
+    settings: dict[str, Any],
+    uninterrupted: Trained,
+    stopped: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = {path: path.read_bytes() for path in (stopped / "checkpoints").iterdir()}
     real = os.fsync
@@ -321,14 +340,19 @@ def test_no_room_for_a_checkpoint(
         srjt.train(data.manifest, out=stopped, **settings)
     monkeypatch.undo()
     assert {path: path.read_bytes() for path in (stopped / "checkpoints").iterdir()} == before
-    assert_same(srjt.train(data.manifest, out=stopped, **settings), srjt.train(data.manifest, **settings))
+    assert_same(srjt.train(data.manifest, out=stopped, **settings), uninterrupted)
 
 
 @pytest.mark.parametrize(
     "name", ["run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json"]
 )
 def test_no_room_for_a_file(
-    data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    data: Any,
+    settings: dict[str, Any],
+    uninterrupted: Trained,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
 ) -> None:
     """One sentence whichever file it is; afterwards the same call resumes and gives the same result."""
     real = os.replace
@@ -343,7 +367,7 @@ def test_no_room_for_a_file(
         srjt.train(data.manifest, out=tmp_path / "run", **settings)
     monkeypatch.undo()
     run = srjt.train(data.manifest, out=tmp_path / "run", **settings)
-    assert_same(run, srjt.train(data.manifest, **settings))
+    assert_same(run, uninterrupted)
     assert list((tmp_path / "run").rglob("*.tmp")) == []
 
 
@@ -366,21 +390,19 @@ def cut_in_half(path: Path) -> None:
 
 @pytest.mark.parametrize("lose", [Path.unlink, empty, cut_in_half], ids=["deleted", "emptied", "cut"])
 def test_lost_metrics_are_restored_from_the_checkpoint(
-    data: Any, settings: dict[str, Any], tmp_path: Path, lose: Any
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, ended: Path, tmp_path: Path, lose: Any
 ) -> None:
-    whole = srjt.train(data.manifest, out=tmp_path / "whole", **settings)
     with pytest.raises(Interrupted):
         srjt.train(data.manifest, out=tmp_path / "run", reporter=StopAt(3, 2), **settings)
     lose(tmp_path / "run" / "metrics.csv")
     run = srjt.train(data.manifest, out=tmp_path / "run", **settings)
-    assert_same(run, whole)
-    summaries = [(tmp_path / name / "summary.json").read_bytes() for name in ("whole", "run")]
-    assert summaries[0] == summaries[1]
+    assert_same(run, uninterrupted)
+    assert (tmp_path / "run" / "summary.json").read_bytes() == (ended / "summary.json").read_bytes()
     assert sorted(set(read_metrics(tmp_path / "run" / "metrics.csv")["epoch"])) == [1, 2, 3]
 
 
 def test_lost_metrics_beside_a_checkpoint_without_them_are_an_error(
-    data: Any, settings: dict[str, Any], stopped: Path
+    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
 ) -> None:
     """Checkpoints of earlier versions do not contain the metrics."""
     for path in (stopped / "checkpoints").iterdir():
@@ -392,7 +414,7 @@ def test_lost_metrics_beside_a_checkpoint_without_them_are_an_error(
     with pytest.raises(SrjtError, match=r"metrics\.csv lacks the metrics of epoch 1, .* restore the file"):
         srjt.train(data.manifest, out=stopped, **settings)
     (stopped / "metrics.csv").write_bytes(content)
-    assert_same(srjt.train(data.manifest, out=stopped, **settings), srjt.train(data.manifest, **settings))
+    assert_same(srjt.train(data.manifest, out=stopped, **settings), uninterrupted)
 
 
 @pytest.mark.parametrize(

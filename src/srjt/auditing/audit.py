@@ -26,6 +26,7 @@ from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
+from srjt.training.engine.fork_server import check_not_starting
 from srjt.training.parallel_folds import Jobs
 from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.resolve_noise import resolve_noise_rate
@@ -85,8 +86,11 @@ class Audit:
         return DoubtfulLabels(table=self.scores.head(count), samples=self.fitted.manifest)
 
     def __repr__(self) -> str:
-        low, high = self.estimate.rate_interval
         where = "" if self.folder is None else f", {self.folder}"
+        if self.readings is not None:
+            share = self.summary["expected_errors"] / len(self.scores)
+            return f"<Audit: {len(self.scores):,} consensus grades, {share:.1%} expected to be wrong{where}>"
+        low, high = self.estimate.rate_interval
         rate = f"{self.estimate.rate:.1%} wrong ({low:.1%} to {high:.1%})"
         return f"<Audit: {len(self.scores):,} labels, {rate}{where}>"
 
@@ -190,6 +194,7 @@ def audit(
     >>> found.scores[["id", "grade", "suggested", "quality"]].head(20)  # doctest: +SKIP
     >>> srjt.report("audit")  # doctest: +SKIP
     """
+    check_not_starting("srjt.audit")
     manifest = labelled_samples(manifest, on_bad_image=on_bad_image)
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))

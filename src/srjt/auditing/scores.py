@@ -18,7 +18,6 @@ from srjt.training.crossfit import CrossFit
 
 __all__ = [
     "error_rates",
-    "estimated_from",
     "score",
     "summarise",
     "verification_plan",
@@ -167,14 +166,6 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
     if "true_grade" in scores:
         summary["known"] = _against_truth(scores)
     return summary
-
-
-def estimated_from(*, samples: int, folds: int, epochs: int) -> str:
-    """What the rate of an audit is computed from, in one sentence: a training estimates it from less."""
-    return (
-        f"Estimated from all {samples:,} labels and {folds} trainings of {epochs} epochs; srjt train --noise-rate auto "
-        "uses its training side and shorter trainings, so its rate may differ."
-    )
 
 
 def verified_alone(verified: Mapping[str, Any]) -> str:

@@ -165,30 +165,33 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.table import Table
 
     from srjt.auditing.folder import read_audit
-    from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
+    from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
+    from srjt.auditing.scores import verification_plan, verified_alone
 
     console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names, has_images = done.fitted.manifest.grades, any(read_audit(out).images)
 
     low, high = estimate.rate_interval
+    if several := readers_sentence(summary):
+        say(several, bold=True)
+    labels = f"{len(done.scores):,} {label_noun(summary)}s"
     if estimate.identifiable:
-        say(
-            f"About {estimate.rate:.0%} of {len(done.scores):,} labels are wrong (95 % interval: {low:.0%} to "
-            f"{high:.0%}).",
-            bold=True,
+        sentence = (
+            f"About {estimate.rate:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
         )
+        say(estimate_start(summary, sentence), bold=not several)
         if verified := summary.get("verified"):
             say(verified_alone(verified))
         if estimate.assumption:
             say(estimate.assumption)
     else:
-        say(
-            f"The data do not determine how many of {len(done.scores):,} labels are wrong: {low:.0%} to {high:.0%}, "
-            f"because {estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%}).",
-            fg="yellow",
+        sentence = (
+            f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}, because "
+            f"{estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%})."
         )
+        say(estimate_start(summary, sentence), fg="yellow")
         say(estimate.assumption)
-    say(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs))
+    say(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs, readers=bool(several)))
     if plan := verification_plan(summary):
         say(plan)
         size = estimate.verified + summary["verify_more"]
@@ -196,7 +199,8 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
             typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
         else:
             say("Give their true grades in a column verified_grade, and run the same command again.")
-    say(f"Labels for which another grade is more probable: {summary['another_likelier']:,}.")
+    which = f"{label_noun(summary).capitalize()}s"
+    say(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
     if "twins" in summary:
         twins = summary["twins"]
         say(

@@ -57,7 +57,7 @@ def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, de
     """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
     from rich.console import Console
     from rich.progress import Progress
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from srjt.studies.run_times import measure_times, time_on
     from srjt.training.engine.devices import choose_device, device_name
@@ -74,7 +74,10 @@ def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, de
             device=chosen,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    table = Table("method", "networks", "runs", "one run", "evaluation", "all runs")
+    method = Column(
+        "method", overflow="fold"
+    )  # a variant's name has no spaces, and nothing of it may be left out
+    table = Table(method, "networks", "runs", "one run", "evaluation", "all runs")
     for row in times:
         table.add_row(
             row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),

@@ -1,7 +1,9 @@
-"""``srjt methods``: what there is to choose from. Does not load torch."""
+"""``srjt methods``: what there is to choose from. Loads neither torch nor rich, so that it answers at once."""
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -32,10 +34,6 @@ def methods(
     import_: Import = None,
 ) -> None:
     """List the methods: how each judges samples, what it learns from, and what it needs to know."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
     from srjt.methods import lookup, names
 
     if plain:
@@ -46,22 +44,24 @@ def methods(
     for row in map(lookup, names()):
         families.setdefault(_family(row), []).append(row)
         papers.setdefault(row.paper, []).append(row.name)
-    console = Console(highlight=False, markup=False)
-    table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), show_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("needs", no_wrap=True)
-    table.add_column("learns from")
+    longest = max(map(len, names()))
+    typer.secho(f"{'name':{longest + 4}}needs   learns from", bold=True)
     for family, rows in families.items():
-        table.add_section()
-        table.add_row(family, style="bold")
+        typer.secho(f"\n{family}", bold=True)
         for row in rows:
             needs = () if row.recipe.noise_rate == "auto" else row.needs
-            table.add_row(f" {row.name}", ", ".join(NEEDS[n] for n in needs) or "–", row.updates)
+            start = f" {row.name:{longest + 3}}{', '.join(NEEDS[n] for n in needs) or '–':8}"
+            typer.echo(_wrapped(start, row.updates))
             if row.scores != "–":
-                table.add_row("", "", f"  scores: {row.scores}", style="dim")
-    console.print(table)
+                typer.secho(_wrapped(" " * (len(start) + 2), f"scores: {row.scores}"), dim=True)
     notes = [LEGEND, *(f"{', '.join(theirs)}: {paper}" for paper, theirs in papers.items())]
-    console.print("\n".join(notes), style="dim")
+    typer.secho("\n".join(notes), dim=True)
+
+
+def _wrapped(start: str, text: str) -> str:
+    """The text after ``start``; lines that do not fit into the terminal continue below it."""
+    lines = textwrap.wrap(text, max(20, shutil.get_terminal_size().columns - len(start)))
+    return start + f"\n{' ' * len(start)}".join(lines)
 
 
 def _family(row: RegisteredMethod) -> str:

@@ -23,7 +23,7 @@ TABLES = (
     "grades",
     "images",
 )
-READERS, PAIRS = 20, 10  # on the screen
+READERS, PAIRS, FEW = 20, 10, 3  # on the screen
 
 
 @options.reads_a_source(only=TABLES)
@@ -86,6 +86,7 @@ def readers(
             rich_help_panel="How the source is read",
         ),
     ] = None,
+    grade_names: options.GradeNames = None,
     force: options.Force = False,
     how: dict[str, Any],
 ) -> None:
@@ -101,6 +102,7 @@ def readers(
 
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.data import read_readings
+    from srjt.data.grade_names import check_grade_names, parse_grade_names
     from srjt.data.readers_folder import (
         consensus_table,
         located_images,
@@ -109,13 +111,15 @@ def readers(
         write_readers_folder,
     )
     from srjt.data.sources.probabilities import read_probabilities
+    from srjt.data.sources.reading_notes import NO_READER
     from srjt.data.sources.several_readers import combine
-    from srjt.errors import SrjtError
+    from srjt.errors import SrjtError, printable
     from srjt.files import write_output
     from srjt.readers import agreement, next_readings
     from srjt.reports.pages.html import write_page
     from srjt.reports.pages.readers_page import readers_page
     from srjt.reports.reader_facts import reader_facts
+    from srjt.reports.reader_findings import next_sentence
 
     if next_ is None and (worklist is not None or per_reader is not None):
         option = "--worklist" if worklist is not None else "--per-reader"
@@ -124,19 +128,23 @@ def readers(
     images = how.pop("images")
     found = read_readings(table, date_column=date_column, **how)
     readings = found.readings
+    names = {} if grade_names is None else check_grade_names(parse_grade_names(grade_names), readings.grades)
     witness = None if probabilities is None else read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness)
     wanted: pd.DataFrame | None = None
     if next_ is not None:
-        wanted = worklist_table(
-            next_readings(agreed, readings, count=next_, per_reader=per_reader), noun=found.columns.noun
-        )
+        best = next_readings(agreed, readings, count=next_, per_reader=per_reader)
+        if not len(best) and readings.readers != [NO_READER]:
+            best = next_readings(agreed, readings, count=next_, per_reader=per_reader, new_reader=True)
+        wanted = worklist_table(best, noun=found.columns.noun)
     file = worklist or (None if out is None else out / "worklist.csv")
     facts = reader_facts(
         found,
         agreement(readings),
         agreed,
         source=table.name,
+        probabilities=None if probabilities is None else probabilities.name,
+        grade_names=names,
         worklist=wanted,
         review_command=shlex.join(
             ["srjt", "review", str(out or "readers"), "--worklist", str(file), "--reviewer", "NAME"]
@@ -148,25 +156,31 @@ def readers(
             "consensus.csv": consensus_table(found, agreed, images=located),
             "readings.csv": readings_table(found, agreed),
         }
-        write_readers_folder(out, facts=facts, tables=tables, names=("worklist.csv",))
+        if wanted is not None and len(wanted) and worklist is None:
+            tables["worklist.csv"] = wanted
+        write_readers_folder(out, facts=facts, tables=tables, overwrite=force)
         write_page(readers_page(facts), out / "report.html", follow_links=False)
-    if wanted is not None and file is not None and len(wanted):
-        with writing(file):
-            write_output(file, wanted.to_csv(index=False).encode("utf-8", "surrogateescape"))
-    _print(facts, Console(markup=False, highlight=False))
+    if wanted is not None and len(wanted) and worklist is not None:
+        with writing(worklist):
+            write_output(worklist, wanted.to_csv(index=False).encode("utf-8", "surrogateescape"))
+    console = Console(markup=False, highlight=False)
+    _print(facts, console)
     if out is not None:
         typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
-    if wanted is not None and not len(wanted):
-        typer.echo("Nothing to read next: no reader is left who has not read an uncertain image.")
-    elif wanted is not None:
-        if file is None:
-            typer.echo("Next, one more reading of these gains most (--worklist FILE writes the list):")
-            for row in wanted.head(READERS).to_dict("records"):
-                typer.echo(f"  {row[found.columns.noun]}, by {row['reader']} (gain {row['gain']:.3f})")
-        else:
-            typer.echo(f"Worklist: {file} ({len(wanted):,} readings)")
-            if out is not None:
-                typer.echo(f"Next: {facts['review_command']}")
+    elif facts["consensus"]["uncertain"]:
+        more = "; --next N lists what to read once more" if wanted is None else ""
+        typer.echo(f"--out DIR writes all certainties{more}.")
+    if wanted is None:
+        return
+    console.print(printable(next_sentence(facts)))
+    for row in wanted.head(READERS if file is None else FEW).to_dict("records"):
+        typer.echo(printable(f"  {row[found.columns.noun]}, by {row['reader']} (gain {row['gain']:.3f})"))
+    if len(wanted) and file is None:
+        typer.echo("--worklist FILE, or --out DIR, writes the list.")
+    elif len(wanted):
+        typer.echo(f"Worklist: {file} ({len(wanted):,} readings)")
+        if out is not None:
+            typer.echo(f"Next: {facts['review_command']}")
 
 
 def _print(facts: dict[str, Any], console: Console) -> None:
@@ -174,6 +188,7 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     from rich.table import Table
 
     from srjt.errors import printable
+    from srjt.reports.pages.reader_cells import range_text
 
     def say(text: str, style: str = "") -> None:
         console.print(printable(text), style=style)
@@ -185,8 +200,8 @@ def _print(facts: dict[str, Any], console: Console) -> None:
         say(sentence, "yellow")
     if (found := facts["agreement"]) is not None:
         if (alpha := found["krippendorff"]) is not None:
-            low, high = alpha["interval"]
-            say(f"Krippendorff's α (ordinal): {alpha['value']:.2f} (95 % interval: {low:.2f} to {high:.2f})")
+            between = range_text(alpha["interval"], "{:.2f}")
+            say(f"Krippendorff's α (ordinal): {alpha['value']:.2f} (95 % interval: {between})")
         few = facts["pairs"][:PAIRS]
         more = f" ({len(few)} of {len(facts['pairs']):,})" if len(few) < len(facts["pairs"]) else ""
         pairs = Table("reader", "and", title=f"Pairs{more}", title_justify="left")
@@ -197,7 +212,7 @@ def _print(facts: dict[str, Any], console: Console) -> None:
                 *(_short(name) for name in pair["readers"]),
                 f"{pair['both']:,}",
                 _number(pair["quadratic"], "{:.2f}"),
-                _range(pair["interval"], "{:.2f}"),
+                range_text(pair["interval"], "{:.2f}"),
                 _number(pair["linear"], "{:.2f}"),
                 _number(pair["exact"], "{:.0%}"),
                 _number(pair["within_one"], "{:.0%}"),
@@ -214,9 +229,9 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             _short(reader["name"]),
             f"{reader['readings']:,}",
             _number(reader["right"], "{:.0%}"),
-            _range(reader["right_interval"], "{:.0%}"),
+            range_text(reader["right_interval"], "{:.0%}"),
             _number(reader["bias"], "{:+.2f}"),
-            _range(reader["bias_interval"], "{:+.2f}"),
+            range_text(reader["bias_interval"], "{:+.2f}"),
         )
     console.print(table)
     beside = (
@@ -236,8 +251,3 @@ def _short(name: str) -> str:
 
 def _number(value: float | None, pattern: str) -> str:
     return "–" if value is None else pattern.format(value)
-
-
-def _range(interval: list[float | None], pattern: str) -> str:
-    low, high = interval
-    return "–" if low is None or high is None else f"{pattern.format(low)} to {pattern.format(high)}"

@@ -1,4 +1,4 @@
-"""``srjt report``: a study, a run or an audit as one page to read, send and print."""
+"""``srjt report``: a study, a run, an audit or several readers as one page to read, send and print."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def report(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="Folder of a study, of a single run (finished or not) or of an audit."
+            metavar="DIR",
+            help="Folder of a study, of a single run (finished or not), of an audit or of readers.",
         ),
     ],
     out: Annotated[
@@ -38,6 +39,7 @@ def report(
         typer.Option("--maps", help="Show where the networks of an audit look, for its doubtful labels."),
     ] = False,
     grade_names: options.GradeNames = None,
+    force: options.Force = False,
     import_: options.Import = None,
 ) -> None:
     """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.
@@ -45,10 +47,12 @@ def report(
     It needs no network and opens from disk. It names unfinished and failed runs
     at the top.
     """
+    from srjt.cli.output import refuse_overwrite
     from srjt.data.grade_names import parse_grade_names
     from srjt.reports.report import report as write_report
     from srjt.reports.tables.statistics import PAPER_METRICS
 
+    refuse_overwrite(out, force=force)
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
     names = None if grade_names is None else parse_grade_names(grade_names)
     page, *others = write_report(

@@ -9,6 +9,7 @@ report.html      the page
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,14 +28,17 @@ from srjt.files import check_regular_file, write_atomically, write_json
 from srjt.readers import Consensus
 
 __all__ = [
+    "FORMAT",
     "ReadersFolder",
     "consensus_table",
+    "read_reader_facts",
     "read_readers_folder",
     "readings_table",
     "write_readers_folder",
 ]
 
-FORMAT = 1
+FORMAT = 2  # since 2 "said" is a list of readers and grades
+_COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,7 @@ class ReadersFolder:
     grades: tuple[str, ...]
     ids: list[str]
     images: list[str]  # (I,) absolute; "" if there is no file
+    readers: frozenset[str]
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -127,39 +132,98 @@ def located_images(found: ReadingsTable, directory: Path) -> list[str]:
 
 
 def write_readers_folder(
-    folder: Path, *, facts: dict[str, Any], tables: dict[str, pd.DataFrame], names: tuple[str, ...] = ()
+    folder: Path, *, facts: dict[str, Any], tables: dict[str, pd.DataFrame], overwrite: bool = False
 ) -> None:
-    """Write ``readers.json`` and the tables, by file name. A folder with other files is refused."""
-    ours = {"readers.json", "report.html", "decisions.sqlite", *tables, *names}
+    """Write ``readers.json`` and the tables, by file name.
+
+    A folder with other files is refused. One of the same readings is refreshed; one of other readings, or with another
+    worklist, is refused unless ``overwrite``.
+    """
+    ours = {"readers.json", "report.html", "decisions.sqlite", "worklist.csv", *tables}
     if folder.is_dir() and not (folder / "readers.json").exists():
         others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
         if set(others) - ours:
             raise SrjtError(f"{folder} contains other files: choose another `out`.")
+    if not overwrite and (folder / "readers.json").exists():
+        _refuse_other_readings(folder, facts, tables)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
-            content = table.to_csv(index=False).encode("utf-8", "surrogateescape")
-            write_atomically(folder / name, content, follow_links=False)
+            write_atomically(folder / name, _csv(table), follow_links=False)
         write_json(folder / "readers.json", {"format": FORMAT, **facts})
     except OSError as problem:
         raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
 
 
-def read_readers_folder(folder: Path) -> ReadersFolder:
-    """Read the folder that ``srjt readers … --out folder`` has written."""
+def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
+    """An error if the folder holds what would be lost."""
+    before = read_reader_facts(folder).get("probabilities")
+    if before != facts["probabilities"] or not _same(folder / "readings.csv", tables["readings.csv"]):
+        raise SrjtError(
+            f"{folder} contains the consensus of other readings or with another network: choose another --out, or pass "
+            "--force to overwrite it."
+        )
+    if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
+        raise SrjtError(
+            f"{folder / 'worklist.csv'} is another worklist, which somebody may be reading: choose another file with "
+            "--worklist, or pass --force to overwrite it."
+        )
+
+
+def _same(path: Path, table: pd.DataFrame) -> bool:
+    """Whether the file is not there, or holds the same rows, except for what is computed."""
+    if not path.exists():
+        return True
+    check_regular_file(path)
+    try:
+        old, new = (_given_cells(content) for content in (path.read_bytes(), _csv(table)))
+    except (OSError, ValueError):
+        return False
+    return old.equals(new)
+
+
+def _given_cells(content: bytes) -> pd.DataFrame:
+    found = pd.read_csv(
+        io.BytesIO(content), dtype=str, keep_default_na=False, encoding_errors="surrogateescape"
+    )
+    return found.drop(columns=_COMPUTED, errors="ignore")
+
+
+def _csv(table: pd.DataFrame) -> bytes:
+    return table.to_csv(index=False).encode("utf-8", "surrogateescape")
+
+
+def read_reader_facts(folder: Path) -> dict[str, Any]:
+    """The contents of ``readers.json``."""
     path = folder / "readers.json"
     if path.exists():
         check_regular_file(path)
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        grades = tuple(str(name) for name in facts["grades"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+    except (OSError, ValueError, RecursionError) as problem:
         raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
+    if not isinstance(facts, dict):
+        raise SrjtError(f"{path} cannot be read (it is no object): run srjt readers again.")
+    return facts
+
+
+def read_readers_folder(folder: Path) -> ReadersFolder:
+    """Read the folder that ``srjt readers … --out folder`` has written."""
+    facts = read_reader_facts(folder)
+    try:
+        grades = tuple(str(name) for name in facts["grades"])
+        readers = frozenset(str(reader["name"]) for reader in facts.get("readers", ()))
+    except (KeyError, TypeError) as problem:
+        raise SrjtError(
+            f"{folder / 'readers.json'} cannot be read ({problem}): run srjt readers again."
+        ) from None
     frame = load(folder / "consensus.csv").frame
     if not {"id", "image"} <= set(frame.columns) or not frame["id"].is_unique:
         raise SrjtError(f"{folder / 'consensus.csv'} has no unique ids and images: run srjt readers again.")
     images = [name if Path(name).is_absolute() else "" for name in frame["image"]]
-    return ReadersFolder(folder=folder, grades=grades, ids=frame["id"].tolist(), images=images)
+    return ReadersFolder(
+        folder=folder, grades=grades, ids=frame["id"].tolist(), images=images, readers=readers
+    )
 
 
 def _safe(cells: list[str]) -> list[str]:

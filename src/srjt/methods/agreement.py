@@ -11,20 +11,20 @@ from torch import Tensor
 
 from srjt.errors import SrjtError
 from srjt.methods.base import Loss, Method
-from srjt.ordinal.losses import forward_corrected, hard_cross_entropy, jeffreys, soft_cross_entropy
+from srjt.ordinal.losses import forward_corrected, jeffreys, soft_cross_entropy
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForwardAgreement(Method):
     """Forward correction of both networks, plus their Jeffreys divergence on all samples; none is discarded.
 
-    Two networks memorise different wrong labels. Agreement, which needs no label, undoes both. Its weight is λ times
-    the mean probability of the given labels: networks that have learnt little yet are not held back.
+    Two networks memorise different wrong labels, and they do so late. Agreement, which needs no label, undoes both. Its
+    weight grows evenly from 0 to λ over the training: networks that have learnt little yet are not held back.
 
     Parameters
     ----------
     co_lambda : float
-        λ, the weight of the divergence once the labels are fitted.
+        λ, the weight of the divergence at the end of the training.
     """
 
     networks: ClassVar[int] = 2
@@ -43,18 +43,29 @@ class ForwardAgreement(Method):
     def takes_probabilities(self) -> bool:
         return True
 
-    def loss(self, logits: Tensor, targets: Tensor, *, keep: int | Tensor | None = None) -> Loss:
+    def memory(self, samples: int) -> dict[str, Tensor]:
+        return {"progress": torch.zeros(())}
+
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        keep: int | Tensor | None = None,
+        memory: dict[str, Tensor] | None = None,
+        rows: Tensor | None = None,
+    ) -> Loss:
+        """Without ``memory``: as at the end of the training."""
         self.check_shapes(logits, targets)
         if (
             targets.ndim == 2
-        ):  # probabilities of the true grades, by several readers: there is nothing to correct
+        ):  # several readers' probabilities of the true grades: there is nothing to correct
             own = soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
-            fitted = (logits.detach().softmax(dim=-1) * targets).sum(dim=-1).mean()
         else:
             labels = targets.expand(len(logits), -1)
             own = forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)
-            with torch.no_grad():
-                fitted = (-hard_cross_entropy(logits, labels)).exp().mean()
-        total = own.sum() + self.co_lambda * fitted * jeffreys(logits[0], logits[1], reduction="mean")
+        disagreement = jeffreys(logits[0], logits[1], reduction="mean")
+        if memory is not None:
+            disagreement = disagreement * memory["progress"].to(disagreement.dtype)
         everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-        return Loss(total, own.detach(), everything)
+        return Loss(own.sum() + self.co_lambda * disagreement, own.detach(), everything)

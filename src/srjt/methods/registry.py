@@ -22,6 +22,7 @@ M = TypeVar("M", bound="type[Method]")
 
 _COMMON = {"num_classes", "noise_rate", "transition", "convention"}  # create()'s own arguments
 _REGISTRY: dict[str, RegisteredMethod] = {}
+_INSTALLED: set[str] = set()  # names of methods that installed packages have registered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +204,14 @@ def lookup(name: str, *, registered_by: Sequence[str] = ()) -> RegisteredMethod:
     return found
 
 
+def is_known_to_workers(name: str, *, registered_by: Sequence[str] = ()) -> bool:
+    """Whether a new process knows the method: not if this session alone has registered it.
+
+    registered_by: modules that the process imports.
+    """
+    return isinstance(lookup(name).source, str) or name in _INSTALLED or bool(registered_by)
+
+
 def options(name: str) -> tuple[str, ...]:
     """The options that ``create(name, …)`` takes beyond the common ones.
 
@@ -280,7 +289,9 @@ def create(
 
 def _registry() -> dict[str, RegisteredMethod]:
     """All methods, after those of installed packages have been loaded."""
+    before = set(_REGISTRY)
     load_entry_points()
+    _INSTALLED.update(set(_REGISTRY) - before)
     return _REGISTRY
 
 

@@ -61,6 +61,7 @@ class NoiseEstimate:
     assumption: str = ""  # what the point rests on, in one sentence
     verified: int = 0  # labels whose true grade is known
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
+    informed: bool = True  # whether the probabilities say more about the labels than how common each grade is
     caution: str = ""  # only in estimates of earlier versions
     temperature: float | None = None  # only in estimates of earlier versions
 
@@ -189,6 +190,9 @@ def estimate_noise(
     if bootstrap:
         joints, rates = _draws(found, bootstrap, seed=seed)
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
+    informed = known is not None or _informed(y, found)
+    if not informed and bootstrap:
+        low = lower_bound = 0.0
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
@@ -224,6 +228,7 @@ def estimate_noise(
         assumption=assumption,
         verified=0 if known is None else len(known.rows),
         verified_worth=worth,
+        informed=informed,
     )
 
 
@@ -303,16 +308,21 @@ def _assumption(form: Form, *, largest: float) -> str:
     )
 
 
+def _informed(y: Ints, found: Explanations) -> bool:
+    """Whether labels are likelier by the probabilities than by the grades' shares, by two standard errors."""
+    shares = np.bincount(y, minlength=len(found.joint)) / len(y)
+    q = found.label_probabilities()
+    gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
+    held_out_gain = max(found.held_out.values()) - float(np.log(shares[y]).mean())
+    return bool(held_out_gain >= 2.0 * gain.std() / len(gain) ** 0.5)
+
+
 def _doubt(y: Ints, found: Explanations, *, unsettled: float) -> str:
     """Why the data do not determine the rate, in one sentence; "" if they do.
 
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
     """
-    shares = np.bincount(y, minlength=len(found.joint)) / len(y)
-    q = found.label_probabilities()
-    gain = np.log(np.maximum(q[np.arange(len(y)), y], 1e-12)) - np.log(shares[y])
-    held_out_gain = max(found.held_out.values()) - float(np.log(shares[y]).mean())
-    if held_out_gain < 2.0 * gain.std() / len(gain) ** 0.5:  # two standard errors
+    if not _informed(y, found):
         return "the probabilities say nothing about the labels beyond how common each grade is."
     expected = found.joint.sum(axis=1) * len(y)
     if expected.min() < _FEW:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import betaincinv  # type: ignore[import-untyped]
+from scipy.special import betaincinv, gammaln  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError
 
@@ -22,6 +22,10 @@ __all__ = ["Verified", "exact_interval", "labels_to_verify", "read_verified", "r
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+_STRENGTHS = 2.0 ** np.arange(
+    -2, 11
+)  # of the model beside verified labels, per label: from a quarter to 1,024 of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +176,7 @@ def use_verified(
     rest = max(1.0 - size / samples, 1e-9)  # of all labels that are not verified; at none the rate is known
     _, patient = np.unique(owner[rows], return_inverse=True)
     worth = size * gain / rest / repetition(left, patient)
-    joint = _joint(labels, posterior, known, rate=rate, extra=size * (gain - 1.0))
+    joint = _joint(labels, posterior, known, rate=rate)
     interval = exact_interval(rate, worth, confidence=confidence)
     return Combined(
         rate=rate,
@@ -184,22 +188,31 @@ def use_verified(
     )
 
 
-def _joint(labels: Ints, posterior: Floats, known: Verified, *, rate: float, extra: float) -> Floats:
+def _joint(labels: Ints, posterior: Floats, known: Verified, *, rate: float) -> Floats:
     """(C, C) p(true grade, label) with this rate.
 
     For each label the verified true grades are counted, and the model's p(true grade | label) is added as a prior
-    (Dirichlet). Its strength is ``extra``, the number of verified labels that the model has replaced for the rate,
-    divided among the labels by their number; at least one verified label each, so a rare label is never without it.
+    (Dirichlet). How many verified labels the prior is worth, the verified labels tell: the result is averaged over
+    strengths by the likelihood of the counts. A model that they contradict counts little.
     """
     classes = posterior.shape[1]
     given = np.eye(classes)[labels]
-    counts = given.sum(axis=0)
-    model = posterior.T @ given / np.maximum(counts, 1.0)
+    share = given.mean(axis=0)
+    model = posterior.T @ given + 0.5  # half a label in each cell keeps what the model missed possible
+    model /= model.sum(axis=0)
     seen = np.eye(classes)[known.true].T @ given[known.rows]
-    strength = np.maximum(extra * counts / len(labels), 1.0)
-    column = (seen + strength * model) / (seen.sum(axis=0) + strength)
-    # half a label in each cell keeps what both missed possible
-    joint = column * counts / len(labels) + 0.5 / len(labels)
+    logs = np.array([_log_likelihood(seen, strength * model) for strength in _STRENGTHS])
+    weights = np.exp(logs - logs.max())
+    column = np.zeros_like(model)
+    for weight, strength in zip(weights / weights.sum(), _STRENGTHS, strict=True):
+        column += weight * (seen + strength * model) / (seen.sum(axis=0) + strength)
+    joint = column * share
     right = np.diag(np.diag(joint))
     off = joint - right
     return np.asarray((1.0 - rate) * right / right.sum() + rate * off / off.sum())
+
+
+def _log_likelihood(counts: Floats, prior: Floats) -> float:
+    """Of counts (C, C) whose columns are Dirichlet-multinomial with the columns of ``prior``, up to a constant."""
+    both, before = counts.sum(axis=0) + prior.sum(axis=0), prior.sum(axis=0)
+    return float((gammaln(before) - gammaln(both)).sum() + (gammaln(counts + prior) - gammaln(prior)).sum())

@@ -137,4 +137,4 @@ def resampled_metrics(
     )
     weights = np.concatenate([np.ones((1, patients)), draws])
     confusions = (weights @ own).reshape(-1, num_classes, num_classes)
-    return {name: np.array([METRICS[name](confusion) for confusion in confusions]) for name in metrics}
+    return {name: METRICS[name].function(confusions) for name in metrics}

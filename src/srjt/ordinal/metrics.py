@@ -2,7 +2,7 @@
 
 Confusion matrices have the true grade in rows and the predicted grade in columns. Averages over grades follow
 scikit-learn: a grade that is neither present nor predicted is left out, a division by zero gives 0. A new metric is a
-function and a row of ``METRICS``; reports and tests find it there.
+function in ``metric_formulas`` and a row of ``METRICS``; reports and tests find it there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
+from srjt.ordinal import metric_formulas as formulas
 
 __all__ = [
     "METRICS",
@@ -89,8 +90,7 @@ def accuracy(confusion: npt.ArrayLike) -> float:
     >>> accuracy([[3, 1], [0, 4]])
     0.875
     """
-    counts = _counts(confusion)
-    return float(np.trace(counts) / counts.sum())
+    return float(formulas.accuracy(_counts(confusion)))
 
 
 def mae(confusion: npt.ArrayLike) -> float:
@@ -111,8 +111,7 @@ def mae(confusion: npt.ArrayLike) -> float:
     >>> mae([[3, 1], [0, 4]])
     0.125
     """
-    counts = _counts(confusion)
-    return float((counts * _distance(counts)).sum() / counts.sum())
+    return float(formulas.mae(_counts(confusion)))
 
 
 def rmse(confusion: npt.ArrayLike) -> float:
@@ -133,8 +132,7 @@ def rmse(confusion: npt.ArrayLike) -> float:
     >>> rmse([[3, 1], [0, 4]])
     0.3535533905932738
     """
-    counts = _counts(confusion)
-    return float(np.sqrt((counts * _distance(counts) ** 2).sum() / counts.sum()))
+    return float(formulas.rmse(_counts(confusion)))
 
 
 def macro_mae(confusion: npt.ArrayLike) -> float:
@@ -155,9 +153,7 @@ def macro_mae(confusion: npt.ArrayLike) -> float:
     >>> macro_mae([[3, 1], [0, 4]])
     0.125
     """
-    counts = _counts(confusion)
-    present = counts.sum(axis=1) > 0
-    return float(((counts * _distance(counts)).sum(axis=1)[present] / counts.sum(axis=1)[present]).mean())
+    return float(formulas.macro_mae(_counts(confusion)))
 
 
 def one_off_accuracy(confusion: npt.ArrayLike) -> float:
@@ -178,8 +174,7 @@ def one_off_accuracy(confusion: npt.ArrayLike) -> float:
     >>> one_off_accuracy([[3, 1], [0, 4]])
     1.0
     """
-    counts = _counts(confusion)
-    return float(counts[_distance(counts) <= 1].sum() / counts.sum())
+    return float(formulas.one_off_accuracy(_counts(confusion)))
 
 
 def macro_precision(confusion: npt.ArrayLike) -> float:
@@ -200,8 +195,7 @@ def macro_precision(confusion: npt.ArrayLike) -> float:
     >>> macro_precision([[3, 1], [0, 4]])
     0.9
     """
-    counts = _counts(confusion)
-    return _macro(np.diag(counts), counts.sum(axis=0), counts)
+    return float(formulas.macro_precision(_counts(confusion)))
 
 
 def macro_recall(confusion: npt.ArrayLike) -> float:
@@ -222,8 +216,7 @@ def macro_recall(confusion: npt.ArrayLike) -> float:
     >>> macro_recall([[3, 1], [0, 4]])
     0.875
     """
-    counts = _counts(confusion)
-    return _macro(np.diag(counts), counts.sum(axis=1), counts)
+    return float(formulas.macro_recall(_counts(confusion)))
 
 
 def macro_f1(confusion: npt.ArrayLike) -> float:
@@ -244,8 +237,7 @@ def macro_f1(confusion: npt.ArrayLike) -> float:
     >>> macro_f1([[3, 1], [0, 4]])
     0.873015873015873
     """
-    counts = _counts(confusion)
-    return _macro(2 * np.diag(counts), counts.sum(axis=0) + counts.sum(axis=1), counts)
+    return float(formulas.macro_f1(_counts(confusion)))
 
 
 def per_class_recall(confusion: npt.ArrayLike) -> Floats:
@@ -267,7 +259,7 @@ def per_class_recall(confusion: npt.ArrayLike) -> Floats:
     [0.75, 1.0]
     """
     counts = _counts(confusion)
-    return _divide(np.diag(counts), counts.sum(axis=1), empty=np.nan)
+    return formulas.divide(np.diag(counts), counts.sum(axis=1), empty=np.nan)
 
 
 def quadratic_weighted_kappa(confusion: npt.ArrayLike) -> float:
@@ -288,11 +280,7 @@ def quadratic_weighted_kappa(confusion: npt.ArrayLike) -> float:
     >>> quadratic_weighted_kappa([[3, 1], [0, 4]])
     0.75
     """
-    counts = _counts(confusion)
-    squared = _distance(counts) ** 2
-    chance = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / counts.sum()
-    expected = float((squared * chance).sum())
-    return 1.0 - float((squared * counts).sum()) / expected if expected > 0 else float("nan")
+    return float(formulas.quadratic_weighted_kappa(_counts(confusion)))
 
 
 @dataclass(frozen=True)
@@ -302,31 +290,31 @@ class Metric:
     Parameters
     ----------
     function : callable
-        From a confusion matrix, shape (C, C), to a number.
+        From confusion matrices, shape (..., C, C), to a number for each.
     short_name, long_name : str
         In the heading of a column, and in a sentence.
     lower_is_better : bool
     """
 
-    function: Callable[[npt.ArrayLike], float]
+    function: Callable[[Floats], Floats]
     short_name: str
     long_name: str
     lower_is_better: bool = False
 
     def __call__(self, confusion: npt.ArrayLike) -> float:
-        return self.function(confusion)
+        return float(self.function(_counts(confusion)))
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(accuracy, "Acc.", "accuracy"),
-    "mae": Metric(mae, "MAE", "mean absolute error", lower_is_better=True),
-    "macro_f1": Metric(macro_f1, "mF1", "macro-F1"),
-    "qwk": Metric(quadratic_weighted_kappa, "QWK", "quadratic weighted kappa"),
-    "rmse": Metric(rmse, "RMSE", "root mean square error", lower_is_better=True),
-    "macro_mae": Metric(macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True),
-    "macro_precision": Metric(macro_precision, "mPrec.", "macro-averaged precision"),
-    "macro_recall": Metric(macro_recall, "mRec.", "macro-averaged recall"),
-    "one_off": Metric(one_off_accuracy, "1-off", "share at most one grade off"),
+    "accuracy": Metric(formulas.accuracy, "Acc.", "accuracy"),
+    "mae": Metric(formulas.mae, "MAE", "mean absolute error", lower_is_better=True),
+    "macro_f1": Metric(formulas.macro_f1, "mF1", "macro-F1"),
+    "qwk": Metric(formulas.quadratic_weighted_kappa, "QWK", "quadratic weighted kappa"),
+    "rmse": Metric(formulas.rmse, "RMSE", "root mean square error", lower_is_better=True),
+    "macro_mae": Metric(formulas.macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True),
+    "macro_precision": Metric(formulas.macro_precision, "mPrec.", "macro-averaged precision"),
+    "macro_recall": Metric(formulas.macro_recall, "mRec.", "macro-averaged recall"),
+    "one_off": Metric(formulas.one_off_accuracy, "1-off", "share at most one grade off"),
 }
 
 
@@ -443,7 +431,7 @@ def _selection(counts: npt.ArrayLike, *, per_class: bool) -> Floats:
 
 
 def _ratio(part: Floats, whole: Floats) -> float | Floats:
-    share = _divide(part, whole, empty=np.nan)
+    share = formulas.divide(part, whole, empty=np.nan)
     return float(share) if share.ndim == 0 else share
 
 
@@ -454,18 +442,3 @@ def _counts(confusion: npt.ArrayLike) -> Floats:
     if not counts.sum() > 0:
         raise SrjtError("The confusion matrix is empty: there is nothing to measure.")
     return counts
-
-
-def _distance(counts: Floats) -> Floats:
-    grade = np.arange(len(counts), dtype=np.float64)
-    return np.abs(grade[:, None] - grade[None, :])
-
-
-def _divide(part: Floats, whole: Floats, *, empty: float) -> Floats:
-    share: Floats = np.divide(part, whole, out=np.full(np.shape(part), empty), where=np.asarray(whole) > 0)
-    return share
-
-
-def _macro(part: Floats, whole: Floats, counts: Floats) -> float:
-    involved = (counts.sum(axis=0) + counts.sum(axis=1)) > 0
-    return float(_divide(part, whole, empty=0.0)[involved].mean())

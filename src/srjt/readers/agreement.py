@@ -5,7 +5,6 @@ Only pairs of readers that share items are kept, so thousands of readers with a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -20,12 +19,12 @@ from srjt.readers.coefficients import krippendorff_alpha, weighted_kappa
 from srjt.readers.notebook import agreement_html, with_interval
 from srjt.readers.pairs import Pairs, read_twice, shared_readings
 from srjt.readers.readings import Readings
+from srjt.readers.resampling import draws, ends, interval_of, interval_of_share
 
 __all__ = ["Agreement", "agreement"]
 
 Floats = npt.NDArray[np.float64]
 
-_CELLS = 10_000_000  # numbers held at once while resampling
 _PAIRS = 1000  # pairs with intervals: those with most shared items
 
 
@@ -93,7 +92,8 @@ def agreement(
     readings : Readings
         Its ``groups`` are resampled. Where a reader has read an item several times, the first reading counts.
     resamples : int
-        Number of bootstrap draws; 0 makes the intervals as narrow as the values.
+        Number of bootstrap draws; 0 makes the intervals as narrow as the values. Where no draw differs, as where all
+        grades are equal, a share gets Wilson's interval.
     seed : int
     confidence : float
         Of the intervals.
@@ -134,7 +134,7 @@ def agreement(
     alphas: list[Floats] = []
     kappas: list[Floats] = []
     moves: list[Floats] = []
-    for weights in _draws(groups, resamples, seed=seed, width=max(own.shape[1], differences.shape[1])):
+    for weights in draws(groups, resamples, seed=seed, width=max(own.shape[1], differences.shape[1])):
         table = np.asarray((own.T @ weights.T).T).reshape(len(weights), -1, classes, classes)
         kappas.append(weighted_kappa(table, power=2))
         tables.append(np.asarray((pooled.T @ weights.T).T).reshape(-1, classes, classes))
@@ -142,10 +142,8 @@ def agreement(
         moves.append(np.asarray((differences.T @ weights.T).T))
     total = np.concatenate(tables)
     total = total + total.transpose(0, 2, 1)  # neither reader is the first
-    everything = np.maximum(total.sum(axis=(1, 2)), 1e-12)
-    empty = np.where(total.sum(axis=(1, 2)) > 0, 0.0, np.nan)
     low, high = np.full((2, len(first)), np.nan)
-    low[largest], high[largest] = _ends(np.concatenate(kappas), tails)
+    low[largest], high[largest] = ends(np.concatenate(kappas), tails)
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
     pairs = pd.DataFrame(
         {
@@ -164,10 +162,10 @@ def agreement(
         readers=readings.readers,
         pairs=pairs,
         by_reader=_by_reader(readings, np.concatenate(moves), tails),
-        alpha=_interval(np.concatenate(alphas), tails),
-        exact=_interval(total[:, distance == 0].sum(axis=1) / everything + empty, tails),
-        within_one=_interval(total[:, distance <= 1].sum(axis=1) / everything + empty, tails),
-        quadratic=_interval(weighted_kappa(total, power=2), tails),
+        alpha=interval_of(np.concatenate(alphas), tails),
+        exact=interval_of_share(total, distance == 0, shared, owner, tails),
+        within_one=interval_of_share(total, distance <= 1, shared, owner, tails),
+        quadratic=interval_of(weighted_kappa(total, power=2), tails),
         shared_items=len(np.unique(shared.item)),
     )
 
@@ -224,16 +222,6 @@ def _years(readings: Readings, rows: npt.NDArray[np.int64]) -> tuple[Floats, Flo
     return known.astype(np.float64), np.where(known, years - middle, 0.0)
 
 
-def _draws(groups: int, resamples: int, *, seed: int, width: int) -> Iterator[Floats]:
-    """Weights of the groups (n, G): first all ones, then the draws in chunks that keep what is held at once bounded."""
-    rng = np.random.Generator(np.random.PCG64(seed))
-    at_once = max(1, _CELLS // max(width, groups))
-    yield np.ones((1, groups))
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
-        yield rng.multinomial(groups, np.full(groups, 1.0 / groups), size=size).astype(np.float64)
-
-
 def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) -> pd.DataFrame:
     number, total, squares, timed, year, years, off, product = np.split(moves, 8, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -241,8 +229,8 @@ def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) ->
         spread = np.sqrt(np.maximum(squares[0] / number[0] - bias[0] ** 2, 0.0))
         unequal = timed * years - year**2
         slope = np.where(unequal > 1e-9, (timed * product - year * off) / unequal, np.nan)
-    low, high = _ends(bias, tails)
-    drift_low, drift_high = _ends(slope, tails)
+    low, high = ends(bias, tails)
+    drift_low, drift_high = ends(slope, tails)
     repeated, same = read_twice(readings)
     return pd.DataFrame(
         {
@@ -259,22 +247,3 @@ def _by_reader(readings: Readings, moves: Floats, tails: tuple[float, float]) ->
             "drift_high": drift_high,
         }
     )
-
-
-def _ends(values: Floats, tails: tuple[float, float]) -> tuple[Floats, Floats]:
-    """Quantiles over the draws, the first row being the value itself; nan where there is no value."""
-    draws = values[1:] if len(values) > 1 else values
-    defined = np.isfinite(draws)
-    ends = np.full((2, values.shape[1]), np.nan)
-    whole = defined.all(axis=0) & np.isfinite(values[0])
-    some = defined.any(axis=0) & np.isfinite(values[0]) & ~whole
-    if whole.any():  # much faster than nanquantile
-        ends[:, whole] = np.quantile(draws[:, whole], tails, axis=0)
-    if some.any():
-        ends[:, some] = np.nanquantile(draws[:, some], tails, axis=0)
-    return np.minimum(ends[0], values[0]), np.maximum(ends[1], values[0])
-
-
-def _interval(values: Floats, tails: tuple[float, float]) -> Interval:
-    low, high = _ends(values[:, None], tails)
-    return Interval(float(values[0]), float(low[0]), float(high[0]))

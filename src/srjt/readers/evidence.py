@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -30,6 +30,16 @@ class Evidence:
     classes: int
     log_factor: Floats | None = None  # (I, C) of other witnesses: the reference, a network
     anchored: bool = False  # whether a reference fixes the readers' common bias
+    patient: npt.NDArray[np.int64] | None = None  # (I,) None: each item is a patient of its own
+
+    def items(self, rows: npt.NDArray[np.int64]) -> Evidence:
+        """Of some items."""
+        return replace(
+            self,
+            said=self.said[rows],
+            log_factor=None if self.log_factor is None else self.log_factor[rows],
+            patient=None if self.patient is None else self.patient[rows],
+        )
 
     @cached_property
     def single(self) -> npt.NDArray[np.bool_]:
@@ -70,5 +80,10 @@ def evidence_of(readings: Readings, *, repeats: Repeats) -> Evidence:
         factor[known] = _CLAMP
         factor[known, readings.reference[known]] = 0.0
     return Evidence(
-        said=said, readers=readers, classes=classes, log_factor=factor, anchored=bool(known.any())
+        said=said,
+        readers=readers,
+        classes=classes,
+        log_factor=factor,
+        anchored=bool(known.any()),
+        patient=None if readings.groups is None else readings.owner(),
     )

@@ -64,7 +64,9 @@ def consensus_html(
 
 
 def with_interval(interval: Interval) -> str:
-    """ "0.71 (0.65 to 0.77)"; – where it is undefined."""
+    """ "0.71 (0.65 to 0.77)"; – where it is undefined, and no interval where no draw differs."""
+    if interval.high - interval.low < 1e-9:
+        return _number(interval.value)
     return f"{_number(interval.value)} ({_number(interval.low)} to {_number(interval.high)})"
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 from scipy.special import betaincinv, ndtri  # type: ignore[import-untyped]
 
+from srjt.readers.design_effect import design_effect
 from srjt.readers.evidence import Evidence
 from srjt.readers.fit import Fit, log_columns, maximise, state_posterior
 from srjt.readers.variants import Variants
@@ -19,7 +20,7 @@ __all__ = ["ReaderIntervals", "beta_interval", "reader_intervals"]
 Floats = npt.NDArray[np.float64]
 
 _READINGS = 40_000  # about as many readings are looked at; more of a reader are represented by these
-_DRAWS, _ITERATIONS = 10, 30  # of resampled items
+_DRAWS, _ITERATIONS = 10, 30  # of resampled patients
 _MOST_ITEMS = 5000  # in a draw
 _MOST_READERS = 200
 
@@ -47,7 +48,7 @@ class _Moments(NamedTuple):
 
 
 class _Resampled(NamedTuple):
-    """Variances of what the readings say, over other draws of the items."""
+    """Variances of what the readings say, over other draws of the patients."""
 
     matrices: Floats  # (R, C, C)
     rate: Floats  # (R,)
@@ -65,8 +66,15 @@ def reader_intervals(
 
     share : (R,) of each reader among the readings
     """
-    types = [_types_given_others(evidence, fit) for fit in variants.fits]
-    moments = [_moments(evidence, fit, own) for fit, own in zip(variants.fits, types, strict=True)]
+    repeated = [design_effect(evidence, fit.posterior, _by_grade(fit)) for fit in variants.fits]
+    types = [
+        _types_given_others(evidence, fit, times=times)
+        for fit, times in zip(variants.fits, repeated, strict=True)
+    ]
+    moments = [
+        _moments(evidence, fit, own, times=times)
+        for fit, own, times in zip(variants.fits, types, repeated, strict=True)
+    ]
     mixed = np.einsum("v,vrt->rt", variants.weights, types)
     matrices, matrices_variance = _mix(
         variants.weights, [one.matrices for one in moments], [one.matrices_variance for one in moments]
@@ -108,19 +116,20 @@ def _mix(weights: Floats, means: list[Floats], variances: list[Floats]) -> tuple
     return mean, np.tensordot(weights, np.array(variances) + (np.array(means) - mean) ** 2, axes=1)
 
 
-def _moments(evidence: Evidence, fit: Fit, types: Floats) -> _Moments:
+def _moments(evidence: Evidence, fit: Fit, types: Floats, *, times: Floats) -> _Moments:
     """From the types' probabilities (R, T), and the Dirichlet distributions of the deviations from the family.
 
+    times : (R,) readings that count as one
     The types are weighted by the likelihood of a reader's readings given the *other* readings of the items. So where
     nothing else is known of the items, the interval is as wide as the population of readers.
     """
     within = _within(fit)
-    matrices = np.einsum("rsj,sc->rcj", fit.matrices, within)
+    matrices = _by_grade(fit)
     by_type = np.einsum("tsj,sc->tcj", fit.family.matrices, within)
     size = (
         np.asarray(evidence.said.T @ fit.posterior**2).reshape(len(types), -1, evidence.classes).sum(axis=1)
     )
-    own = 1.0 / (fit.strength + size[:, :, None] + 1.0)  # of the Dirichlet distribution
+    own = 1.0 / (fit.strength + (size / times[:, None])[:, :, None] + 1.0)  # of the Dirichlet distribution
     variance = _variance(types, by_type.reshape(len(by_type), -1)).reshape(matrices.shape)
     variance += matrices * (1.0 - matrices) * own
     wrong = 1.0 - np.diagonal(matrices, axis1=1, axis2=2)  # (R, C)
@@ -136,22 +145,28 @@ def _within(fit: Fit) -> Floats:
     return np.asarray(within / within.sum(axis=0))
 
 
+def _by_grade(fit: Fit) -> Floats:
+    """(R, C, C) Pr(reading | true grade)"""
+    return np.asarray(np.einsum("rsj,sc->rcj", fit.matrices, _within(fit)))
+
+
 def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
-    """Variances over fits to items drawn with replacement.
+    """Variances over fits to patients drawn with replacement, each with all items.
 
     Each starts from the fit and has few iterations: enough to follow what the draw changes. The variance falls with the
-    number of items; of very many items draws are smaller. With very many readers nothing is drawn: it would take long,
-    and what is not known of a reader with a few readings is far more.
+    number of patients; of very many items draws are smaller. With very many readers nothing is drawn: it would take
+    long, and what is not known of a reader with a few readings is far more.
     """
     rng = np.random.Generator(np.random.PCG64(0))
     items = evidence.said.shape[0]
-    size = min(items, _MOST_ITEMS)
+    of_patient = _items_of(evidence)
+    patients = of_patient.shape[0]
+    size = max(1, min(patients, _MOST_ITEMS * patients // items))
     matrices, rates, biases = [], [], []
     for _ in range(_DRAWS if evidence.readers <= _MOST_READERS else 0):
-        rows = rng.integers(items, size=size)
-        factor = None if evidence.log_factor is None else evidence.log_factor[rows]
+        rows = of_patient[rng.integers(patients, size=size)].indices
         own = maximise(
-            replace(evidence, said=evidence.said[rows], log_factor=factor),
+            evidence.items(rows),
             fit.states,
             fit.family,
             strength=fit.strength,
@@ -159,19 +174,26 @@ def _resampled(evidence: Evidence, fit: Fit, *, share: Floats) -> _Resampled:
             iterations=_ITERATIONS,
             tolerance=1e-3,
         )
-        matrices.append(np.einsum("rsj,sc->rcj", own.matrices, _within(own)))
+        matrices.append(_by_grade(own))
         rates.append((1.0 - np.diagonal(matrices[-1], axis1=1, axis2=2)) @ own.grades)
         biases.append(own.types @ own.family.bias)
     if not rates:
         nothing = np.zeros(evidence.readers)
         return _Resampled(np.zeros_like(fit.counts), nothing, nothing, 0.0)
-    scale = size / items
+    scale = size / patients
     return _Resampled(
         scale * np.var(matrices, axis=0, ddof=1),
         scale * np.var(rates, axis=0, ddof=1),
         scale * np.var(biases, axis=0, ddof=1),
         scale * float(np.var(np.array(rates) @ share, ddof=1)),
     )
+
+
+def _items_of(evidence: Evidence) -> csr_matrix:
+    """(patients, I) whose item each is."""
+    items = np.arange(evidence.said.shape[0])
+    patient = items if evidence.patient is None else np.unique(evidence.patient, return_inverse=True)[1]
+    return csr_matrix((np.ones(len(items)), (patient, items)))
 
 
 def _widened(middle: Floats, ends: Floats, more: Floats) -> Floats:
@@ -189,11 +211,19 @@ def beta_interval(mean: Floats, variance: Floats, *, confidence: float) -> Float
     return np.stack([np.minimum(ends[0], mean), np.maximum(ends[1], mean)])
 
 
-def _types_given_others(evidence: Evidence, fit: Fit) -> Floats:
-    """(R, T) probabilities of the types by the likelihood Σ_s p(s | other readings) F_t(reading | s)."""
+def _types_given_others(evidence: Evidence, fit: Fit, *, times: Floats) -> Floats:
+    """(R, T) probabilities of the types by the likelihood Σ_s p(s | other readings) F_t(reading | s).
+
+    Several readings of an item by the same reader that weigh as one are no other readings: all are left out.
+
+    times : (R,) readings that count as one
+    """
     said = evidence.comparable.tocoo()
     classes = evidence.classes
     reader, grade = np.divmod(said.col, classes)
+    _, pair = np.unique(said.row.astype(np.int64) * evidence.readers + reader, return_inverse=True)
+    own = csr_matrix((said.data, (pair, said.col)), shape=(pair.max(initial=-1) + 1, said.shape[1]))
+    independent = np.asarray(own.sum(axis=1)).ravel() > 1.0 + 1e-9
     chosen = _at_most(reader, max(20, _READINGS // evidence.readers))
     columns = log_columns(fit.matrices)
     prior = fit.states.prior(fit.grades, fit.kinds)
@@ -204,14 +234,15 @@ def _types_given_others(evidence: Evidence, fit: Fit) -> Floats:
         part = chosen[start : start + 5000]
         items, place = np.unique(said.row[part], return_inverse=True)
         by_state = state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=items)
-        others = by_state[place] / np.exp(columns[said.col[part]])
+        left_out = np.where(independent[pair[part], None], columns[said.col[part]], own[pair[part]] @ columns)
+        others = by_state[place] / np.exp(left_out)
         others /= others.sum(axis=1, keepdims=True)
         for one in range(classes):
             rows = np.flatnonzero(grade[part] == one)
             likelihood = np.log(others[rows] @ fit.family.matrices[:, :, one].T)  # (n, T)
             weight = (said.data[part][rows], (reader[part][rows], np.arange(len(rows))))
             log += csr_matrix(weight, shape=(evidence.readers, len(rows))) @ likelihood
-    log = log * scale[:, None] + fit.population.log_prior(fit.family)
+    log = log * (scale / times)[:, None] + fit.population.log_prior(fit.family)
     log -= log.max(axis=1, keepdims=True)
     types = np.exp(log)
     return np.asarray(types / types.sum(axis=1, keepdims=True))

@@ -114,8 +114,8 @@ def hold_out(evidence: Evidence, *, last: bool = False) -> tuple[Evidence, csr_m
     rng = np.random.Generator(np.random.PCG64(0))
     items = evidence.said.shape[0]
     rows = np.sort(rng.permutation(items)[:_HELD_OUT_ITEMS])
-    said = evidence.said[rows].tocoo()
-    factor = None if evidence.log_factor is None else evidence.log_factor[rows]
+    chosen_items = evidence.items(rows)
+    said = chosen_items.said.tocoo()
     out = rng.random(said.nnz) < 0.2
     left = np.bincount(said.row[~out], minlength=len(rows))
     out &= (left[said.row] > 0) | last
@@ -123,7 +123,7 @@ def hold_out(evidence: Evidence, *, last: bool = False) -> tuple[Evidence, csr_m
     def part(chosen: npt.NDArray[np.bool_]) -> csr_matrix:
         return csr_matrix((said.data[chosen], (said.row[chosen], said.col[chosen])), shape=said.shape)
 
-    return replace(evidence, said=part(~out), log_factor=factor), part(out)
+    return replace(chosen_items, said=part(~out)), part(out)
 
 
 def predictive(evidence: Evidence, held_out: csr_matrix, fit: Fit) -> float:

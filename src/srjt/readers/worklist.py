@@ -10,19 +10,26 @@ import pandas as pd
 
 from srjt.errors import SrjtError
 from srjt.readers.consensus import Consensus
-from srjt.readers.fit import Fit, log_columns, state_posterior
+from srjt.readers.fit import log_columns, state_posterior
 from srjt.readers.readings import Readings
 
-__all__ = ["expected_gain", "next_readings"]
+__all__ = ["NEW_READER", "expected_gain", "next_readings"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+NEW_READER = "new reader"  # who has read nothing yet
 
 _CELLS = 4_000_000  # items × readers at once
 
 
 def next_readings(
-    consensus: Consensus, readings: Readings, *, count: int, per_reader: int | None = None
+    consensus: Consensus,
+    readings: Readings,
+    *,
+    count: int,
+    per_reader: int | None = None,
+    new_reader: bool = False,
 ) -> pd.DataFrame:
     """The readings that reduce the expected absolute error of the consensus most.
 
@@ -37,6 +44,9 @@ def next_readings(
         How many readings are wanted.
     per_reader : int, optional
         The most readings by one reader. Default: no limit, so the best reader may get all.
+    new_reader : bool
+        Ask one new reader, ``"new reader"``, who reads like the average of the others: for readings where every reader
+        has read every item.
 
     Returns
     -------
@@ -64,10 +74,13 @@ def next_readings(
         raise SrjtError(
             "The consensus is of other items or readers: pass the readings that it was made from."
         )
-    item, reader, gain = _candidates(consensus, readings, count=count, per_reader=per_reader)
+    names = [NEW_READER] if new_reader else readings.readers
+    item, reader, gain = _candidates(
+        consensus, readings, count=count, per_reader=per_reader, new_reader=new_reader
+    )
     order = np.argsort(-gain, kind="stable")
     taken: list[int] = []
-    asked = np.zeros(len(readings.readers), dtype=np.int64)
+    asked = np.zeros(len(names), dtype=np.int64)
     used: set[int] = set()
     for one in order.tolist():
         who = int(reader[one])
@@ -81,13 +94,13 @@ def next_readings(
     return pd.DataFrame(
         {
             "item": [readings.items[i] for i in item[taken]],
-            "reader": [readings.readers[r] for r in reader[taken]],
+            "reader": [names[r] for r in reader[taken]],
             "gain": gain[taken],
         }
     )
 
 
-def expected_gain(consensus: Consensus, items: Ints) -> Floats:
+def expected_gain(consensus: Consensus, items: Ints, *, new_reader: bool = False) -> Floats:
     """The expected reduction of the expected absolute error by one more reading.
 
     Parameters
@@ -95,28 +108,32 @@ def expected_gain(consensus: Consensus, items: Ints) -> Floats:
     consensus : Consensus
     items : (n,) array of int
         Positions of items.
+    new_reader : bool
+        By a new reader, who reads like the average of the others.
 
     Returns
     -------
-    (n, R) array of float
+    (n, R) array of float, or (n, 1) of a new reader
         For each item and each reader; never negative.
     """
     evidence, classes = consensus.evidence, len(consensus.grades)
     distance = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64)
-    known: list[tuple[Floats, Fit, Floats]] = []
+    known: list[tuple[Floats, Floats, Floats]] = []
+    share = consensus.readings / consensus.readings.sum()
     for weight, fit in zip(consensus.variants.weights, consensus.variants.fits, strict=True):
         prior = fit.states.prior(fit.grades, fit.kinds)
         columns = log_columns(fit.matrices)
         by_state = state_posterior(evidence, states=fit.states, prior=prior, columns=columns, rows=items)
+        matrices = np.einsum("r,rsj->sj", share, fit.matrices)[None] if new_reader else fit.matrices
         known.append(
-            (weight * by_state, fit, fit.states.of_grade @ distance)
+            (weight * by_state, matrices, fit.states.of_grade @ distance)
         )  # (S, C): cost of saying a grade
     now = np.sum([by_state @ cost for by_state, _, cost in known], axis=0).min(axis=1)
-    after = np.zeros((len(items), evidence.readers))
+    after = np.zeros((len(items), 1 if new_reader else evidence.readers))
     for said in range(classes):
         risks = [
             np.sum(
-                [by_state @ (fit.matrices[:, :, said] * cost[:, grade]).T for by_state, fit, cost in known],
+                [by_state @ (matrices[:, :, said] * cost[:, grade]).T for by_state, matrices, cost in known],
                 axis=0,
             )
             for grade in range(classes)
@@ -126,14 +143,14 @@ def expected_gain(consensus: Consensus, items: Ints) -> Floats:
 
 
 def _candidates(
-    consensus: Consensus, readings: Readings, *, count: int, per_reader: int | None
+    consensus: Consensus, readings: Readings, *, count: int, per_reader: int | None, new_reader: bool
 ) -> tuple[Ints, Ints, Floats]:
     """Items and readers with their gains, as many as may matter.
 
     A gain is at most the item's risk: items are looked at by falling risk until no other can come among the first.
     Limits per reader send an item to its second-best reader, so more of them are then looked at.
     """
-    readers = len(readings.readers)
+    readers = 1 if new_reader else len(readings.readers)
     done = np.unique(readings.item * readers + readings.reader)
     enough = count if per_reader is None else 4 * count
     found: list[tuple[Ints, Ints, Floats]] = []
@@ -141,9 +158,10 @@ def _candidates(
     for items in _by_risk(consensus, readings, size=max(1, _CELLS // readers)):
         if len(best) >= enough and np.sort(best)[-enough] >= consensus.risk[items[0]]:
             break
-        gain = expected_gain(consensus, items)
-        pair = items[:, None] * readers + np.arange(readers)
-        gain[np.isin(pair, done)] = -1.0
+        gain = expected_gain(consensus, items, new_reader=new_reader)
+        if not new_reader:
+            pair = items[:, None] * readers + np.arange(readers)
+            gain[np.isin(pair, done)] = -1.0
         best = np.concatenate([best, gain.max(axis=1)])
         place, reader = np.nonzero(gain >= 0)
         found.append((items[place], reader, gain[place, reader]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,10 +30,15 @@ def reader_facts(
     agreed: Consensus,
     *,
     source: str,
+    probabilities: str | None = None,
+    grade_names: Mapping[str, str] = MappingProxyType({}),
     worklist: pd.DataFrame | None = None,
     review_command: str = "",
 ) -> dict[str, Any]:
-    """The facts of a table of readings. worklist: what to read next; review_command: how to read it."""
+    """The facts of a table of readings.
+
+    probabilities: the file of a network's; worklist: what to read next; review_command: how to read it.
+    """
     readings = found.readings
     number = np.bincount(readings.reader, minlength=len(readings.readers))
     order = np.argsort(-number, kind="stable")
@@ -40,6 +47,8 @@ def reader_facts(
         "source": source,
         "noun": found.columns.noun,
         "grades": list(readings.grades),
+        "grade_names": dict(grade_names),
+        "probabilities": probabilities,
         "items": len(readings.items),
         "number_of_readings": len(readings),
         "resampled": _resampled(found),
@@ -95,11 +104,11 @@ def _readers(
             "right": 1 - float(agreed.noise_rate[reader]),
             "right_interval": [1 - float(wrong[1, reader]), 1 - float(wrong[0, reader])],
             "bias": _finite(bias[reader]),
-            "bias_interval": [_finite(end) for end in ends[reader]],
+            "bias_interval": _ends(*ends[reader]),
             "repeated_items": int(by_reader["repeated"][reader]),
             "repeated": _finite(by_reader["repeated_exact"][reader]),
             "drift": _finite(by_reader["drift"][reader]),
-            "drift_interval": [_finite(by_reader[f"drift_{end}"][reader]) for end in ("low", "high")],
+            "drift_interval": _ends(by_reader["drift_low"][reader], by_reader["drift_high"][reader]),
             "matrix": np.round(agreed.matrices[reader], 6).tolist(),
         }
         for reader in order.tolist()
@@ -114,7 +123,7 @@ def _agreement(readings: Readings, found: Agreement, shown: npt.NDArray[np.int64
             "readers": [names[row["first"]], names[row["second"]]],
             "both": int(row["items"]),
             "quadratic": _finite(row["quadratic"]),
-            "interval": [_finite(row["low"]), _finite(row["high"])],
+            "interval": _ends(row["low"], row["high"]),
             "linear": _finite(row["linear"]),
             "exact": _finite(row["exact"]),
             "within_one": _finite(row["within_one"]),
@@ -148,7 +157,12 @@ def _agreement(readings: Readings, found: Agreement, shown: npt.NDArray[np.int64
 def _interval(found: Interval) -> dict[str, Any] | None:
     if np.isnan(found.value):
         return None
-    return {"value": float(found.value), "interval": [float(found.low), float(found.high)]}
+    return {"value": float(found.value), "interval": _ends(found.low, found.high)}
+
+
+def _ends(low: float, high: float) -> list[float | None]:
+    """Of an interval; nothing where no draw of the bootstrap differs, as where readers always agree."""
+    return [None, None] if high - low < 1e-9 else [_finite(low), _finite(high)]
 
 
 def _finite(value: float) -> float | None:
@@ -159,16 +173,18 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
     """The counts of the grades, how certain they are, and the least certain items."""
     count = np.bincount(readings.item, minlength=len(readings.items))
     least = np.argsort(agreed.certainty, kind="stable")[:DOUBTFUL]
-    said: dict[int, list[str]] = {int(item): [] for item in least}
+    said: dict[int, list[list[str]]] = {int(item): [] for item in least}
     for row in np.flatnonzero(np.isin(readings.item, least)).tolist():
         grade, reader = readings.grades[readings.grade[row]], readings.readers[readings.reader[row]]
-        said[int(readings.item[row])].append(f"{reader}: {grade}")
+        said[int(readings.item[row])].append([reader, grade])
     return {
         "counts": np.bincount(agreed.grade, minlength=len(readings.grades)).tolist(),
         "determined": agreed.determined,
         "reason": agreed.reason,
         "assumption": agreed.assumption,
         "expected_wrong": float((1 - agreed.certainty).sum()),
+        "wrong_readings": agreed.overall_noise_rate,
+        "wrong_readings_interval": _ends(*agreed.overall_noise_rate_interval),
         "uncertain": int((agreed.certainty < 0.6).sum()),
         "single": int((count == 1).sum()),
         "doubtful": [
@@ -176,7 +192,7 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
                 "id": readings.items[item],
                 "grade": readings.grades[agreed.grade[item]],
                 "certainty": float(agreed.certainty[item]),
-                "said": ", ".join(said[item][:6]) + (", …" if len(said[item]) > 6 else ""),
+                "said": said[item],
             }
             for item in least.tolist()
             if agreed.certainty[item] < 0.999

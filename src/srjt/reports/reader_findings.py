@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from srjt.data.grade_names import display_grade
 from srjt.data.sources.reading_notes import NO_READER
+from srjt.readers.worklist import NEW_READER
+from srjt.reports.pages.reader_cells import range_text
 
-__all__ = ["consensus_sentences", "findings", "lead"]
+__all__ = ["consensus_sentences", "findings", "lead", "next_sentence"]
 
 FEW = 10  # readings: of a reader with fewer little is known
 ENOUGH = 5  # readings: with as many, always the same grade is remarkable
@@ -51,20 +54,37 @@ def findings(facts: Mapping[str, Any]) -> list[str]:
 def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
     """What is known of the consensus."""
     found, noun = facts["consensus"], facts["noun"]
-    wrong = found["expected_wrong"]
+    wrong, between = found["expected_wrong"], range_text(found["wrong_readings_interval"], "{:.0%}")
     sentences = [
-        f"About {wrong:,.0f} of {_count(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are "
-        "expected to be wrong, by the model’s own probabilities."
+        f"About {found['wrong_readings']:.0%} of the readings (95 % interval: {between}) and {wrong:,.0f} of "
+        f"{_count(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are expected to be wrong, by the "
+        "model’s own probabilities."
     ]
     if found["uncertain"]:
         sentences.append(
-            f"{_count(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain: see the list, and "
-            "srjt readers --next for what to read once more."
+            f"{_count(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain."
         )
     if found["single"]:
         single = "All" if found["single"] == facts["items"] else f"{found['single']:,} of {facts['items']:,}"
         sentences.append(f"{single} {noun}s have one reading only.")
     return [*sentences, str(found["assumption"])]
+
+
+def next_sentence(facts: Mapping[str, Any]) -> str:
+    """What the list of further readings is; why it is empty."""
+    noun, wanted = facts["noun"], facts["next"]
+    trusted = 0 if facts["reference"] is None else facts["reference"]["items"]
+    if not wanted and trusted == facts["items"]:
+        return f"Nothing to read next: every {noun} has a trusted grade."
+    if not wanted:
+        return "Nothing to read next: the table names no readers who could be asked."
+    if any(row["reader"] != NEW_READER for row in wanted):
+        return "Next, one more reading of these gains most:"
+    which = f"{noun} without a trusted grade" if trusted else noun
+    return (
+        f"Every reader has read every {which}. Ask a new reader: one more reading of these by a reader who reads like "
+        "the average of the others gains most:"
+    )
 
 
 def _not_determined(facts: Mapping[str, Any]) -> str:
@@ -103,11 +123,9 @@ def _contradicted(facts: Mapping[str, Any]) -> str:
 
 
 def _always_the_same(facts: Mapping[str, Any]) -> str:
+    grades = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
     same = [
-        (
-            reader["name"],
-            facts["grades"][max(range(len(facts["grades"])), key=reader["by_grade"].__getitem__)],
-        )
+        (reader["name"], grades[max(range(len(grades)), key=reader["by_grade"].__getitem__)])
         for reader in facts["readers"]
         if reader["readings"] >= ENOUGH and max(reader["by_grade"]) == reader["readings"]
     ]
@@ -123,7 +141,7 @@ def _higher(facts: Mapping[str, Any]) -> str:
     clear = [
         r
         for r in facts["readers"]
-        if _excludes_zero(r["bias_interval"]) and abs(r["bias"]) >= 0.05 and r["readings"] >= FEW
+        if _excludes_zero(r["bias"], r["bias_interval"]) and abs(r["bias"]) >= 0.05 and r["readings"] >= FEW
     ]
     if len(facts["readers"]) < 2 or facts["bias_beside"] != "others" or not clear:
         return ""
@@ -136,8 +154,9 @@ def _higher(facts: Mapping[str, Any]) -> str:
     return f"Who grades higher or lower than the others who read the same {facts['noun']}s: {said}{more}."
 
 
-def _excludes_zero(interval: Sequence[float | None]) -> bool:
-    low, high = interval
+def _excludes_zero(value: float | None, interval: Sequence[float | None]) -> bool:
+    """Without an interval every draw gives the value itself."""
+    low, high = (value if end is None else end for end in interval)
     return low is not None and high is not None and (low > 0 or high < 0)
 
 
@@ -155,7 +174,11 @@ def _again(facts: Mapping[str, Any]) -> str:
 
 
 def _drifting(facts: Mapping[str, Any]) -> str:
-    clear = [r for r in facts["readers"] if _excludes_zero(r["drift_interval"]) and r["readings"] >= FEW]
+    clear = [
+        r
+        for r in facts["readers"]
+        if _excludes_zero(r["drift"], r["drift_interval"]) and r["readings"] >= FEW
+    ]
     if not clear:
         return ""
     most = sorted(clear, key=lambda reader: -abs(reader["drift"]))[:NAMED]

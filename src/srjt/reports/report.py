@@ -1,4 +1,4 @@
-"""``srjt.report``: a study, a run, an audit, predictions or an evaluation as one HTML page."""
+"""``srjt.report``: a study, a run, an audit, several readers, predictions or an evaluation as one HTML page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pandas as pd
 
 from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.manifest import Manifest
+from srjt.data.readers_folder import FORMAT as READERS_FORMAT
+from srjt.data.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, suggest
 from srjt.files import write_atomically
 from srjt.inference.evaluation import Evaluation
@@ -21,8 +23,10 @@ from srjt.reports.pages.audit_page import audit_page
 from srjt.reports.pages.evaluation_page import evaluation_page
 from srjt.reports.pages.html import Page, page_figures, write_page
 from srjt.reports.pages.predictions_page import predictions_page
+from srjt.reports.pages.readers_page import readers_page
 from srjt.reports.pages.run_page import run_page
 from srjt.reports.pages.study_page import read_size_ratio, study_page
+from srjt.reports.reader_findings import findings
 from srjt.reports.tables.statistics import PAPER_METRICS
 from srjt.reports.tables.study_tables import study_tables
 from srjt.studies.results import StudyResults, collect_results
@@ -42,15 +46,15 @@ def report(
     maps: bool = False,
     grade_names: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write a study, a run, an audit, predictions or an evaluation as one self-contained HTML page.
+    """Write a study, a run, an audit, several readers, predictions or an evaluation as one self-contained HTML page.
 
     The page needs no network and opens from disk. It lists failed and unfinished runs at its top.
 
     Parameters
     ----------
     folder : path, DataFrame or Evaluation
-        Folder of a study, of a run (finished or not) or of an audit; or what ``srjt.predict`` or ``srjt.evaluate`` has
-        returned.
+        Folder of a study, of a run (finished or not), of an audit or of readers; or what ``srjt.predict`` or
+        ``srjt.evaluate`` has returned.
     run : Trained or path, optional
         The run that has predicted; needed for predictions and evaluations.
     data : Manifest, optional
@@ -66,7 +70,7 @@ def report(
     maps : bool
         Show where the networks of an audit look, for its most doubtful labels.
     grade_names : mapping of str to str, optional
-        Grade → its name. Default: the names that the run, the study or the audit was made with.
+        Grade → its name. Default: the names that the folder was made with.
 
     Returns
     -------
@@ -93,7 +97,7 @@ def report(
             raise suggest("metric", name, METRICS)
     page, results = _read_page(folder, tuple(metrics), maps=maps, grade_names=grade_names)
     if tables is not None and results is None:
-        raise SrjtError(f"Tables compare methods: {folder} is a single run or an audit, not a study.")
+        raise SrjtError(f"Tables compare methods: {folder} is not the folder of a study.")
     path = Path(out) if out is not None else folder / "report.html"
     # The folder may come from somebody else, with a report.html that links to a file of the user.
     write_page(page, path, follow_links=path.parent.resolve() != folder.resolve())
@@ -150,6 +154,8 @@ def _read_page(
             return run_page(folder, grade_names=grade_names), None
         if (folder / "audit.json").exists():
             return audit_page(folder, maps=maps, grade_names=grade_names), None
+        if (folder / "readers.json").exists():
+            return _readers_page(folder, grade_names), None
     except SrjtError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError) as problem:
@@ -157,9 +163,19 @@ def _read_page(
             f"The files in {folder} are damaged or not from srjt ({type(problem).__name__}: {problem})."
         ) from problem
     raise SrjtError(
-        f"{folder} is the folder of neither a study, a run nor an audit: it contains no study.json, run.json or "
-        "audit.json."
+        f"{folder} is the folder of neither a study, a run, an audit nor readers: it contains no study.json, run.json, "
+        "audit.json or readers.json."
     )
+
+
+def _readers_page(folder: Path, grade_names: Mapping[str, str] | None) -> Page:
+    facts = read_reader_facts(folder)
+    if facts.get("format") != READERS_FORMAT:
+        raise SrjtError(f"{folder} was written by another version of srjt: run srjt readers again.")
+    if grade_names is not None:
+        facts["grade_names"] = check_grade_names(grade_names, facts["grades"])
+        facts["findings"] = findings(facts)
+    return readers_page(facts)
 
 
 def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:

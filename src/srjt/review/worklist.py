@@ -11,13 +11,17 @@ from srjt.data.formulas import neutralise_formula
 from srjt.data.readers_folder import ReadersFolder
 from srjt.data.sources.text_table import load
 from srjt.errors import SrjtError
+from srjt.readers.worklist import NEW_READER
 from srjt.review.decisions import Answer
 
 __all__ = ["new_readings", "worklist_lines"]
 
 
 def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer: str) -> list[int]:
-    """The lines of the images that this reviewer is to read, in the order of the list, and nobody else's."""
+    """The lines of the images that this reviewer is to read, in the order of the list, and nobody else's.
+
+    What is for a new reader is for any reviewer who is not among the earlier readers.
+    """
     frame = load(path).frame
     item = next((name for name in ("item", "image", "id") if name in frame), None)
     if item is None or "reader" not in frame:
@@ -26,6 +30,8 @@ def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer:
             "FILE writes one."
         )
     own = frame[frame["reader"].isin([reviewer, neutralise_formula(reviewer)])]
+    if not len(own) and reviewer not in (source.readers or ()):
+        own = frame[frame["reader"] == NEW_READER]
     if not len(own):
         names = sorted(set(frame["reader"]))
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from srjt.studies.open_data import open_data
 from srjt.studies.results import StudyResults, collect_results
 from srjt.studies.watcher import BarWatcher, StudyWatcher
 from srjt.training.config import TrainConfig, load_config
+from srjt.training.engine.fork_server import check_not_starting
 
 __all__ = ["Executor", "choose_executor", "resolve_config", "run_study", "study"]
 
@@ -130,11 +130,7 @@ def study(
     >>> test = results.scores.query("split == 'test' and metric == 'mae'")  # doctest: +SKIP
     >>> test.groupby(["noise", "method"])["value"].agg(["mean", "std"])  # doctest: +SKIP
     """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        raise SrjtError(
-            'A run of the study imports your script, which calls srjt.study again: put the call under if __name__ == "'
-            '__main__":.'
-        )
+    check_not_starting("srjt.study")
     if source is not None and not isinstance(source, (str, Path)):
         raise SrjtError(
             "srjt.study takes a path or 'synthetic': each of its processes reads the data itself."

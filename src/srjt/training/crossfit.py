@@ -155,6 +155,7 @@ def cross_fit(
         device=device,
         own_code=any(part is not None for part in (network, transform, eval_transform)),
         writes=out is not None,
+        reporter=reporter,
     )
     if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
         fetch_weights(config, network=network, features=manifest.are_features)

@@ -15,6 +15,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store
 from srjt.errors import Interrupted, SrjtError
 from srjt.methods.plugins import import_modules
+from srjt.methods.registry import is_known_to_workers
 from srjt.networks.backbones import takes_rows
 from srjt.training.config import TrainConfig
 from srjt.training.cost import available_memory, step_memory
@@ -67,6 +68,7 @@ def choose_workers(
     device: str | None,
     own_code: bool,
     writes: bool,
+    reporter: Reporter,
 ) -> Workers | None:
     """The workers for a cross-fit of ``samples``; None: one fold after the other, in this process.
 
@@ -77,17 +79,15 @@ def choose_workers(
     own_code: whether a network or a transform of your own is used, which a worker cannot import. writes: whether the
     runs have a folder, through which workers return them.
     """
+    if jobs == 1:
+        return None
     if jobs != "auto" and jobs < 1:
         raise SrjtError(f"jobs must be at least 1, or auto; got {jobs}.")
-    alone = own_code or not writes or int(os.environ.get("WORLD_SIZE", "1")) > 1
-    alone = alone or "forkserver" not in multiprocessing.get_all_start_methods()
-    if jobs == 1 or (jobs == "auto" and alone):
+    if reason := _why_alone(config, own_code=own_code, writes=writes):
+        if jobs != "auto":
+            raise SrjtError(f"Folds cannot be trained at the same time, because {reason}: use jobs=1.")
+        reporter.note(f"Folds are trained one after the other, because {reason}.")
         return None
-    if alone:
-        raise SrjtError(
-            "Folds are trained at the same time only into a folder, with networks and transforms that srjt knows, "
-            "without torchrun, on Linux or macOS: use jobs=1."
-        )
     chosen = choose_device(device)
     if chosen.type == "cuda":
         gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())] if device is None else [device]
@@ -101,6 +101,24 @@ def choose_workers(
     else:
         count = 1
     return None if count < 2 else Workers(devices=("cpu",) * count, threads=threads)
+
+
+def _why_alone(config: TrainConfig, *, own_code: bool, writes: bool) -> str:
+    """Why no worker can train a fold; empty if it can."""
+    if not writes:
+        return "they have no folder in which worker processes could leave them"
+    if own_code:
+        return "worker processes cannot import a network or a transform of your own"
+    if not is_known_to_workers(config.method, registered_by=config.imports):
+        return (
+            f"worker processes do not know the method {config.method!r}, which is registered in this session (name its "
+            "module in imports to change that)"
+        )
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return "torchrun has started several processes"
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return "this operating system has no fork server"
+    return ""
 
 
 def _is_long(config: TrainConfig, samples: int) -> bool:

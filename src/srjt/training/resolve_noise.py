@@ -44,6 +44,8 @@ Floats = npt.NDArray[np.float64]
 # Of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger.
 LARGEST_RATE = 0.5
 
+NOT_INFORMED = "No label is taken to be wrong: the short trainings have not learnt to tell the grades apart."
+
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
@@ -145,7 +147,11 @@ def resolve_noise_rate(
         )
 
     estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
-    resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
+    if estimate.informed:
+        resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
+    else:  # a matrix of networks that know nothing would only blur the labels
+        nothing_wrong = np.eye(manifest.num_classes)
+        resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
     reporter.note(describe(estimate, epochs=warm_up_config.epochs))
     if not estimate.identifiable:
         warn(not_determined(estimate, used=resolved.known_noise_rate))
@@ -245,7 +251,9 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
         why = from_readers(used)
     elif estimate is not None:
         why = f"{describe(estimate, epochs=warm_up(used).epochs)} {estimate.assumption}".strip()
-        if rate is not None and rate < estimate.rate:
+        if not estimate.informed:
+            why += f" {NOT_INFORMED}"
+        elif rate is not None and rate < estimate.rate:
             why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
     elif "noise_rate" in needs:
         why = "The rate was given."
@@ -270,7 +278,7 @@ def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str
     reason, rate = estimate.reason.rstrip("."), estimate.rate if used is None else used
     sentences = [
         f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
-        estimate.assumption,
+        estimate.assumption if estimate.informed else NOT_INFORMED,
         "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) would help.",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
@@ -279,13 +287,14 @@ def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str
 def from_readers(used: TrainConfig) -> str:
     """Where the rate comes from if several readers graded the samples, for a log."""
     return (
-        f"Noise rate {used.known_noise_rate:.2f}: the expected share of wrong labels, from the probabilities that the "
-        "readers' grades give to each true grade. No training was needed to estimate it."
+        f"Noise rate {used.known_noise_rate:.2f}: the expected share of wrong labels on the training side, where a "
+        "label is the consensus of the readers, from the probabilities that the readers' grades give to each true "
+        "grade. No training was needed to estimate it."
     )
 
 
 def _apply(config: TrainConfig, rate: float, transition: Floats, posterior: Floats) -> TrainConfig:
-    """What was estimated is what is used, also where the data do not determine it."""
+    """The configuration with this noise, as far as the method needs it."""
     resolved: dict[str, Any] = {"noise_rate": rate}
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
         resolved["transition"] = usable_matrix(rate, transition).tolist()

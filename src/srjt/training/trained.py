@@ -333,8 +333,8 @@ def load_run(
     target = choose_device(device)
     method = build_method(facts.config, num_classes=len(facts.grades))
     shape = tuple(facts.data["in_shape"])
+    tensors, _ = checkpoint.read(weights_file)  # a damaged file is noticed before networks are built
     stacked = build_networks(facts.config, method, in_shape=shape, network=network, with_weights=False)
-    tensors, _ = checkpoint.read(weights_file)
     for k, member in enumerate(stacked.members):
         state = {name[len(f"{k}.") :]: tensor for name, tensor in tensors.items() if name.startswith(f"{k}.")}
         try:

@@ -53,6 +53,7 @@ def train_and_evaluate(networks: StackedNetworks, *, batch: int, evaluated: tupl
             torch.testing.assert_close(networks(x), plain)
 
 
+@pytest.mark.slow
 def test_two_networks_and_later_trainings_share_the_compiled_code(graphs: list[Any]) -> None:
     train_and_evaluate(StackedNetworks([network(), network()]), batch=4)
     assert len(graphs) == 3  # for training, and for the two sizes of evaluation batches
@@ -63,6 +64,11 @@ def test_two_networks_and_later_trainings_share_the_compiled_code(graphs: list[A
     assert len(graphs) == 6
     train_and_evaluate(StackedNetworks([network(5)]), batch=9)
     assert len(graphs) == 9
+
+
+def test_networks_are_compiled_for_many_sizes_of_evaluation_batches(graphs: list[Any]) -> None:
+    train_and_evaluate(StackedNetworks([network()]), batch=4, evaluated=tuple(range(5, 15)))
+    assert len(graphs) == 1 + 10
 
 
 def test_compiled_code_does_not_keep_the_networks(graphs: list[Any]) -> None:

@@ -58,6 +58,7 @@ def alone(launcher: Any, labels: Path, tmp_path_factory: pytest.TempPathFactory)
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_the_same_weights_selection_and_metrics(
     launcher: Any, labels: Path, alone: Path, tmp_path: Path
 ) -> None:
@@ -85,6 +86,7 @@ def epochs_written(out: Path) -> int:
     return int(read_metrics(path)["epoch"].max()) if path.exists() and path.read_text().count("\n") > 1 else 0
 
 
+@pytest.mark.slow
 def test_two_processes_stop_together_and_one_resumes(
     launcher: Any, labels: Path, alone: Path, tmp_path: Path
 ) -> None:
@@ -103,6 +105,7 @@ def test_two_processes_stop_together_and_one_resumes(
         torch.testing.assert_close(ours[name], theirs[name], rtol=0, atol=1e-6, msg=name)
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_shared_evenly(launcher: Any, labels: Path, tmp_path: Path) -> None:
     arguments = command(labels, tmp_path / "run", "--set", "batch_size=15")
     codes = [launcher.wait(pid) for pid in start_two(launcher, arguments, tmp_path)]

@@ -126,7 +126,10 @@ class FeedCache:
             return open_feed(pixels, device=device, share=share)
         key = (device, *_identity(pixels))
         if self._kept is None or self._kept[0] != key:
-            self._kept = None  # first, because the memory that is free decides where the images go
+            if self._kept is not None:
+                self._kept = None  # first, because the memory that is free decides where the images go
+                if torch.cuda.is_initialized():
+                    torch.cuda.empty_cache()  # else torch keeps it, and neither it nor other processes see it as free
             feed = open_feed(pixels, device=device, share=share)
             if not feed.resident:
                 return feed

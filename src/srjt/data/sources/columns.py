@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pandas as pd
 
@@ -33,7 +33,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 }
 REQUIRED = ("image", "grade")
 SHOWN = 12  # columns that an error lists
-HINTS = {"image": looks_like_features, "grade": looks_like_grades}
+HINTS: dict[str, Callable[..., str]] = {"image": looks_like_features, "grade": looks_like_grades}
 
 
 def choose_columns(

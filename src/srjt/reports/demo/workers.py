@@ -14,6 +14,7 @@ from pathlib import Path
 from srjt.errors import Interrupted, SrjtError
 from srjt.reports.demo.experiment import DemoSettings, run_seed
 from srjt.reports.demo.facts import SeedFacts
+from srjt.training.engine.fork_server import SIGNALS, start_forkserver
 from srjt.training.engine.stop_signal import StopRequest
 
 __all__ = ["Show", "run_seeds", "usable_cores"]
@@ -67,11 +68,10 @@ def run_seeds(
 def _run_in_processes(
     out: Path, settings: DemoSettings, seeds: Sequence[int], *, jobs: int, show: Show
 ) -> None:
-    context = multiprocessing.get_context("forkserver")
-    # torch._dynamo is imported by every optimiser, which takes two seconds
-    context.set_forkserver_preload([__name__, "torch._dynamo"])
     waiting, running, finished = list(seeds), list[_Job](), 0
     with StopRequest() as stop:
+        # torch._dynamo is imported by every optimiser, which takes two seconds
+        context = start_forkserver([__name__, "torch._dynamo"])
         while running or (waiting and stop.number is None):
             while waiting and len(running) < jobs and stop.number is None:
                 seed = waiting.pop(0)
@@ -129,9 +129,10 @@ def _work(messages: Connection, out: Path, settings: DemoSettings, seed: int, fi
     import torch
 
     torch.set_num_threads(1)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         # A training handles the first one; those that follow must not end the process while it saves its state.
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
     try:
         run_seed(out, settings, seed, first=first, tell=lambda what, share: messages.send((what, share)))
     except SrjtError as problem:

@@ -63,7 +63,7 @@ def bias_figure(names: Sequence[str], bias: Floats, intervals: Floats) -> Figure
     axes.axvline(0, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
     axes.hlines(places, intervals[order, 0], intervals[order, 1], color=PALETTE["blue"], linewidth=1.4)
     axes.plot(bias[order], places, "o", color=PALETTE["blue"], markersize=4)
-    reach = max(0.1, 1.1 * float(np.nanmax(np.abs(intervals))))
+    reach = max(0.1, 1.1 * float(np.nanmax(np.abs(np.column_stack([bias, intervals])))))
     axes.set(xlim=(-reach, reach), ylim=(-0.7, len(order) - 0.3))
     axes.set_yticks(places, shown)
     axes.tick_params(axis="y", length=0)

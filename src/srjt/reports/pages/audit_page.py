@@ -13,7 +13,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
-from srjt.auditing.scores import estimated_from, verification_plan, verified_alone
+from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
+from srjt.auditing.scores import verification_plan, verified_alone
 from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError
@@ -62,8 +63,11 @@ def _page(
     folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame, *, maps: bool
 ) -> Page:
     low, high = summary["rate_interval"]
-    labels = _count(len(scores), "label")
-    if summary["identifiable"]:
+    noun = label_noun(summary)
+    labels = _count(len(scores), noun)
+    if several := readers_sentence(summary):
+        rate = several
+    elif summary["identifiable"]:
         rate = f"About {summary['rate']:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
     else:
         rate = (
@@ -72,9 +76,12 @@ def _page(
         )
     notes = []
     if not summary["identifiable"]:
+        undetermined = (
+            f"The data do not determine how many {noun}s are wrong ({str(summary['reason']).rstrip('.')}): use the "
+            "rate and the matrix as a guess only."
+        )
         sentences = [
-            "The data do not determine how many labels are wrong "
-            f"({str(summary['reason']).rstrip('.')}): use the rate and the matrix as a guess only.",
+            estimate_start(summary, undetermined),
             "The ranking of the labels can be useful all the same.",
             str(summary.get("assumption", "")),
             verification_plan(summary),
@@ -86,7 +93,7 @@ def _page(
         notes.append(
             Note(
                 text="Several readers graded these samples, and a label is their consensus. How likely it is right "
-                "follows from all readings of the sample and from the networks; the noise rate above is estimated "
+                "follows from all readings of the sample and from the networks; the noise rate below is estimated "
                 "from the consensus and the networks alone."
             )
         )
@@ -100,7 +107,7 @@ def _page(
     return Page(
         kind="Label audit",
         title=Path(facts["source"]).name or folder.resolve().name,
-        lead=f"{rate} For {_count(summary['another_likelier'], 'label')} another grade is more probable than the given "
+        lead=f"{rate} For {_count(summary['another_likelier'], noun)} another grade is more probable than the given "
         "one.",
         notes=notes,
         sections=[
@@ -138,10 +145,16 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     panels = {"Estimated": np.asarray(summary["matrix"], dtype=np.float64)}
     known = summary.get("known")
     entries = [
-        ("noise rate", f"{summary['rate']:.1%} (95 % interval: {low:.1%} to {high:.1%})"),
+        (
+            "noise rate, without the single readings" if "readings" in summary else "noise rate",
+            f"{summary['rate']:.1%} (95 % interval: {low:.1%} to {high:.1%})",
+        ),
         *_verified_entry(summary),
         ("form", _FORMS.get(str(summary["form"]), str(summary["form"]))),
-        ("expected wrong labels", f"{summary['expected_errors']:,.0f} of {summary['samples']:,}"),
+        (
+            f"expected wrong {label_noun(summary)}s",
+            f"{summary['expected_errors']:,.0f} of {summary['samples']:,}",
+        ),
     ]
     if known is not None:
         entries.append(("known wrong labels", f"{known['wrong']:,} of {summary['samples']:,}"))
@@ -157,7 +170,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     return Section(
         slug="noise",
         heading="Noise",
-        text=[_source(facts)] if "epochs" in facts else [],
+        text=[_source(facts, readers="readings" in summary)] if "epochs" in facts else [],
         facts=entries,
         figures=[
             CaptionedFigure(
@@ -188,9 +201,12 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
     )
 
 
-def _source(facts: Mapping[str, Any]) -> str:
+def _source(facts: Mapping[str, Any], *, readers: bool) -> str:
     return estimated_from(
-        samples=int(facts["samples"]), folds=int(facts["folds"]), epochs=int(facts["epochs"])
+        samples=int(facts["samples"]),
+        folds=int(facts["folds"]),
+        epochs=int(facts["epochs"]),
+        readers=readers,
     )
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from srjt.data.grade_names import display_grade
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.matrices import matrix_figure
 from srjt.reports.figures.reader_figures import bias_figure, drift_figure, kappa_figure
 from srjt.reports.pages.html import Note, Page, Section
-from srjt.reports.pages.reader_cells import interval_text, number_cell, plain_table, range_cell
+from srjt.reports.pages.reader_cells import interval_text, number_cell, plain_table, range_cell, said_text
+from srjt.reports.reader_findings import next_sentence
 from srjt.reports.tables.table import Row, Table, TableCell
 
 __all__ = ["readers_page"]
@@ -28,7 +30,13 @@ _BIAS = {
 
 def readers_page(facts: Mapping[str, Any]) -> Page:
     """The page for the facts that ``reader_facts`` has collected."""
-    sections = [_agreement(facts), _readers(facts), _consensus(facts), _doubtful(facts)]
+    shown = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
+    sections = [
+        _agreement(facts),
+        _readers(facts, shown),
+        _consensus(facts, shown),
+        _doubtful(facts),
+    ]
     if facts.get("next"):
         sections.append(_next(facts))
     return Page(
@@ -110,7 +118,7 @@ def _pairs(facts: Mapping[str, Any]) -> Table:
     )
 
 
-def _readers(facts: Mapping[str, Any]) -> Section:
+def _readers(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
     readers = facts["readers"]
     few = readers[:READERS]
     title = "Readers, the most readings first"
@@ -138,10 +146,10 @@ def _readers(facts: Mapping[str, Any]) -> Section:
         ("reader", "readings", "right", "95 % interval", "higher", "95 % interval", "again"),
         rows,
     )
-    return Section(slug="readers", heading="Readers", tables=[table], figures=_reader_figures(facts))
+    return Section(slug="readers", heading="Readers", tables=[table], figures=_reader_figures(facts, grades))
 
 
-def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
+def _reader_figures(facts: Mapping[str, Any], grades: Sequence[str]) -> list[CaptionedFigure]:
     few = [reader for reader in facts["readers"] if reader["bias"] is not None][:HEAT_MAP]
     figures = []
     if len(few) > 1:
@@ -164,7 +172,7 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
             name="matrices",
             figure=matrix_figure(
                 matrices,
-                grades=facts["grades"],
+                grades=grades,
                 rows="true grade",
                 columns="read as",
                 write=lambda value, share: f"{value:.2f}",
@@ -190,15 +198,15 @@ def _reader_figures(facts: Mapping[str, Any]) -> list[CaptionedFigure]:
     return figures
 
 
-def _consensus(facts: Mapping[str, Any]) -> Section:
-    found, noun = facts["consensus"], facts["noun"]
+def _consensus(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
+    found, noun, names = facts["consensus"], facts["noun"], facts["grade_names"]
     rows = [
         Row(
             cells=(
                 TableCell(text=str(item["id"])),
-                TableCell(text=str(item["grade"])),
+                TableCell(text=display_grade(str(item["grade"]), names)),
                 number_cell(item["certainty"], "{:.2f}"),
-                TableCell(text=str(item["said"])),
+                TableCell(text=said_text(item["said"], names)),
             )
         )
         for item in found["doubtful"][:ITEMS]
@@ -212,24 +220,28 @@ def _consensus(facts: Mapping[str, Any]) -> Section:
         text_columns=2,
         text_last=True,
     )
+    text = list(found["sentences"])
+    if found["uncertain"] and not facts["next"]:
+        text.append("srjt readers --next N lists what to read once more.")
     return Section(
         slug="consensus",
         heading="Consensus",
-        text=list(found["sentences"]),
-        counts=list(zip(facts["grades"], found["counts"], strict=True)),
+        text=text,
+        counts=list(zip(grades, found["counts"], strict=True)),
         tables=[table] if rows else [],
         closed=True,
     )
 
 
 def _doubtful(facts: Mapping[str, Any]) -> Section:
+    names = facts["grade_names"]
     rows = [
         Row(
             cells=(
                 TableCell(text=str(reading["id"])),
                 TableCell(text=str(reading["reader"])),
-                TableCell(text=str(reading["grade"])),
-                TableCell(text=str(reading["consensus"])),
+                TableCell(text=display_grade(str(reading["grade"]), names)),
+                TableCell(text=display_grade(str(reading["consensus"]), names)),
                 number_cell(reading["probability"], "{:.3f}"),
             )
         )
@@ -268,7 +280,7 @@ def _next(facts: Mapping[str, Any]) -> Section:
     return Section(
         slug="next",
         heading="What to read next",
-        text=["One more reading of these gains most:"],
+        text=[next_sentence(facts)],
         code=str(facts["review_command"]),
         tables=[table],
     )

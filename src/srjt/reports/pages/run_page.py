@@ -157,7 +157,9 @@ def _noise_used(
         assumed = isinstance(record.get("used"), float) and "noise_rate" not in needs
         if "noise_rate" in needs and isinstance(rate, float):
             parts.append(
-                f"noise rate {rate:.2f} from the readers" if readers else f"given noise rate {rate:g}"
+                f"noise rate {rate:.2f} of the consensus grades, from the readers"
+                if readers
+                else f"given noise rate {rate:g}"
             )
         if "transition" in needs and config.transition is not None:
             if readers:

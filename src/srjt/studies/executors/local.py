@@ -14,7 +14,7 @@ from srjt.studies.folder import error_file, explain_write_errors, run_folder, ru
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
-from srjt.training.engine.worker_pool import Task, WorkerPool
+from srjt.training.engine.worker_pool import Ended, Task, WorkerPool
 
 __all__ = ["Slots", "run_locally"]
 
@@ -105,9 +105,7 @@ def run_locally(
                 pool.terminate()
             for ended in pool.wait():
                 planned = by_key[ended.name]
-                outcome[planned.key] = _final_status(
-                    folder, planned, ended.exitcode, stopping=stop.number is not None
-                )
+                outcome[planned.key] = _final_status(folder, planned, ended, stopping=stop.number is not None)
                 watcher.ended(planned, outcome[planned.key])
         if stop.number is not None:
             done = sum(status == "done" for status in outcome.values())
@@ -136,25 +134,23 @@ def _first_unlocked(folder: Path, waiting: Sequence[PlannedRun]) -> int | None:
     )
 
 
-def _final_status(folder: Path, planned: PlannedRun, exitcode: int | None, *, stopping: bool) -> str:
+def _final_status(folder: Path, planned: PlannedRun, ended: Ended, *, stopping: bool) -> str:
     """The status of a run whose process has ended; a process that died without an error report gets one."""
     from srjt.studies.executors.worker import write_error_report
 
     status = run_status(folder, planned.key)
     if status in ("done", "failed") or stopping:
         return status
+    exitcode = ended.exitcode
     if exitcode is None:  # it has raised an exception, and its report could not be written
         return "failed"
     # killed, out of memory, or a crash in native code
     number = -exitcode if exitcode < 0 else exitcode - 128 if exitcode > 128 else 0
     how = f"by {signal.Signals(number).name}" if number in set(signal.Signals) else f"with status {exitcode}"
     hint = "; the machine may be out of memory" if number == signal.SIGKILL else ""
-    write_error_report(
-        folder,
-        planned.key,
-        SrjtError(
-            f"The process of this run was ended {how}{hint}. Its checkpoints are kept: run the same command again to "
-            "resume."
-        ),
+    sentence = ended.error or (
+        f"The process of this run was ended {how}{hint}. Its checkpoints are kept: run the same command again to "
+        "resume."
     )
+    write_error_report(folder, planned.key, SrjtError(sentence))
     return "failed"

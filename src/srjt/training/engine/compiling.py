@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 
 import torch
+from torch import Tensor, nn
 
 from srjt.errors import warn
 from srjt.files import cache_folder
 from srjt.training.engine.stacked_networks import StackedNetworks
 
 __all__ = ["compile_networks", "keep_compiled_code"]
+
+# Batch shapes for which torch compiles a network; by default 8, but a worker evaluates sides of up to 16 sizes.
+SHAPES = 64
 
 _compiled: set[str] = (
     set()
@@ -22,8 +27,8 @@ def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
     """Compile each network; without a working compiler the networks run as they are.
 
     Networks of the same structure share the compiled code: the two of a method, and those of later trainings in this
-    process. Code for other networks is dropped, because torch compiles a function eight times at most and then runs
-    it as it is. Shapes are static: if dynamic ones were allowed, the code, and so the last bits of a result, would
+    process. Code for other networks is dropped, because torch compiles a function a limited number of times and then
+    runs it as it is. Shapes are static: if dynamic ones were allowed, the code, and so the last bits of a result, would
     depend on the shapes that an earlier training in this process had.
     """
     keep_compiled_code()
@@ -33,9 +38,19 @@ def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
         _compiled.clear()
     _compiled.add(made_for)
     try:
-        networks.compiled = [torch.compile(member, dynamic=False) for member in networks.members]  # type: ignore[misc]
+        networks.compiled = [_compile(member) for member in networks.members]
     except RuntimeError as problem:
         warn(f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.")
+
+
+def _compile(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    compiled: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False)
+
+    def forward(x: Tensor) -> Tensor:
+        with torch._dynamo.config.patch(recompile_limit=SHAPES):
+            return compiled(x)
+
+    return forward
 
 
 def keep_compiled_code() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,8 @@ class StackedNetworks(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.streams: list[torch.cuda.Stream] = []
-        self.compiled: list[nn.Module] = []  # torch.compile of each member; they share its parameters
+        # torch.compile of each member; they share its parameters
+        self.compiled: list[Callable[[Tensor], Tensor]] = []
 
     def forward(self, x: Tensor) -> Tensor:
         networks = self.compiled or list(self.members)

@@ -26,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
+from srjt.training.engine.fork_server import SIGNALS, start_forkserver
+from srjt.training.engine.stop_signal import StopRequest
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -34,6 +36,11 @@ __all__ = ["WITHOUT_MONAI", "Ended", "Task", "WorkerPool"]
 
 WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
 POLL_SECONDS = 0.2
+READY = None  # the first message of a worker
+NOT_STARTED = (
+    "A worker process failed while it started, see the error above. In a script, put the calls of srjt.audit and "
+    'srjt.study under if __name__ == "__main__":, because worker processes import the script.'
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +60,9 @@ class Ended:
 
     name: str
     result: Any = None  # of the function
-    error: str = ""  # the sentence of a SrjtError, the traceback of any other exception
+    error: str = (
+        ""  # the sentence of a SrjtError, the traceback of any other exception; that a worker did not start
+    )
     expected: bool = True  # whether it was a SrjtError
     exitcode: int | None = None  # of a worker that died, or was stopped, during the task
 
@@ -65,6 +74,7 @@ class _Slot:
     connection: Connection[Any, Any] | None = None
     settings: Hashable = None
     task: str | None = None
+    ready: bool = False  # whether the process has started
 
 
 @dataclass(kw_only=True)
@@ -137,12 +147,12 @@ class WorkerPool:
 
     def _start_worker(self, slot: _Slot, settings: Hashable) -> None:
         _stop(slot)
-        self._context = self._context or _start_forkserver(self.networks)
+        self._context = self._context or start_forkserver(_imports(self.networks))
         slot.connection, remote = self._context.Pipe()
         slot.process = self._context.Process(target=_serve, args=(remote, self.threads))
         slot.process.start()
         remote.close()
-        slot.settings = settings
+        slot.settings, slot.ready = settings, False
 
 
 def _read_report(slot: _Slot) -> Ended | None:
@@ -155,13 +165,18 @@ def _read_report(slot: _Slot) -> Ended | None:
             if alive:
                 return None
             raise EOFError
-        result, error, expected = slot.connection.recv()
+        report = slot.connection.recv()
+        if report is READY:
+            slot.ready = True
+            return None
+        result, error, expected = report
         ended = Ended(name=slot.task, result=result, error=error, expected=expected)
         if not expected:
             _stop(slot)
     except (EOFError, OSError):
         slot.process.join()
-        ended = Ended(name=slot.task, exitcode=slot.process.exitcode)
+        failed = not slot.ready and slot.process.exitcode == 1  # a process that raised an exception
+        ended = Ended(name=slot.task, error=NOT_STARTED if failed else "", exitcode=slot.process.exitcode)
     slot.task = None
     return ended
 
@@ -174,32 +189,16 @@ def _stop(slot: _Slot) -> None:
     slot.connection = slot.process = None
 
 
-def _start_forkserver(networks: Sequence[str]) -> ForkServerContext:
-    """The process that imports torch once, forks the workers and ends with the last of them.
-
-    It ignores SIGTERM, which job schedulers send to all processes of a job: without the server nobody would learn how
-    the workers ended.
-    """
-    from multiprocessing import forkserver
-
-    context = multiprocessing.get_context("forkserver")
+def _imports(networks: Sequence[str]) -> list[str]:
+    """The modules that training these networks needs."""
     # torch._dynamo is imported by every optimiser, which takes two seconds
-    preload = ["srjt.training.train", "srjt.training.engine.process_state", "torch._dynamo"]
+    modules = ["srjt.training.train", "srjt.training.engine.process_state", "torch._dynamo"]
     large = set(networks) - set(WITHOUT_MONAI)
     if any(network.startswith("timm:") for network in large):
-        preload.append("timm")
+        modules.append("timm")
     if any(not network.startswith("timm:") for network in large):
-        preload.append("monai.networks.nets")
-    context.set_forkserver_preload(preload)
-    # Python allows signal handlers in the main thread only
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN) if in_main_thread else None
-    try:
-        forkserver.ensure_running()
-    finally:
-        if in_main_thread:
-            signal.signal(signal.SIGTERM, before)
-    return context
+        modules.append("monai.networks.nets")
+    return modules
 
 
 def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
@@ -208,6 +207,8 @@ def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
     _handle_signals(_stop_unless_locked(current))
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
+        connection.send(READY)
         import torch
 
         from srjt.training.engine.process_state import preserve_process_state, release_memory
@@ -243,11 +244,12 @@ def _stop_unless_locked(current: list[Path]) -> Callable[[int, FrameType | None]
     """A handler that ends the process at once, except during a training, whose saving it must not disturb.
 
     Training handles the first signal itself and saves its state. More signals follow: the pool repeats its request,
-    and Ctrl-C and job schedulers signal all processes of a job.
+    and Ctrl-C and job schedulers signal all processes of a job. The trainings of a noise estimate are in another folder
+    than the task's.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if not (current and is_locked(current[0])):
+        if not (StopRequest.stopping or (current and is_locked(current[0]))):
             _handle_signals(signal.SIG_IGN)
             raise Interrupted(number, "Stopped before training began.")
 
@@ -255,7 +257,7 @@ def _stop_unless_locked(current: list[Path]) -> Callable[[int, FrameType | None]
 
 
 def _handle_signals(handler: Any) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, handler)
 
 
