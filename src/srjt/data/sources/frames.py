@@ -12,8 +12,9 @@ from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import Reading
 from srjt.data.sources.columns import SYNONYMS, choose_columns, one_column
 from srjt.data.sources.feature_files import FeatureFile
-from srjt.data.sources.feature_tables import NUMBERED, feature_columns_of
+from srjt.data.sources.feature_tables import feature_columns_of
 from srjt.data.sources.features import graded_features, ungraded_features
+from srjt.data.sources.hints import NUMBERED
 from srjt.data.sources.text_table import from_frame, refuse_repeated
 from srjt.errors import SrjtError, count_of
 
