@@ -142,8 +142,9 @@ def test_known_and_estimated_rates_side_by_side(
         name: json.loads((folder / "run.json").read_text())["config"] for name, folder in folders.items()
     }
     assert [name for name, folder in folders.items() if (folder / "noise.json").exists()] == ["srjt"]
-    rate = json.loads((folders["srjt"] / "noise.json").read_text())["estimate"]["rate"]
-    assert settings["srjt"]["noise_rate"] == min(rate, 0.5)
+    estimate = json.loads((folders["srjt"] / "noise.json").read_text())["estimate"]
+    rate = estimate["rate"]
+    assert settings["srjt"]["noise_rate"] == (min(rate, 0.5) if estimate["informed"] else 0.0)
     assert settings["srjt"]["noise_rate"] != settings["co-teaching+ours"]["noise_rate"]
     assert settings["sord"]["noise_rate"] is None
     results = collect_results(tmp_path / "study")
