@@ -63,7 +63,8 @@ def simulated(args: argparse.Namespace) -> Iterator[Case]:
                 severity = true + rng.uniform(-0.5, 0.5, size=len(true)) + BLUR * rng.normal(size=len(true))
                 direction = rng.normal(size=FEATURES) / FEATURES**0.5
                 x = 3.0 * np.outer(severity, direction) + rng.normal(size=(len(true), FEATURES))
-                clean = from_arrays(x.astype(np.float32), true, true_grades=true).manifest
+                # a grade may be missing among few items
+                clean = from_arrays(x.astype(np.float32), true, true_grades=true, names=found.grades).manifest
                 split = folds(clean, folds=5, seed=0)[0]
                 agreed = consensus(found)
                 yield Case(

@@ -3,41 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from recipe_tables import means, pipes, recipe_differences, recipe_on_features, recipe_on_images, unseen
 from scipy import stats
 
-CASES = {
-    ("deepdrid", "truncated"): "DeepDRiD, truncated 0.4",
-    ("deepdrid", "quasi"): "quasi 0.4",
-    ("deepdrid", "boundary"): "at the boundary",
-    ("deepdrid", "one-sided"): "one-sided",
-    ("appareal", "vote"): "APPA-REAL, one vote",
-    ("eyepacs", "as_it_is"): "EyePACS as it is",
-}
-# name in the files → what it is told, name on the page
-ON_FEATURES = {
-    "srjt": ("nothing", "`srjt`"),
-    "standard": ("nothing", "`standard`"),
-    "eae": ("nothing", "`eae`"),
-    "co-teaching+ours": ("the true rate", "`co-teaching+ours`"),
-    "f-correction": ("the true matrix", "`f-correction`"),
-    "srjt, 100 verified": ("100 verified grades", "`srjt`"),
-    "clean labels": ("all true grades", "`standard`"),
-}
-ON_IMAGES = {
-    "standard": ("nothing", "`standard`"),
-    "eae": ("nothing", "`eae`"),
-    "EAE, agreement 4": ("nothing", "expected absolute error, agreement λ = 4 throughout"),
-    "co-teaching": ("the true rate", "`co-teaching`"),
-    "co-teaching+ours": ("the true rate", "`co-teaching+ours`"),
-    "f-correction": ("the true matrix", "`f-correction`"),
-    "true matrix, agreement 4": ("the true matrix", "the same with two networks, λ = 4 throughout"),
-    "clean labels": ("all true grades", "`standard`"),
-}
 FAMILIES = {
     "quasi, truncated": "quasi, truncated (the paper's)",
     "asymmetric": "asymmetric (one direction, or by grade)",
@@ -56,47 +29,6 @@ RANGES = {
     "verified": "200 verified",
     "true grades": "true grades",
 }
-
-
-def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def means(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
-    """Methods × cases; missing where a fold is missing."""
-    table = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, sort=False)
-    count = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, aggfunc="count")
-    return table.where(count.reindex_like(table) == runs["fold"].nunique())
-
-
-def recipe(runs: pd.DataFrame, shown: dict[str, tuple[str, str]]) -> str:
-    """MAE of the median / macro-F1 of the most likely grade. Bold: best of those not told true grades."""
-    runs = runs.assign(noise=runs["noise"].str.replace(" ", "_"))
-    mae, macro_f1 = means(runs, "mae median ensemble"), means(runs, "macro_f1 argmax ensemble")
-    compared = [name for name, (told, _) in shown.items() if "grades" not in told]
-    rows = []
-    for name, (told, label) in shown.items():
-        cells = []
-        for case in CASES:
-            parts = []
-            for table, best in ((mae, "min"), (macro_f1, "max")):
-                value = table.loc[name, case]
-                best_value = getattr(table.loc[compared, case], best)()
-                text = "–" if pd.isna(value) else f"{value:.3f}"
-                parts.append(f"**{text}**" if name in compared and value == best_value else text)
-            cells.append("–" if parts == ["–", "–"] else " / ".join(parts))
-        rows.append([told, label, *cells])
-    return pipes(["told", "method", *CASES.values()], rows)
-
-
-def recipe_on_features(folder: Path) -> str:
-    return recipe(pd.read_csv(folder / "recipe_features.csv"), ON_FEATURES)
-
-
-def recipe_on_images(folder: Path) -> str:
-    runs = pd.read_csv(folder / "recipe_images.csv")
-    return recipe(runs[runs["fold"].isin((2, 3))], ON_IMAGES)  # folds 0 and 1 were searched on
 
 
 def ramp(folder: Path) -> str:
@@ -191,14 +123,14 @@ def reader_targets(folder: Path) -> str:
 def reader_targets_confirmed(folder: Path) -> str:
     """The same on data that no choice was made on, one reading apart from several."""
     runs = reader_target_runs(folder).query("seed >= @CONFIRMED_FROM")
-    runs["readings"] = runs["readings"].map(lambda count: "1" if count == 1 else "2, 3, 5")
+    runs["readings"] = runs["count"].map(lambda count: "1" if count == 1 else "2, 3, 5")
     return difference_table(runs, ["case", "readings", "method"], ["certainty", "posterior"])
 
 
 def reader_target_runs(folder: Path) -> pd.DataFrame:
     runs = pd.read_csv(folder / "reader_targets.csv")
     votes = runs["set"] == "votes"
-    runs["case"] = np.where(votes, "APPA-REAL", "simulated")
+    runs["case"], runs["count"] = np.where(votes, "APPA-REAL", "simulated"), runs["readings"]
     runs["method"] = "`" + runs["method"] + "`"
     # What is independent: folds have their own test images, simulated data sets share nothing.
     runs["unit"] = np.where(
@@ -209,7 +141,9 @@ def reader_target_runs(folder: Path) -> pd.DataFrame:
 
 def difference_table(runs: pd.DataFrame, by: list[str], targets: list[str]) -> str:
     """Differences of the MAE from that of the consensus in the same run; in bold if the 95 % interval excludes 0."""
-    wide = runs.pivot_table(index=[*by, "unit", "set", "seed", "fold"], columns="target", values="MAE")
+    wide = runs.pivot_table(
+        index=[*by, "unit", "set", "seed", "fold", "count"], columns="target", values="MAE"
+    )
     rows = []
     for case, own in wide.groupby(by):
         off = own.sub(own["consensus"], axis=0).groupby("unit").mean()
@@ -289,9 +223,8 @@ def ranges_by_grade(folder: Path) -> str:
 def summary(folder: Path) -> str:
     """One row for each kind of evidence."""
     runs = {name: pd.read_csv(folder / f"recipe_{name}.csv") for name in ("features", "images")}
-    runs["images"] = runs["images"][runs["images"]["fold"].isin((2, 3))]
     case = ("deepdrid", "truncated")
-    mae = {name: means(found, "mae median ensemble")[case] for name, found in runs.items()}
+    mae = {name: means(unseen(found), "mae median ensemble")[case] for name, found in runs.items()}
     rates = pd.read_csv(folder / "noise_rates.csv")
     errors = [(rates[name] - rates["true rate"]).abs().mean() for name in ("rate", "cleanlab")]
     readers = (
@@ -307,7 +240,7 @@ def summary(folder: Path) -> str:
             ["heads on features, 40 % of the labels wrong by one grade: MAE on true grades (DeepDRiD)",
              f"**{mae['features']['srjt']:.3f}** (`srjt`)", f"{mae['features']['standard']:.3f} plain training"],
             ["the same, fine-tuned images: MAE",
-             f"**{mae['images']['eae']:.3f}** (`eae`)", f"{mae['images']['standard']:.3f} plain training"],
+             f"**{mae['images']['srjt']:.3f}** (`srjt`)", f"{mae['images']['standard']:.3f} plain training"],
             ["how many labels are wrong: mean error of the estimate (simulated readers)",
              f"**{errors[0]:.3f}**", f"{errors[1]:.3f} cleanlab"],
             ["the true grade from three readings: log-loss (simulated readers)",
@@ -321,6 +254,7 @@ def summary(folder: Path) -> str:
 TABLES: dict[str, Callable[[Path], str]] = {
     "recipe-on-features": recipe_on_features,
     "recipe-on-images": recipe_on_images,
+    "recipe-differences": recipe_differences,
     "ramp": ramp,
     "noise-rates": noise_rates,
     "label-errors": label_errors,

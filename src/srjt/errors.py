@@ -10,6 +10,7 @@ __all__ = [
     "Interrupted",
     "SrjtError",
     "UnknownNameError",
+    "count_of",
     "missing_extra",
     "printable",
     "requirements_of",
@@ -51,6 +52,11 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "srjt":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def count_of(number: int, one: str, many: str = "") -> str:
+    """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in s."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:

@@ -55,7 +55,12 @@ def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_
     )
     assert (code, err) == (0, "")
     table = pd.read_csv("predictions.csv", dtype={"patient": str})
-    assert f"{decision['referred']} to refer." in out
+    assert f"{decision['referred']} to refer. Refer if p(grade ≥ 2) ≥ {decision['threshold']:.3g}." in words(
+        out
+    )
+    assert "unsure, for a person to decide. Unsure if the distance from the threshold, from 0 to 1" in words(
+        out
+    )
     assert (table["refer"] == "yes").sum() == decision["referred"]
     assert ((table["p_2"] + table["p_3"] >= decision["threshold"] - 1e-5) == (table["refer"] == "yes")).all()
     assert set(table["unsure"]) <= {"yes", "no"}
@@ -131,7 +136,7 @@ def test_a_patient_with_a_thousand_rows_and_missing_ones(
         (["--abstain", "1"], "The share to abstain from lies between 0 and 1"),
         (["--per", "nobody"], "Unknown column"),
         (["--per", "eye"], "eye 'L' occurs in"),
-        (["--per", "patient,eye", "--pool", "learned"], "of which a run keeps the patients only"),
+        (["--per", "patient,eye", "--pool", "learned"], "of which this run knows no eye: leave"),
         (["--per", "patient", "--pool", "max"], "Unknown pooling 'max'"),
         (["--per", ""], "per needs the names of columns"),
         (["--grade-names", "0=none"], "must name every grade; there is none for 1, 2, 3"),

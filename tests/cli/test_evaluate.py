@@ -132,7 +132,9 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
     assert "promised coverage │ 0.7" in out
     validation = int((pd.read_csv(labelled)["split"] == "validation").sum())
     said = " ".join(out.split())
-    assert f"{validation} of the samples have the ids of samples that the ranges are calibrated on" in said
+    assert (
+        f"{validation} of the samples have the ids of samples that were used to fit the ranges, and" in said
+    )
     assert command("predict", finished, labelled, "--coverage", "0.7", "--label-noise", "none")[0] == 0
     predicted, true = pd.read_csv("predictions.csv"), pd.read_csv(labelled)["true_grade"]
     inside = (predicted["grade_low"] <= true) & (true <= predicted["grade_high"])
@@ -141,4 +143,26 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
     assert ranges["coverage"]["value"] == pytest.approx(shares.mean())
     assert [one["samples"] for one in ranges["grades"]] == true.value_counts().sort_index().tolist()
     _, out, _ = command("evaluate", finished, labelled, "--side", "test", "--coverage", "0.7")
-    assert "the ranges are calibrated on: choose" not in " ".join(out.split())
+    assert "used to fit" not in out
+
+
+def test_samples_that_were_calibrated_on_are_counted(command: Srjt, finished: Path, labelled: Path) -> None:
+    table = pd.read_csv(labelled)
+    test = table[table["split"] == "test"]
+    owners = test["patient"].unique()
+    some = test[test["patient"].isin(owners[:2])].groupby("patient").head(2)
+    some.to_csv(labelled.parent / "some.csv", index=False)
+    code, out, _ = command(
+        "evaluate", finished, labelled, "--side", "test", "--coverage", "0.5", "--calibrate-on",
+        labelled.parent / "some.csv", "--out", "found.json", "--html", "found.html",
+    )  # fmt: skip
+    assert code == 0
+    sentence = (
+        f"{len(some)} of the samples have the ids of samples that were used to fit the ranges, and 2 of the patients "
+        "their patients' names: if they are the same, the scores look too good. Calibrate on samples of other patients."
+    )
+    assert sentence in " ".join(out.split())
+    assert sentence.replace("'", "&#39;") in Path("found.html").read_text()
+    assert json.loads(Path("found.json").read_text())["overlaps"] == [
+        {"fitted": ["ranges"], "to": "calibrate_on", "samples": len(some), "patients": 2}
+    ]

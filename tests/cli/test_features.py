@@ -137,11 +137,21 @@ def test_tables_with_feature_columns(command: Srjt) -> None:
     code, said, _ = command("data", "inspect", "t.csv", "--feature-columns", "f*")
     assert code == 0
     assert "4 columns from" in said
-    code, _, said = command("train", "t.csv", "--feature-columns", "f*", "--out", "run", *QUICK, "-q")
+    code, _, said = command(
+        "train", "t.csv", "--feature-columns", "f*", "--out", "run", *QUICK, "-q", "--epochs", 1
+    )
     assert code == 0, said
     code, said, _ = command("predict", "run", "t.csv", "--feature-columns", "f*", "--device", "cpu")
     assert code == 0
     assert said.startswith("60 rows of features")
+    columns = {name: values[:1] for name, values in columns.items()}
+    pd.DataFrame({"id": [0], "patient": ["A"], **columns}).to_csv("one.csv", index=False)
+    how = ["--feature-columns", "f*", "--device", "cpu", "--force"]
+    assert command("predict", "run", "one.csv", *how)[1].startswith("1 row of features: ")
+    code, said, _ = command("predict", "run", "one.csv", *how, "--per", "patient", "--html", "one.html")
+    assert said.startswith("1 row of features, one answer per patient (1): ")
+    assert "1 row of features, one answer per patient: 1." in Path("one.html").read_text()
+    assert "on `mlp`, 1 epoch." in Path("run/MODEL_CARD.md").read_text()
 
     # without a column that could name images, such names of columns are recognised
     pd.read_csv("t.csv").drop(columns="id").to_csv("plain.csv", index=False)

@@ -139,7 +139,7 @@ def test_failing_runs_are_said_and_the_exit_status_is_honest(study: Srjt, comman
     assert out.splitlines()[-1].startswith(f"failed: {garg}: garg inverts the transition matrix")
     assert study(*bad)[0] == 2  # again, and honestly again
     code, out, err = command("study", "export", "study", "--out", "results.csv")
-    assert (code, "of 1 finished runs (of 2)" in out) == (0, True)
+    assert (code, "of 1 finished run (of 2)" in out) == (0, True)
 
 
 def test_noisy_already(study: Srjt) -> None:

@@ -82,7 +82,7 @@ def test_patients_are_counted_per_grade(tmp_path: Path) -> None:
     grades = {"a": 0, "b": 0, "c": 0, "d": 1, "e": 1}
     problems = check(manifest(tmp_path, grades, ["p", "q", "r", "p", "p"]), images=False, folds=3)
     assert problems == [
-        Problem("few-patients", "grade 1", "1 patients for 3 folds"),
+        Problem("few-patients", "grade 1", "1 patient for 3 folds"),
         Problem("few-patients", "grade 2", "0 patients for 3 folds"),
     ]
     problems = check(manifest(tmp_path, grades), images=False, folds=2)

@@ -15,6 +15,7 @@ from PIL import Image
 import srjt
 from fixtures.small_images import SETTINGS, Data
 from srjt.data.images.decode import read_image
+from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.inputs import labelled_samples, unlabelled_samples
 from srjt.errors import SrjtError
 
@@ -67,6 +68,45 @@ def test_a_grey_tensor_gets_three_channels() -> None:
     assert found.arrays is not None
     assert found.arrays.shape == (1, 4, 4, 3)
     assert np.array_equal(found.arrays[0, ..., 0], grey[0].numpy())
+
+
+class Stream(torch.utils.data.IterableDataset[Any]):
+    """An iterable-style dataset: it has no length and no samples by index."""
+
+    def __init__(self, samples: list[Any]) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Any:
+        return iter(self.samples)
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that NumPy cannot read before it is copied to the CPU, as those of CUDA."""
+
+    def __array__(self, *_: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+    def cpu(self, *_: Any, **__: Any) -> torch.Tensor:
+        return self.as_subclass(torch.Tensor)
+
+
+def test_iterable_datasets_and_tensors_of_a_gpu_or_with_a_gradient(pixels: np.ndarray) -> None:
+    labels = torch.tensor([0, 1, 2, 1])
+    found = labelled_samples(
+        Stream([(as_tensor(image), label) for image, label in zip(pixels, labels, strict=True)])
+    )
+    assert found.labels.tolist() == [0, 1, 2, 1]
+    assert np.array_equal(found.arrays, pixels)  # type: ignore[arg-type]
+    new = unlabelled_samples(Stream([as_tensor(image) for image in pixels]), features=False).manifest
+    assert np.array_equal(new.arrays, pixels)  # type: ignore[arg-type]
+    with pytest.raises(SrjtError, match="no samples"):
+        labelled_samples(Stream([]))
+    rows = torch.arange(8.0).reshape(4, 2)
+    for given in (rows.as_subclass(OnGpu), rows.clone().requires_grad_(), rows.bfloat16()):
+        pair = labelled_samples((given, labels.as_subclass(OnGpu)))
+        assert pair.labels.tolist() == [0, 1, 2, 1]
+        assert np.array_equal(pair.arrays, rows)  # type: ignore[arg-type]
+        assert np.array_equal(unlabelled_samples(given, features=True).manifest.arrays, rows)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -127,6 +167,31 @@ def test_rows_of_features_in_a_table() -> None:
     assert new.patients == ["007", "8", "8"]
     with pytest.raises(SrjtError, match="not numeric"):
         labelled_samples(frame.assign(f1=["1", "x", "2"]))
+
+
+def test_features_in_memory_are_read_as_from_their_file(tmp_path: Path) -> None:
+    """With ids, patients by another name, further columns, and grades as text."""
+    frame = pd.DataFrame({
+        "id": ["b", "a", "c"], "patient_id": ["007", "8", "8"], "eye": ["L", "R", None], "f0": [0.5, 1.5, 2.5],
+        "f1": [1, 2, 3], "grade": ["mild", "severe", "mild"],
+    })  # fmt: skip
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    grades = ("mild", "severe")
+    from_file = srjt.data.read(tmp_path / "rows.csv", feature_columns="f*", grades=grades).manifest
+    found = srjt.data.read(frame, grades=grades).manifest
+    pd.testing.assert_frame_equal(found.table, from_file.table)
+    assert (found.ids, found.patients) == (["b", "a", "c"], ["007", "8", "8"])
+    columns = ["grade", "eye", "id"]
+    new = unlabelled_samples(frame, features=True, columns=columns, grades=grades).manifest
+    as_file = read_ungraded_features(tmp_path / "rows.csv", columns=columns, grades=grades)
+    pd.testing.assert_frame_equal(new.table, as_file.table)
+    assert new.table["grade_source"].tolist() == ["mild", "severe", "mild"]
+    data = pd.concat([frame] * 4).assign(id=[f"s{k}" for k in range(12)])
+    run = srjt.train(srjt.data.read(data, grades=grades), method="standard", epochs=1)
+    table = run.predict(frame, keep=["grade", "eye"])
+    assert list(table.columns[:5]) == ["image", "patient", "grade_source", "eye", "grade"]
+    assert table["grade_source"].tolist() == frame["grade"].tolist()
+    assert run.predict(frame, per="patient_id")["images"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(

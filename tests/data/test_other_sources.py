@@ -102,7 +102,7 @@ def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> Non
     assert limuc.differences(reading.manifest)[:3] == [
         "3 images where 11,276 were published",
         "2 patients where 564 were published",
-        "Mayo 0: 1 images where 6,105 were published",
+        "Mayo 0: 1 image where 6,105 were published",
     ]
     with pytest.raises(SrjtError, match="LIMUC's folders"):
         read(root / "7", kind="limuc")

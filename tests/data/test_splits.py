@@ -143,7 +143,7 @@ def test_folds_of_other_data_are_refused(twenty: Manifest, tmp_path: Path) -> No
         read_splits(path, fewer)
     assert sum(len(rows) for rows in read_splits(path, fewer, allow_missing=True)[0].sides().values()) == 19
     write_splits(path, fewer, folds(fewer))
-    with pytest.raises(SrjtError, match="1 samples are not in its fold 0, for example 's0'"):
+    with pytest.raises(SrjtError, match="its fold 0 lacks 1 sample, for example 's0'"):
         read_splits(path, twenty)
 
 

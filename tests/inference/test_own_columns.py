@@ -30,3 +30,23 @@ def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, fea
     table = srjt.predict(run, named, keep=["refer"], refer_from="2")
     assert set(table["refer"]) <= {"yes", "no"}
     assert set(table["refer_source"]) == {"their word"}
+
+
+def test_nothing_to_pool_is_said_in_one_sentence(run: Trained, features: Manifest) -> None:
+    nobody = features.select(np.arange(0))
+    assert len(srjt.predict(run, nobody)) == 0
+    with pytest.raises(
+        SrjtError, match="There are no samples to predict, so there is nothing to pool per patient"
+    ):
+        srjt.predict(run, nobody, per="patient", coverage=0.8)
+
+
+@pytest.mark.parametrize("name", ["grade", "images", "refer", "label", "p_2"])
+def test_answers_are_not_pooled_by_a_column_with_the_name_of_ours(
+    run: Trained, features: Manifest, name: str
+) -> None:
+    few = features.select(np.arange(40))
+    few.table[name] = few.table["patient" if name != "grade" else name]
+    for use in (srjt.predict, srjt.evaluate):
+        with pytest.raises(SrjtError, match=f"The answers have a column named {name} themselves: pool by"):
+            use(run, few, per=["patient", name])

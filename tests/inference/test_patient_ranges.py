@@ -232,10 +232,16 @@ def test_predict_and_evaluate_per_patient(run: Trained, features: Manifest, pool
 def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: Manifest) -> None:
     sides = folds(features)[0]
     validation, test = features.select(sides.validation), features.select(sides.test)
-    how: dict[str, Any] = {"coverage": 0.8, "per": ["patient", "eye"]}
-    with pytest.raises(SrjtError, match=r"of which a run keeps the patients only.*`calibrate_on`"):
-        srjt.predict(run, test, **how)
+    how: dict[str, Any] = {"coverage": 0.8, "per": ["patient", "eye"], "label_noise": "none"}
+    assert run.folder is not None
+    kept = srjt.predict(run.folder, test, **how)  # the run keeps the columns of its validation side
     table = srjt.predict(run, test, calibrate_on=validation, **how)
+    pd.testing.assert_frame_equal(kept[["grade_low", "grade_high"]], table[["grade_low", "grade_high"]])
+    old = {
+        name: replace(side, columns={}) for name, side in run.held_out.items()
+    }  # earlier versions kept none
+    with pytest.raises(SrjtError, match=r"of which this run knows no eye: give `calibrate_on`"):
+        srjt.predict(replace(run, held_out=old), test, **how)
     assert list(table.columns[:6]) == ["patient", "eye", "images", "grade", "grade_low", "grade_high"]
     assert "a random eye of a new patient" in table.attrs["ranges"]
     assert "calibrated on 30 patients (60 answers of 120 samples)" in table.attrs["ranges"]

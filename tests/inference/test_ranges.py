@@ -294,8 +294,10 @@ def test_for_each_value_of_a_column(run: Trained, features: Manifest) -> None:
             run, features.select(of), coverage=0.7, calibrate_on=rows, label_noise="none", recalibrate=False
         )
         assert kept["grade_low"].tolist() == table["grade_low"][of].tolist()
-    with pytest.raises(SrjtError, match="need this column in the calibration samples"):
-        srjt.predict(run, features, **how)
+    own = srjt.predict(run, features, recalibrate=False, **how)  # the validation side has the column, too
+    assert own["grade_low"].tolist() == table["grade_low"].tolist()
+    with pytest.raises(SrjtError, match=r"camera need this column .* not in the validation side: give"):
+        srjt.predict(run, features, **{**how, "coverage_by": "camera"})
     nowhere = replace(features, table=features.table.drop(columns="centre"))
     with pytest.raises(SrjtError, match="need the column centre in the samples to predict"):
         srjt.predict(run, nowhere, calibrate_on=validation, **how)

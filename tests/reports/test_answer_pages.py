@@ -16,9 +16,11 @@ from reports.page_text import Rule, all_sections, check, facts_of, split_sentenc
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.readers import Readings
+from srjt.reports.judged_sides import judge_sides
 from srjt.reports.pages.evaluation_page import evaluation_page
 from srjt.reports.pages.html import Page, render
 from srjt.reports.pages.predictions_page import predictions_page
+from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
@@ -32,6 +34,10 @@ def run(run_with_images: Path) -> Trained:
 @pytest.fixture(scope="module")
 def data(run_with_images: Path) -> Manifest:
     return srjt.data.read(run_with_images.parent / "set" / "labels.csv").manifest
+
+
+def run_warning(run: Trained) -> str:
+    return judge_sides(run)["test"].naive_warning
 
 
 def always(*_: object) -> bool:
@@ -60,10 +66,12 @@ PREDICTIONS: dict[str, Rule] = {
     r"Of the labels that the run was trained on, .*%\.": lambda f, _: not f["per"],
     r"Predicted grades:": always,
     r"How wide the ranges are": lambda f, _: f["coverage"],
-    r"The answers whose probabilities have the largest entropy\.": lambda f, _: not f["pictures"],
-    r"The answers whose .* entropy: the predicted grade and its probability\.": lambda f, _: f["pictures"],
-    r"The bar is the entropy; it is full .*": lambda f, _: f["pictures"],
-    r"Least certain answers": lambda f, _: not f["pictures"],
+    r"This run does not beat a naive prediction on the test side: .*": lambda f, m: m[0] == f["naive"],
+    r"The answers whose .* entropy: the predicted grade(, its range)? and its probability\.": lambda f, m: (
+        bool(m[1]) == f["coverage"]
+    ),
+    r"The bar is the entropy; it is full .*": always,
+    r"The picture is the image with the highest grade; .*": lambda f, _: bool(f["per"]),
     r"Answers in the order of the data": always,
     r"Probability: of the predicted grade\.": always,
     r"Lowest and highest: the range of grades\.": lambda f, _: f["coverage"],
@@ -91,7 +99,7 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
         run, table, data=data, command="srjt predict <x>", skipped=[("a.png", "<i>bad</i>")]
     )
     facts = {"decoding": "", "views": 1, **options, "per": table.attrs["per"], "skipped": 1,
-             "coverage": "coverage" in options, "pictures": "per" not in options,
+             "coverage": "coverage" in options, "naive": run_warning(run),
              "recalibration": table.attrs["recalibration"]}  # fmt: skip
     check(page, {**PREDICTIONS, **promised(table.attrs["ranges"])}, facts)
     sections = {section.slug: section for section in page.sections}
@@ -109,12 +117,18 @@ def test_the_page_of_predictions(run: Trained, data: Manifest, options: dict[str
         found = table["grade_high"].map(place) - table["grade_low"].map(place) + 1
         assert widths == [int((found == width).sum()) for width in (1, 2, 3, 4)]
     least = sections["least-certain"]
-    if "per" not in options:
-        top = table.sort_values("entropy", ascending=False)["image"].tolist()[:12]
-        assert {tile.text for tile in least.tiles} == set(top)
-        assert all(tile.picture.startswith("data:image/jpeg") for tile in least.tiles)
-    else:
-        assert len(least.tables[0].rows) == 12
+    image = "highest_image" if "per" in options else "image"
+    top = table.sort_values("entropy", ascending=False)[:12].set_index(image)
+    assert {tile.text for tile in least.tiles} == set(top.index)
+    assert all(tile.picture.startswith("data:image/jpeg") for tile in least.tiles)
+    assert all(("range: " in tile.detail) == ("coverage" in options) for tile in least.tiles)
+    if "per" in options:
+        assert {tile.text: tile.detail.split(";")[0] for tile in least.tiles} == top["patient"].to_dict()
+    how = dict(sections["how"].facts)
+    assert how == table.attrs["how"]
+    assert ("refer" in how, "unsure" in how, "range" in how, "one answer per" in how) == (
+        "refer_from" in options, "abstain" in options, "coverage" in options, "per" in options
+    )  # fmt: skip
     assert len(sections["every-answer"].tables[0].rows) == len(table)
     html = render(page)
     assert "<b>moderate" not in html
@@ -134,6 +148,11 @@ EVALUATION: dict[str, Rule] = {
     ),
     r"No patient ids: the intervals resample images and are probably too narrow\.": lambda f, _: not f["patients"],
     r"(\d+) of them have the ids of samples that this run was trained on: .*": lambda f, m: int(m[1]) == f["learnt"],
+    r"(\d+) of the samples have the ids of samples that were used to fit (.*), and (\d+) of the patients their "
+    r"patients' names: if they are the same, the scores look too good\.": lambda f, m: (
+        (int(m[1]), int(m[3])) == f["calibrated"] and (m[2] == "the ranges") == f["coverage"]
+    ),
+    r"Choose the test side with --fold, --splits or --side\.": lambda f, _: f["calibrated"] != (0, 0),
     r"This run does not beat a naive prediction on these samples: .*": lambda f, _: not f["per"],
     r"The answers are compared with labels that may be wrong themselves\.": lambda f, _: (
         f["judged_by"] == "given grades"
@@ -198,6 +217,7 @@ def test_the_page_of_an_evaluation(
     facts = {"decoding": "", "views": 1, "per": (), **options, "images": 40, "answers": found.samples,
              "judged_by": "true grades" if truth else "given grades", "patients": patients, "learnt": learnt,
              "refer": "refer_from" in options, "abstain": "abstain" in options, "coverage": "coverage" in options,
+             "calibrated": _shared(run.held_out["validation"], judged),
              "positives": int((found.answers["label"] != "0").sum()), "recalibration": found.recalibration,
              }  # fmt: skip
     promise = "" if found.ranges is None else found.ranges.promise
@@ -211,6 +231,12 @@ def test_the_page_of_an_evaluation(
     answers = found.answers
     assert scores["accuracy ↑"] == pytest.approx((answers["label"] == answers["grade"]).mean())
     assert "<b>moderate" not in render(page)
+
+
+def _shared(side: HeldOut, data: Manifest) -> tuple[int, int]:
+    """Samples and patients that are on both."""
+    pairs = ((side.ids, data.ids), (side.patients or [], data.patients or []))
+    return len(set(pairs[0][0]) & set(pairs[0][1])), len(set(pairs[1][0]) & set(pairs[1][1]))
 
 
 def _tables(page: Page) -> dict[str, Any]:

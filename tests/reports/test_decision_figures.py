@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.inference.abstain import abstain_from
-from srjt.inference.answers import answers_from
+from srjt.inference.answers import NoValidationError, answers_from
 from srjt.inference.compare import Comparison, compare
 from srjt.inference.decide import Rule, decide
 from srjt.inference.predict import predict_held_out
@@ -31,9 +31,7 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     decision = decide(run, answers, chosen, resamples=20)
 
     def nothing(*, why: str) -> Any:
-        from srjt.errors import SrjtError
-
-        raise SrjtError(why)
+        raise NoValidationError(why, reason="there is none")
 
     return decision, abstain_from(answers, rule=chosen, share=0.1, validation=nothing)
 

@@ -98,9 +98,8 @@ RULES: dict[str, Rule] = {
     r"There is no test side: all scores are those of the validation side\.": (
         lambda f, m: f["sides"] == {"train", "validation"}
     ),
-    r"This run does not beat a naive prediction on the (?P<side>test|validation) side: (?P<scores>.+)\.": (
-        naive_is_true
-    ),
+    r"The networks' own grades do not beat a naive prediction on the (?P<side>test|validation) side: "
+    r"(?P<scores>.+)\.": naive_is_true,
     r"Training samples by label:": lambda f, m: True,
     r"Mean over the last (?P<n>\d+ epochs?)(?P<over> and the networks|, networks pooled)?": (
         lambda f, m: m["n"] == ("1 epoch" if f["reached"] == 1 else f"{min(10, f['reached'])} epochs")

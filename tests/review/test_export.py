@@ -75,7 +75,7 @@ def test_the_original_table_with_its_label_column_replaced(
     code, said = srjt("review", "export", folder, "--out", "clean.csv")
     assert code == 0, said
     assert "17 rows, 2 reviewed, 1 changed, 1 skipped" in said
-    assert "1 rows of labels.csv were not audited" in said
+    assert "Not audited and copied unchanged: 1 row of labels.csv." in said
     original, clean = read(audit.table), read(tmp_path / "clean.csv")
     assert list(clean.columns) == [*original.columns, *PROVENANCE]
     kept = [column for column in original.columns if column != "grade"]

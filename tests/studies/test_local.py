@@ -18,6 +18,7 @@ from processes import Limit
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
 from srjt.studies.config import StudyConfig
+from srjt.studies.executors import worker
 from srjt.studies.executors.local import Slots, run_locally
 from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
 from srjt.studies.grid import PlannedRun
@@ -72,6 +73,17 @@ def test_a_study_folder_says_what_was_asked(finished: Path, small: Small) -> Non
         history = pd.read_csv(run_folder(finished, planned.key) / "history.csv")
         np.testing.assert_array_equal(history["grade"], labelled.labels[data.splits[0].train])
         np.testing.assert_array_equal(history["true_grade"], data.manifest.labels[data.splits[0].train])
+
+
+def test_a_run_knows_the_grade_names_of_its_study(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {str(grade): name for grade, name in enumerate(("none", "mild", "moderate", "severe"))}
+    data = open_data(small(only_folds=(0,), methods=("standard",), grade_names=names))
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(worker, "train", lambda manifest, **options: given.update(options))
+    worker.run_planned(tmp_path, data, next(data.planned_runs()), device="cpu")
+    assert given["grade_names"] == names
 
 
 def test_one_failing_run_stops_no_other_and_its_error_is_kept(

@@ -20,7 +20,7 @@ from srjt.data.grade_names import check_grade_names
 from srjt.data.images.store import OnBadImage
 from srjt.data.select_readings import select_readings
 from srjt.data.sources.inputs import LabelledData, labelled_samples
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.files import lock_folder
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.readers import Readings
@@ -92,7 +92,7 @@ class Audit:
             return f"<Audit: {len(self.scores):,} consensus grades, {share:.1%} expected to be wrong{where}>"
         low, high = self.estimate.rate_interval
         rate = f"{self.estimate.rate:.1%} wrong ({low:.1%} to {high:.1%})"
-        return f"<Audit: {len(self.scores):,} labels, {rate}{where}>"
+        return f"<Audit: {count_of(len(self.scores), 'label')}, {rate}{where}>"
 
     def _repr_html_(self) -> str:
         return f"{self.estimate._repr_html_()}{self.worst(SHOWN)._repr_html_()}"

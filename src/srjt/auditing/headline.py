@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from srjt.errors import count_of
+
 __all__ = ["estimate_start", "estimated_from", "label_noun", "readers_sentence"]
 
 
@@ -33,7 +35,7 @@ def estimate_start(summary: Mapping[str, Any], sentence: str) -> str:
 
 def estimated_from(*, samples: int, folds: int, epochs: int, readers: bool = False) -> str:
     """What the rate of an audit is computed from, in one sentence: a training estimates it from less."""
-    trainings = f"{folds} trainings of {epochs} epochs"
+    trainings = f"{folds} trainings of {count_of(epochs, 'epoch')}"
     if readers:
         return (
             f"This estimate is from all {samples:,} consensus grades and {trainings}; srjt train takes the rate of its "

@@ -10,7 +10,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import say
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
@@ -204,8 +204,8 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     if "twins" in summary:
         twins = summary["twins"]
         say(
-            f"Identical images with different labels: {twins['images']:,} images, {twins['labels']:,} labels. They "
-            "head the list; at most one label of each image is right."
+            f"Identical images with different labels: {count_of(twins['images'], 'image')}, "
+            f"{count_of(twins['labels'], 'label')}. They head the list; at most one label of each image is right."
         )
     matrix = Table(
         "true ╲ label",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from srjt.cli.messages import say
 from srjt.errors import SrjtError
-from srjt.reports.evaluation_words import SCORE_NAMES, abstention_words, decision_words, refer_if
+from srjt.reports.evaluation_words import SCORE_NAMES, abstention_words, decision_words, refer_rule
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,7 +47,7 @@ def print_decision(console: Console, decision: Decision, names: Mapping[str, str
     """The operating point and the areas of a decision, as a table; then where the threshold comes from."""
     from rich.table import Table
 
-    title = refer_if(decision, names)
+    title = refer_rule(decision, names)
     table = Table("", "value", "95 % interval", title=title, title_justify="left")
     for name, interval in decision.operating_point.items():
         table.add_row(SCORE_NAMES[name], *_cells(interval))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from srjt.cli.messages import say
+from srjt.errors import count_of
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
@@ -39,7 +40,8 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
             table.add_row(name, f"{len(rows):,}", *owners, *(f"{count:,}" for count in side.class_counts))
     console.print(table)
     say(
-        f"{config.method}: {networks} × {config.network}, {config.epochs:,} epochs in batches of {config.batch_size:,}."
+        f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches "
+        f"of {config.batch_size:,}."
     )
     cost = training_cost(manifest, config, training=len(split.train), device=chosen)
     say(f"About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}.")

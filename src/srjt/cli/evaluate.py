@@ -101,7 +101,6 @@ def evaluate(
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices
     from srjt.reports.evaluation_words import (
-        calibrated_on_words,
         no_patients,
         trained_on_words,
         what_was_judged,
@@ -146,29 +145,27 @@ def evaluate(
     if out is not None:  # before anything is printed: the reader (head, less) may go away
         with writing(out):
             write_json(out, found.to_dict(), follow_links=True)
-    overlap = ""
-    if found.ranges is not None and calibrate_on is None:
-        overlap = calibrated_on_words(trained, manifest.ids)
     if html is not None:
         from srjt.reports.pages.evaluation_page import evaluation_page
         from srjt.reports.pages.html import write_page
 
         write_page(
             evaluation_page(
-                trained, found, data=manifest, sources=[source], command=typed_command("evaluate"),
-                notes=[overlap] if overlap else [],
+                trained, found, data=manifest, sources=[source], command=typed_command("evaluate")
             ),
             html,
-        )  # fmt: skip
+        )
 
     console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
-    say(what_was_judged(found, what))
+    say(what_was_judged(found, features=manifest.are_features))
     say(f"A predicted grade is {found.grade_rule}.")
     if not found.by_patient:
         say(no_patients(what), fg="yellow")
     if known := trained_on_words(trained, manifest.ids):
         say(known, fg="yellow")
+    for overlap in found.overlaps:
+        say(str(overlap), fg="yellow")
     # the naive grades are those of images
     naive = None if found.per else baseline_on(run, [sum(row) for row in found.confusion])
     trivial_scores = {} if naive is None else naive._asdict()
@@ -196,8 +193,6 @@ def evaluate(
     if found.ranges is not None:
         console.print(_ranges(found.ranges, shown))
         say(found.ranges.promise)
-        if overlap:
-            say(overlap, fg="yellow")
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):

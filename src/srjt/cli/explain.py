@@ -9,6 +9,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import say
+from srjt.errors import count_of
 
 if TYPE_CHECKING:
     from srjt.data import Manifest
@@ -84,7 +85,7 @@ def explain(
     write_page(explain_page(found, title=run.resolve().name), out)
     shown = len(found.images)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
-    say(f"{shown:,} image{'' if shown == 1 else 's'}{more} explained in {out}.")
+    say(f"{count_of(shown, 'image')}{more} explained in {out}.")
     if found.random_correlation is not None and found.random_correlation > ALIKE:
         say(
             "The maps resemble those of networks with random weights (rank correlation "

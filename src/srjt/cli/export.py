@@ -10,7 +10,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import say
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.data.images.feed import Samples
@@ -105,7 +105,7 @@ def export(
     if recalibration := written.metadata.get("recalibration"):
         say(f"Its probabilities are recalibrated on the validation side: {recalibration}.")
     say(
-        f"Checked in {runner} on {written.checked} samples: probabilities differ from the run's by at most "
+        f"Checked in {runner} on {count_of(written.checked, 'sample')}: probabilities differ from the run's by at most "
         f"{written.difference:.1e}."
     )
     if folder is not None:

@@ -12,7 +12,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import say
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 
 @options.reads_a_source(without=("labels", "feature_columns"))
@@ -92,9 +92,9 @@ def features(
         write_atomically(out, pack_features(made, graded=not ungraded))
     list_unreadable(unreadable, skipped, problems=reading.problems)
     if unreadable:
-        say(f"{len(unreadable):,} images could not be read. Listed in {skipped}.", err=True)
+        say(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {skipped}.", err=True)
     assert made.arrays is not None
-    say(f"{len(made):,} images, {made.arrays.shape[1]:,} features each by {backbone}: {out}.")
+    say(f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}.")
     file = shlex.quote(str(out))
     typer.echo(
         f"Next: srjt predict RUN {file}"

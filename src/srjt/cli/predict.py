@@ -9,7 +9,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import say
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.data import Problem
@@ -162,18 +162,21 @@ def predict(
         f"{counts.get(neutralise_formula(grade), 0):,} × {display_grade(grade, trained.grade_names)}"
         for grade in trained.grades
     )
-    what = f"{len(table):,} rows of features" if manifest.are_features else _images(len(table))
+    noun = ("row of features", "rows of features") if manifest.are_features else ("image", "images")
+    what = count_of(int(table["images"].sum()) if per else len(table), *noun)
     if per:
-        what = f"{_images(int(table['images'].sum()))}, one answer per {' and '.join(as_columns(per))} ({len(table):,})"
+        what += f", one answer per {' and '.join(as_columns(per))} ({len(table):,})"
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
     say(f"{what}: {shares}. Written to {out}.", err=streamed)
     say(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
     if html is not None:
         say(f"The page is in {html}.", err=streamed)
+    how_answered = table.attrs["how"]
     for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
         if column in table:
-            say(f"{(table[column] == 'yes').sum():,} {meaning}.", err=streamed)
+            rule = f"{column.capitalize()} {how_answered[column].rstrip('.')}."
+            say(f"{(table[column] == 'yes').sum():,} {meaning}. {rule}", err=streamed)
     if recalibration := table.attrs["recalibration"]:
         say(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
     if cost := table.attrs["precision"]:
@@ -183,8 +186,4 @@ def predict(
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
-        say(f"{_images(len(left_out))} could not be read: {named}. Listed in {skipped}.", err=True)
-
-
-def _images(count: int) -> str:
-    return f"{count:,} image{'' if count == 1 else 's'}"
+        say(f"{count_of(len(left_out), 'image')} could not be read: {named}. Listed in {skipped}.", err=True)

@@ -12,6 +12,7 @@ import typer
 from srjt.cli import options
 from srjt.cli.groups import RunByDefault
 from srjt.cli.messages import say
+from srjt.errors import count_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -208,7 +209,9 @@ def _read_worklist(
     server = _listen(host, port, allow_remote=allow_remote)
 
     def announce() -> None:
-        say(f"Read {len(lines):,} images as {name}: {server.address(server.access.token)}  (Ctrl-C stops)")
+        say(
+            f"Read {count_of(len(lines), 'image')} as {name}: {server.address(server.access.token)}  (Ctrl-C stops)"
+        )
         if open_:
             open_browser(server)
 
@@ -218,7 +221,7 @@ def _read_worklist(
     try:
         serve(session, server, started=announce)
         done = sum(answer is not None for answer in session.answers())
-        say(f"\n{done:,} of {len(lines):,} images are read.")
+        say(f"\n{done:,} of {count_of(len(lines), 'image')} {'is' if len(lines) == 1 else 'are'} read.")
         typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
     finally:
         decisions.close()
@@ -306,8 +309,8 @@ def export(
     for note in corrected.notes:
         say(note, err=True)
     say(
-        f"{out}: {len(corrected.table):,} rows, {corrected.reviewed:,} reviewed, {corrected.changed:,} changed, "
-        f"{corrected.skipped:,} skipped."
+        f"{out}: {count_of(len(corrected.table), 'row')}, {corrected.reviewed:,} reviewed, {corrected.changed:,} "
+        f"changed, {corrected.skipped:,} skipped."
     )
     _print_agreement(audit, log, conflicts, force)
     typer.echo(f"Next: {training_command(audit, out)}")
@@ -325,7 +328,7 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
     write_table(table, out, original=audit.table, overwrite=force)
     for note in notes:
         say(note, err=True)
-    say(f"{out}: {len(table):,} rows, {int((table['verified_grade'] != '').sum()):,} verified.")
+    say(f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified.")
     typer.echo(f"Next: {training_command(audit, out)}")
 
 
@@ -349,7 +352,7 @@ def _export_readings(folder: Path, out: Path, force: bool) -> None:
     for note in notes:
         say(note, err=True)
     graded = sum(answer.grade is not None for answer in answers)
-    say(f"{out}: {len(table):,} readings, {graded:,} of them new.")
+    say(f"{out}: {count_of(len(table), 'reading')}, {graded:,} of them new.")
     typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
 
 
@@ -384,7 +387,7 @@ def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | N
         say(f"  … and {len(differing) - 10:,} more" + ("" if path else "; --conflicts FILE lists them all"))
     if path is not None:
         write_table(disagreement_table(differing), path, original=audit.table, overwrite=force)
-        say(f"{path}: {len(differing):,} samples graded differently.")
+        say(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
 
 
 def _login() -> str:

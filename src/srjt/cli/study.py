@@ -14,7 +14,7 @@ import typer
 from srjt.cli import options
 from srjt.cli.groups import RunByDefault
 from srjt.cli.messages import say
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.studies.config import StudyConfig
@@ -246,7 +246,7 @@ def export(
     with writing(out):
         write_output(out, content)
     done = int((results.runs["status"] == "done").sum())
-    say(f"{len(table):,} rows of {done} finished runs (of {len(results.runs)}): {out}")
+    say(f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of {len(results.runs)}): {out}")
     for line in problem_lines(results):
         say(line, fg=typer.colors.YELLOW, err=True)
 

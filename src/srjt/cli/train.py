@@ -12,14 +12,20 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import say
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.table import Table
 
+    from srjt.ordinal.baselines import NaiveBaseline
+    from srjt.reports.judged_sides import JudgedSide
     from srjt.training.record.reporters import Reporter
     from srjt.training.trained import Trained
+
+SHOWN = ("accuracy", "mae", "macro_f1", "qwk")
 
 
 @options.reads_a_source()
@@ -127,6 +133,7 @@ def train(
     from srjt.data import read
     from srjt.data.grade_names import parse_grade_names
     from srjt.inference.held_out_scores import rule_in_words
+    from srjt.reports.judged_sides import judge_sides
     from srjt.reports.model_card import write_model_card
     from srjt.training.record.reporters import reporter_for
     from srjt.training.record.trackers import TRACKERS, track
@@ -187,11 +194,12 @@ def train(
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
         )
     list_unreadable(run.skipped, skipped, problems=reading.problems)
+    sides = judge_sides(run) if leads and run.held_out else {}
     if leads and (out / "summary.json").exists():
-        write_model_card(out)
+        write_model_card(out, sides=sides)
     if not quiet:
-        _print_results(run, out, pooled=run_config.convention == "published-code")
-        rule = rule_in_words(run)
+        _print_results(run, out, sides, pooled=run_config.convention == "published-code")
+        rule = next((judged.grade_rule for judged in sides.values()), None) or rule_in_words(run)
         say(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
         say(f"The run is in {out}.")
         typer.echo(f"Next: {_next_command(out, how, features=manifest.are_features)}")
@@ -206,12 +214,11 @@ def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
     return shlex.join(["srjt", "predict", str(out), new, *words, "--out", "predictions.csv"])
 
 
-def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
-    """The averages that the paper's tables show, beside naive baselines; then the run as srjt predict uses it."""
+def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, pooled: bool) -> None:
+    """The averages that the paper's tables show, and the run as srjt predict uses it; both beside naive baselines."""
     from rich.console import Console
 
-    from srjt.inference.held_out_scores import held_out_scores
-    from srjt.training.record.baselines import NAIVE, compare_with_naive, run_baselines
+    from srjt.training.record.baselines import NAIVE, run_baselines
     from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs
 
     metrics = run.metrics
@@ -219,36 +226,38 @@ def _print_results(run: Trained, out: Path, *, pooled: bool) -> None:
     if not len(averages):
         return
     kept = kept_epoch(metrics)
-    title = f"Mean over the last {min(LAST, metrics['epoch'].max())} epochs and the networks"
+    last = count_of(int(min(LAST, metrics["epoch"].max())), "epoch")
+    title = f"Mean over the last {last} and the networks"
     if kept is not None:
         title = f"Epoch {kept}, the best on the validation side; mean over the networks"
-    shown = ("accuracy", "mae", "macro_f1", "qwk")
-    table = _metrics_table(f"{title}, grades as in the paper", shown, caption=NAIVE)
-    baselines, worse = run_baselines(out), []
+    baselines = run_baselines(out)
+    table = _metrics_table(f"{title}, grades as in the paper", caption=None if sides else NAIVE)
     for side, rows in averages.groupby("split", sort=False):
         values = dict(zip(rows["metric"], rows["value"], strict=True))
-        table.add_row(str(side), *(f"{values[name]:.3f}" for name in shown))
-        if (naive := baselines.get(str(side))) is not None:
-            table.add_row("  naive", f"{naive.accuracy:.3f}", f"{naive.mae:.3f}", style="dim")
-            compared = f"the {side} side"
-            worse.append(
-                compare_with_naive(compared, accuracy=values["accuracy"], mae=values["mae"], naive=naive)
-            )
+        _add_scores(table, str(side), values, baselines.get(str(side)))
     Console(markup=False).print(table)
-    for sentence in filter(None, worse):
-        say(sentence, fg=typer.colors.YELLOW)
-    if scores := held_out_scores(run):
-        table = _metrics_table("The same run as srjt predict uses it", shown)
-        for side, values in scores.items():
-            table.add_row(side, *(f"{values[name]:.3f}" for name in shown))
+    if sides:
+        table = _metrics_table("The same run as srjt predict uses it", caption=NAIVE)
+        for side, judged in sides.items():
+            values = {name: interval.value for name, interval in judged.intervals.items()}
+            _add_scores(table, side, values, judged.naive)
         Console(markup=False).print(table)
+    for judged in sides.values():
+        if judged.naive_warning:
+            say(judged.naive_warning, fg=typer.colors.YELLOW)
 
 
-def _metrics_table(title: str, metrics: tuple[str, ...], *, caption: str | None = None) -> Table:
+def _add_scores(table: Table, side: str, values: Mapping[str, float], naive: NaiveBaseline | None) -> None:
+    table.add_row(side, *(f"{values[name]:.3f}" for name in SHOWN))
+    if naive is not None:
+        table.add_row("  naive", f"{naive.accuracy:.3f}", f"{naive.mae:.3f}", style="dim")
+
+
+def _metrics_table(title: str, *, caption: str | None) -> Table:
     from rich.table import Table
 
     table = Table(title=title, caption=caption)
     table.add_column("")
-    for name in metrics:
+    for name in SHOWN:
         table.add_column(name, justify="right")
     return table

@@ -18,7 +18,7 @@ from srjt.data.images.hashes import HASHED_SIZE
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.hints import no_image_exists
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import why_not_a_file
 
 __all__ = ["Examination", "check", "examine", "image_sizes"]
@@ -205,11 +205,13 @@ def _few_patients(manifest: Manifest, folds: int) -> list[Problem]:
     if patients is None:
         problems.append(Problem("missing-patient", "all samples", "the source has no patient column"))
     owners = np.array(manifest.ids if patients is None else patients, dtype=object)
-    whose = "samples" if patients is None else "patients"
+    unit = "sample" if patients is None else "patient"
     for grade, name in enumerate(manifest.grades):
         count = len(set(owners[manifest.labels == grade]))
         if count < folds:
-            problems.append(Problem("few-patients", f"grade {name}", f"{count} {whose} for {folds} folds"))
+            problems.append(
+                Problem("few-patients", f"grade {name}", f"{count_of(count, unit)} for {folds} folds")
+            )
     return problems
 
 

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from srjt.data.images.decode import BadImageError, read_image, resized
 from srjt.data.manifest import Manifest
+from srjt.errors import count_of
 
 __all__ = ["contact_sheet", "pair_sheet"]
 
@@ -32,7 +33,7 @@ def contact_sheet(manifest: Manifest, *, per_grade: int = 8, tile: int = 112, se
         top = MARGIN + grade * (tile + GAP)
         shown = _shortened(name, name_font, LABEL_WIDTH - GAP)
         draw.text((MARGIN, top + tile / 2 - 22), shown, INK, font=name_font)
-        count = f"{manifest.class_counts[grade]:,} images"
+        count = count_of(int(manifest.class_counts[grade]), "image")
         draw.text((MARGIN, top + tile / 2 + 2), count, FAINT, font=count_font)
         for column, example in enumerate(_examples(manifest, grade, per_grade, tile, seed)):
             sheet.paste(example, (MARGIN + LABEL_WIDTH + column * (tile + GAP), top))

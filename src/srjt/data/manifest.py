@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.duplicates import connected
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.notebook_html import html_block, html_table
 
 __all__ = ["POSTERIOR", "Manifest"]
@@ -103,9 +103,9 @@ class Manifest:
 
     def describe(self) -> str:
         """What it contains, in one line: samples, patients, grades."""
-        what = "rows of features" if self.are_features else "images"
-        patients = "" if self.patients is None else f" of {len(set(self.patients)):,} patients"
-        return f"{len(self):,} {what}{patients}, grades {', '.join(self.grades)}"
+        noun = ("row of features", "rows of features") if self.are_features else ("image", "images")
+        patients = "" if self.patients is None else f" of {count_of(len(set(self.patients)), 'patient')}"
+        return f"{count_of(len(self), *noun)}{patients}, grades {', '.join(self.grades)}"
 
     def __len__(self) -> int:
         return len(self.table)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from srjt.data.groups import LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import SPLIT_NAMES
-from srjt.errors import SrjtError, suggest, warn
+from srjt.errors import SrjtError, count_of, suggest, warn
 from srjt.files import text_output
 
 __all__ = [
@@ -249,8 +249,8 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         left_out = [sample for sample in row_of if sample not in sides]
         if left_out:
             raise SrjtError(
-                f"{path} is not a split of these data: {len(left_out):,} samples are not in its fold {fold}, "
-                f"for example {left_out[0]!r}."
+                f"{path} is not a split of these data: its fold {fold} lacks "
+                f"{count_of(len(left_out), 'sample')}, for example {left_out[0]!r}."
             )
         members: dict[str, list[int]] = {side: [] for side in SIDES}
         for sample, side in sides.items():

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.errors import SrjtError
-from srjt.inference.answers import Answers
+from srjt.inference.answers import Answers, NoValidationError
 from srjt.inference.decide import Rule, Validation, plain_values, referred
 from srjt.ordinal.decision_curves import RiskCoverage, risk_coverage_curve
 from srjt.ordinal.decisions import (
@@ -81,9 +80,9 @@ def abstain_from(
                           kept={}, curve=curve)  # fmt: skip
     try:
         cut, found = find_cut(rule, share, validation), "The confidence is found on the validation side."
-    except SrjtError:
+    except NoValidationError as problem:
         cut = abstention_cut(confidence, share=share)
-        found = "The confidence is found on these samples: the run keeps no suitable validation side."
+        found = f"The confidence is found on these samples: {problem.reason}."
     kept = confidence >= cut
     scores: dict[str, Interval] = {}
     if kept.any():
@@ -108,7 +107,7 @@ def abstain_from(
 
 def find_cut(rule: Rule | None, share: float, validation: Validation) -> float:
     """The confidence below which this share of the validation side lies."""
-    return abstention_cut(confidence_of(validation(why="abstention"), rule), share=share)
+    return abstention_cut(confidence_of(validation(why="The cut of abstention"), rule), share=share)
 
 
 def confidence_of(answers: Answers, rule: Rule | None) -> Floats:

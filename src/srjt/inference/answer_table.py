@@ -94,6 +94,10 @@ def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[s
         if name not in samples and f"{name}_source" not in samples:
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]
             raise suggest("column (of the data to predict)", name, known)
+    if per and samples.empty:
+        raise SrjtError(
+            f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."
+        )
     if per:
         units_of(samples, per)
 
@@ -122,6 +126,8 @@ def answer_table(
     else:
         units = units_of(samples, rule.per)
         how, learned = rule.pool, rule.learned
+        severity = table["expected_grade"].to_numpy()
+        highest = _highest_images(units.codes, answers.grades, severity, samples["image"].to_numpy())
         answers = pool_answers(answers, units.codes, how=how, learned=learned, grade_rule=rule.grade_rule)
         disagreement, facts = table.get("disagreement"), table.attrs
         table = pd.DataFrame({"grade": [run.grades[g] for g in answers.grades]})
@@ -137,6 +143,7 @@ def answer_table(
         images = np.bincount(units.codes)
         if disagreement is not None:
             table["disagreement"] = np.bincount(units.codes, weights=disagreement) / images
+        table["highest_image"] = highest
         kept = [*((name, units.keys[name]) for name in rule.per), ("images", images)]
     if run.grade_names:
         table.insert(1, "grade_name", [run.grade_names[grade] for grade in table["grade"]])
@@ -149,6 +156,15 @@ def answer_table(
     for name, values in reversed(kept):
         table.insert(0, name, np.asarray(values, dtype=object if name != "images" else np.int64))
     return table
+
+
+def _highest_images(
+    units: Ints, grades: Ints, severity: npt.NDArray[np.float32], images: npt.NDArray[np.object_]
+) -> list[str]:
+    """The image of each unit with the highest grade; of several, that with the highest expected grade."""
+    order = np.lexsort((severity, grades, units))  # the last of each unit
+    last = np.flatnonzero(np.diff(units[order], append=-1))
+    return [str(image) for image in images[order[last]]]
 
 
 def _column(run: Trained, samples: pd.DataFrame, name: str) -> npt.ArrayLike:

@@ -23,10 +23,12 @@ from srjt.training.trained import Trained
 
 __all__ = [
     "Answers",
+    "NoValidationError",
     "PredictSide",
     "Units",
     "answers_from",
     "as_columns",
+    "check_units",
     "describe_labels",
     "learn_pooling",
     "pool_answers",
@@ -39,7 +41,22 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 PredictSide = Callable[[HeldOut], pd.DataFrame]
 
+# columns of the answers of srjt predict and srjt evaluate, beside p_<grade>
+OURS = frozenset(
+    {
+        *("images", "label", "grade", "grade_name", "grade_low", "grade_high", "refer", "unsure"),
+        *("expected_grade", "entropy", "disagreement", "highest_image"),
+    }
+)
 MOST_LIKELY = GradeRule(how="argmax")
+
+
+class NoValidationError(SrjtError):
+    """The validation side is missing, or lacks a column. ``reason``: the end of a sentence."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +109,24 @@ def as_columns(per: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def check_units(per: Sequence[str], grades: Sequence[str]) -> None:
+    """Raise an error for a column to pool by that has the name of a column of the answers."""
+    for name in per:
+        if name in OURS or name in {f"p_{grade}" for grade in grades}:
+            raise SrjtError(
+                f"The answers have a column named {name} themselves: pool by a column with another name (--per, per= "
+                "in Python), or rename it in the data."
+            )
+
+
 def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data") -> Units:
     """The units of the samples by one or several columns. A unit that several patients share is an error."""
     for name in per:
         if name not in table:
             raise suggest(f"column (for `per`, in {source})", name, [str(c) for c in table.columns])
-    cells = [[as_text(cell) for cell in table[name]] for name in per]
+    # the data's own id and image, where srjt needs a column of that name itself
+    own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
+    cells = [[as_text(cell) for cell in table[own.get(name, name)]] for name in per]
     rows = [tuple(cell) for cell in zip(*cells, strict=True)]
     # a value that is missing says nothing: such images are not known to belong together
     missing = [any(cell.casefold() in MISSING for cell in row) for row in rows]
@@ -231,9 +260,10 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
 def _validation_side(run: Trained, *, why: str) -> HeldOut:
     side = run.held_out.get("validation")
     if side is None or not len(side):
-        raise SrjtError(
+        raise NoValidationError(
             f"{why} is found on the validation side, and this run keeps no predictions for one: train it with `split` "
-            "or a split column, by this version of srjt."
+            "or a split column, by this version of srjt.",
+            reason="this run keeps no predictions for a validation side",
         )
     return side
 
@@ -267,16 +297,14 @@ def units_of_side(
     per: Sequence[str],
     *,
     why: str,
-    otherwise: str = "leave out `pool='learned'` and `sensitivity`",
+    otherwise: str = "leave out `pool='learned'`, `sensitivity` and `abstain`",
 ) -> Ints:
-    """The units of the validation side, of which a run knows the patients only. why, otherwise: for the error."""
-    if tuple(per) != ("patient",):
-        raise SrjtError(
-            f"{why} per {' and '.join(per)} is found on the validation side, of which a run keeps the patients only: "
-            f"use `per='patient'`, or {otherwise}."
+    """The units of the validation side. why, otherwise: for the error if it has no such column."""
+    table = side.table
+    if missing := [name for name in per if name not in table]:
+        raise NoValidationError(
+            f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
+            f"{' and no '.join(missing)}: {otherwise}.",
+            reason=f"of the validation side this run knows no {' and no '.join(missing)}",
         )
-    if side.patients is None:
-        raise SrjtError(
-            f"{why} per patient is found on the validation side, which has no patients in this run."
-        )
-    return units_of(pd.DataFrame({"patient": side.patients}), ("patient",)).codes
+    return units_of(table, per, source="the validation side").codes

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.inference.predict import (
     RunLike,
     WhichNetwork,
@@ -91,7 +91,7 @@ class Comparison:
     trained_on: dict[str, int]
 
     def __repr__(self) -> str:
-        return f"<Comparison: {', '.join(self.runs)} on {self.samples:,} images>"
+        return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -108,7 +108,7 @@ class Comparison:
         ]
         header = ("run", "metric", "value", self.runs[0], "difference", f"{self.level:.0%} interval", "p")
         return html_block(
-            f"{self.samples:,} images, compared with their {self.judged_by}",
+            f"{count_of(self.samples, 'image')}, compared with their {self.judged_by}",
             html_table(header, rows, text_columns=2),
             html_text(self.about_seeds),
         )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.data.grade_names import find_grade
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.inference.answers import Answers, describe_labels
 from srjt.ordinal.decision_curves import (
     NetBenefit,
@@ -38,6 +38,7 @@ __all__ = [
     "check_options",
     "decide",
     "plain_values",
+    "refer_if",
     "referral_rule",
     "referred",
 ]
@@ -155,9 +156,10 @@ def referral_rule(
         )
     score = referral_probability(known.probabilities, refer_from=position)
     chosen, positives, reached = threshold_for_sensitivity(positive, score, sensitivity=sensitivity)
+    side = count_of(len(known), "answer" if per else "sample")
     found = (
-        f"The threshold is found on the validation side ({len(known):,} samples, {positives:,} to refer) for a "
-        f"sensitivity of at least {sensitivity:g} on new samples."
+        f"The threshold is found on the validation side ({side}, {positives:,} to refer) for a sensitivity of at least "
+        f"{sensitivity:g} on new samples."
     )
     if not reached:
         found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
@@ -192,6 +194,13 @@ def referred(answers: Answers, rule: Rule) -> Bools:
         return np.greater_equal(answers.grades, rule.position)
     score = referral_probability(answers.probabilities, refer_from=rule.position)
     return np.greater_equal(score, rule.threshold)
+
+
+def refer_if(grade: str, threshold: float | None) -> str:
+    """A rule in words. grade: the mildest that is referred; threshold: None if the predicted grade decides."""
+    return (
+        f"if predicted grade ≥ {grade}" if threshold is None else f"if p(grade ≥ {grade}) ≥ {threshold:.3g}"
+    )
 
 
 def plain_values(values: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from srjt.inference.answer_rows import answer_rows
 from srjt.inference.answers import (
     answers_from,
     as_columns,
+    check_units,
     describe_labels,
     pool_answers,
     units_of,
@@ -29,6 +30,7 @@ from srjt.inference.decide import (
 from srjt.inference.evaluation import Evaluation
 from srjt.inference.fitted import fit_after_training
 from srjt.inference.grade_rule import WhichNetwork, grade_rule, probabilities_of
+from srjt.inference.overlap import find_overlaps
 from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
 from srjt.inference.range_evaluation import evaluate_ranges
 from srjt.noise.true_grades import LabelNoise
@@ -134,6 +136,7 @@ def evaluate(
     """
     check_choices(network, decoding, optimise)
     run, per = open_run(run), as_columns(per)
+    check_units(per, run.grades)
     crops = run.views(views)  # an error before any image is read
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
     fitted = fit_after_training(
@@ -235,6 +238,7 @@ def evaluate(
         abstention=None
         if rule is None and abstain is None
         else abstain_from(answers, rule=rule, share=abstain, validation=validation),
+        overlaps=find_overlaps(run, fitted, manifest, threshold=sensitivity is not None),
         readers=compared,
         not_compared=reason,
         answers=answer_rows(run, answers, manifest, units),

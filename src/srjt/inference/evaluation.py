@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from srjt.errors import count_of
 from srjt.inference.abstain import Abstention
 from srjt.inference.decide import Decision
+from srjt.inference.overlap import Overlap
 from srjt.inference.range_evaluation import RangeEvaluation
 from srjt.notebook_html import html_block, html_table, html_text
 from srjt.ordinal.calibration import CalibrationBin
@@ -68,6 +70,8 @@ class Evaluation:
         Whether to refer, with ``refer_from``.
     abstention : Abstention or None
         What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    overlaps : tuple of Overlap
+        Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
     readers : NetworkComparison or None
         The network as one more reader, if several readers graded the samples.
     not_compared : str
@@ -96,13 +100,14 @@ class Evaluation:
     unknown_units: int = 0
     decision: Decision | None = None
     abstention: Abstention | None = None
+    overlaps: tuple[Overlap, ...] = ()
     readers: NetworkComparison | None = None
     not_compared: str = ""
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
-        return f"<Evaluation: {self.samples:,} samples, {values}, by {self.judged_by}>"
+        return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -116,10 +121,11 @@ class Evaluation:
         per = f" (one answer per {', '.join(self.per)})" if self.per else ""
         units = "patients" if self.by_patient else "samples, and are too narrow if a patient has several"
         return html_block(
-            f"{self.samples:,} samples{per}, compared with their {self.judged_by}",
+            f"{count_of(self.samples, 'sample')}{per}, compared with their {self.judged_by}",
             html_table(("metric", "value", "95 % interval"), rows),
             html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
             html_text("" if self.ranges is None else self._describe(self.ranges)),
+            *(html_text(str(overlap)) for overlap in self.overlaps),
         )
 
     @staticmethod

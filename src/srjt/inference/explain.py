@@ -18,7 +18,7 @@ from srjt.data.images.thumbnails import data_uri
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources.inputs import LabelledData, UnlabelledData, labelled_samples
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.inference.fitted import fit_after_training
 from srjt.inference.overlay import overlay, resized_square, side_by_side
 from srjt.inference.predict import RunLike, open_run, predictions, read_samples
@@ -76,7 +76,7 @@ class Explanation:
     grade_names: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        return f"<Explanation: {len(self.images):,} images, {len(self.maps)} networks>"
+        return f"<Explanation: {count_of(len(self.images), 'image')}, {count_of(len(self.maps), 'network')}>"
 
     def _repr_html_(self) -> str:
         rows = self.predictions.head(SHOWN).to_dict("records")
@@ -88,7 +88,8 @@ class Explanation:
             pictures.append((data_uri(seen), f"{grade}: {row['image']}"))
         more = len(self.images) - len(rows)
         return html_block(
-            f"{len(self.images):,} images and what raises (orange) or lowers (blue) the grade, for each network",
+            f"{count_of(len(self.images), 'image')} and what raises (orange) or lowers (blue) the grade, for each "
+            "network",
             html_pictures(pictures, size=THUMBNAIL * (1 + len(self.maps))),
             html_text(f"… and {more:,} more images" if more else ""),
         )

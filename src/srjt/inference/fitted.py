@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.grades import as_text
 from srjt.data.images.store import OnBadImage
 from srjt.errors import SrjtError
 from srjt.inference.answers import learn_pooling, units_of, units_of_side
@@ -38,11 +39,15 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """What ``predictions`` applies to the networks' probabilities; nothing by default."""
+    """What ``predictions`` applies to the networks' probabilities; nothing by default.
+
+    calibrate_on: the samples that recalibration and ranges are fitted to, if it is not the validation side.
+    """
 
     recalibration: Recalibration | None = None
     ranges: RangeRule | None = None
     learned: LearnedPooling | None = None
+    calibrate_on: HeldOut | None = None
 
     def grade_ranges(
         self,
@@ -68,7 +73,7 @@ class Fitted:
         by = self.ranges.by
         if samples is None or by not in samples:
             raise SrjtError(f"Ranges for each value of {by} need the column {by} in the samples to predict.")
-        return list(samples[by])
+        return [as_text(value) for value in samples[by]]
 
 
 def fit_after_training(
@@ -100,7 +105,8 @@ def fit_after_training(
         learned = learn_pooling(run, per=per, network=network) if per and pool == "learned" else None
         return Fitted(learned=learned)
     else:
-        side, columns = calibration_side(run, views=views), None
+        side = calibration_side(run, views=views)
+        columns = side.table
         estimate, config = run.noise_estimate, run.config
     own = cache(partial(side_estimate, side, network=network))  # takes seconds, and may be needed twice
     noise = None
@@ -116,27 +122,32 @@ def fit_after_training(
             noise = doubted_noise_of(noise, config=config, own=own)
         ranges = calibrate_ranges(
             side, coverage=coverage, noise=noise, by=coverage_by or "", network=network, label_noise=label_noise,
-            parts=_calibration_parts(columns, coverage_by),
-            units=_calibration_units(side, columns, per) if per else None,
+            parts=_calibration_parts(columns, coverage_by, given=calibrate_on is not None),
+            units=_calibration_units(side, columns, per, given=calibrate_on is not None) if per else None,
             pooled=Pooled(per, pool, learned) if per else None,
         )  # fmt: skip
-    return Fitted(recalibration=recalibration, ranges=ranges, learned=learned)
+    return Fitted(
+        recalibration=recalibration,
+        ranges=ranges,
+        learned=learned,
+        calibrate_on=None if calibrate_on is None else side,
+    )
 
 
-def _calibration_parts(columns: pd.DataFrame | None, by: str | None) -> list[object] | None:
-    """The values of the column ``by``. columns: None for the validation side, which keeps none."""
+def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) -> list[object] | None:
+    """The values of the column ``by``. given: whether these are not samples of the validation side."""
     if by in (None, "", "grade"):
         return None
-    if columns is None or by not in columns:
-        where = "the validation side, which keeps no columns: give `calibrate_on` with it"
+    if by not in columns:
+        where = "the validation side: give `calibrate_on` with it"
         raise SrjtError(
             f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
-            f"{where if columns is None else 'them'}."
+            f"{'them' if given else where}."
         )
-    return list(columns[by])
+    return [as_text(value) for value in columns[by]]
 
 
-def _calibration_units(side: HeldOut, columns: pd.DataFrame | None, per: tuple[str, ...]) -> Ints:
-    if columns is not None:
+def _calibration_units(side: HeldOut, columns: pd.DataFrame, per: tuple[str, ...], *, given: bool) -> Ints:
+    if given:
         return units_of(columns, per, source="the calibration samples").codes
     return units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from srjt.data.images.feed import Samples
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, fastest_setting
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.trained import Trained
@@ -73,7 +73,7 @@ def compare_precisions(run: Trained, faster: Trained, pixels: Samples) -> str:
     exact, rounded = probabilities
     changed = int((exact.argmax(axis=1) != rounded.argmax(axis=1)).sum())
     sentence = (
-        f"bf16: of {len(some):,} images predicted in fp32 too, {changed:,} "
+        f"bf16: of {count_of(len(some), 'image')} predicted in fp32 too, {changed:,} "
         f"{'has' if changed == 1 else 'have'} another most likely grade, and no probability differs by more than "
         f"{np.abs(exact - rounded).max():.2g}"
     )

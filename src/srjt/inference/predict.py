@@ -20,7 +20,7 @@ from srjt.data.sources import Reading
 from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
 from srjt.errors import SrjtError, suggest
 from srjt.inference.answer_table import answer_rule, answer_table, check_columns
-from srjt.inference.answers import as_columns
+from srjt.inference.answers import as_columns, check_units
 from srjt.inference.calibrate import Labelled
 from srjt.inference.decide import Threshold, check_options
 from srjt.inference.fitted import Fitted, fit_after_training
@@ -31,6 +31,7 @@ from srjt.inference.grade_rule import (
     grade_rule,
     probabilities_of,
 )
+from srjt.inference.how_answered import how_answered
 from srjt.inference.kind_of_samples import refuse_other_kind
 from srjt.inference.precision import (
     Precision,
@@ -128,7 +129,8 @@ def predict(
         Add a range of grades to each answer that contains the true grade with at least this probability; with ``per``
         the true grade of a patient is the highest of the images. Default: none.
     coverage_by : str, optional
-        ``"grade"``: the promise holds for each true grade. A column of ``calibrate_on`` and ``data``: for each value.
+        ``"grade"``: the promise holds for each true grade. A column of the data, and of those calibrated
+        on: for each value.
     calibrate_on : Manifest or path, optional
         Labelled samples that the run was not trained on. Default: the validation side of the run.
     label_noise : {"unknown", "class-conditional", "none"}
@@ -160,8 +162,9 @@ def predict(
         One row per sample: ``image``, ``patient`` if it is known, ``grade``, ``grade_name`` if the grades have names,
         ``p_<grade>`` for every grade, ``expected_grade``, ``entropy`` and, for two networks, ``disagreement``, their
         total variation distance from 0 to 1; with ``coverage`` also ``grade_low`` and ``grade_high``. With ``per``:
-        one row per patient, with the number of ``images``. ``attrs["grade_rule"]`` says in words what a grade is,
-        ``attrs["recalibration"]`` and ``attrs["ranges"]`` what was done.
+        one row per patient, with the number of ``images`` and the ``highest_image``, that with the highest grade (of
+        several, with the highest expected grade). ``attrs["how"]`` says in words how the answers came about;
+        ``attrs["threshold"]`` of the referral and ``attrs["cut"]`` of the confidence are numbers, None without them.
 
     Examples
     --------
@@ -176,6 +179,7 @@ def predict(
     check_choices(network, decoding, optimise)
     check_options(refer_from, threshold=threshold, sensitivity=sensitivity, abstain=abstain, pool=pool)
     run, per, keep = open_run(run), as_columns(per), as_columns(keep)
+    check_units(per, run.grades)
     check_precision(run, precision)
     crops = run.views(views)  # an error before any image is read
     fitted = fit_after_training(
@@ -230,6 +234,12 @@ def predict(
     table.attrs["recalibration"] = "" if fitted.recalibration is None else str(fitted.recalibration)
     table.attrs["ranges"] = "" if fitted.ranges is None else str(fitted.ranges)
     table.attrs["precision"] = cost
+    table.attrs["how"] = how_answered(
+        applied, answer, fitted, grade_rule=table.attrs["grade_rule"], network=network, views=len(crops),
+        abstain=abstain, precision=cost,
+    )  # fmt: skip
+    table.attrs["threshold"] = None if answer.refer is None else answer.refer.threshold
+    table.attrs["cut"] = answer.cut
     table.attrs["skipped"] = [*left_out, *store.skipped]  # (image, row or file, reason)
     return table
 

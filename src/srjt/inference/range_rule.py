@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.ordinal.pooling import LearnedPooling, Pooling, pool_probabilities
 from srjt.ordinal.ranges import grade_ranges, range_scores
 from srjt.ordinal.recalibration import Recalibration
@@ -148,10 +148,10 @@ class RangeRule:
         return f"{whose}, the highest {of},"
 
     def _calibrated_on(self) -> str:
-        samples = f"{self.samples:,} samples"
+        samples = count_of(self.samples, "sample")
         if self.pooled is not None and self.answers != (self.patients if self.by_patient else self.samples):
-            samples = f"{self.answers:,} answers of {samples}"
-        return f"{self.patients:,} patients ({samples})" if self.by_patient else samples
+            samples = f"{count_of(self.answers, 'answer')} of {samples}"
+        return f"{count_of(self.patients, 'patient')} ({samples})" if self.by_patient else samples
 
 
 def pool(probabilities: npt.ArrayLike, units: Ints | None, pooled: Pooled | None) -> npt.ArrayLike:

@@ -218,4 +218,5 @@ def _rows(side: HeldOut, rows: Ints) -> HeldOut:
         verified_labels=grades(side.verified_labels),
         patients=of(side.patients),
         groups=of(side.groups),
+        columns={name: [values[row] for row in rows] for name, values in side.columns.items()},
     )

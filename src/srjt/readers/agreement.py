@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.ordinal.intervals import Interval
 from srjt.readers.coefficients import krippendorff_alpha, weighted_kappa
 from srjt.readers.notebook import agreement_html, with_interval
@@ -65,7 +65,7 @@ class Agreement:
         return agreement_html(self._counts(), overall, readers=self.readers, **tables)
 
     def _counts(self) -> str:
-        return f"{len(self.readers):,} readers, {self.shared_items:,} shared items"
+        return f"{count_of(len(self.readers), 'reader')}, {count_of(self.shared_items, 'shared item')}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON keeps them; None where something is undefined."""

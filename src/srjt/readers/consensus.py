@@ -14,7 +14,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.ordinal.intervals import Interval
 from srjt.readers.evidence import Evidence, Repeats, evidence_of
 from srjt.readers.fit import CHUNK, Fit, log_columns, state_posterior
@@ -90,7 +90,8 @@ class Consensus:
     def __str__(self) -> str:
         low, high = self.overall_noise_rate_interval
         lines = [
-            f"{len(self.items)} items, {self.readings.sum()} readings by {len(self.readers)} readers: "
+            f"{count_of(len(self.items), 'item')}, {count_of(int(self.readings.sum()), 'reading')} by "
+            f"{count_of(len(self.readers), 'reader')}: "
             f"{self.overall_noise_rate:.0%} of the readings are wrong ({low:.0%} to {high:.0%})",
             f"  mean certainty of the consensus {self.certainty.mean():.2f}",
         ]

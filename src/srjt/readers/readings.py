@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.errors import SrjtError, printable
+from srjt.errors import SrjtError, count_of, printable
 
 __all__ = ["Readings"]
 
@@ -78,7 +78,10 @@ class Readings:
             _set(self, "times", np.asarray(self.times, dtype="datetime64[s]"))
 
     def __repr__(self) -> str:
-        counts = f"{len(self):,} readings of {len(self.items):,} items by {len(self.readers):,} readers"
+        counts = (
+            f"{count_of(len(self), 'reading')} of {count_of(len(self.items), 'item')} by "
+            f"{count_of(len(self.readers), 'reader')}"
+        )
         return f"<Readings: {counts}, grades {', '.join(self.grades)}>"
 
     def __len__(self) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from srjt.data.grade_names import display_grade
+from srjt.errors import count_of
+from srjt.inference.decide import refer_if
 
 if TYPE_CHECKING:
     from srjt.inference.abstain import Abstention
@@ -17,10 +19,9 @@ if TYPE_CHECKING:
 __all__ = [
     "SCORE_NAMES",
     "abstention_words",
-    "calibrated_on_words",
     "decision_words",
     "no_patients",
-    "refer_if",
+    "refer_rule",
     "trained_on_words",
     "what_was_judged",
 ]
@@ -36,14 +37,16 @@ SCORE_NAMES = {
 }
 
 
-def what_was_judged(found: Evaluation, what: str) -> str:
-    """One sentence: how many samples, and by which labels they are judged. what: "images", "rows of features"."""
+def what_was_judged(found: Evaluation, *, features: bool) -> str:
+    """One sentence: how many samples, and by which labels they are judged. features: rows of them, not images."""
     seen = f", {found.views} views of each" if found.views > 1 else ""
+    noun = ("row of features", "rows of features") if features else ("image", "images")
     if not found.per:
-        return f"{found.samples:,} {what}{seen}, judged by their {found.judged_by}."
+        return f"{count_of(found.samples, *noun)}{seen}, judged by their {found.judged_by}."
     how = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}[found.pool]
     sentence = (
-        f"{found.images:,} {what}{seen}, pooled per {' and '.join(found.per)} to {found.samples:,} answers by {how}, "
+        f"{count_of(found.images, *noun)}{seen}, pooled per {' and '.join(found.per)} to "
+        f"{count_of(found.samples, 'answer')} by {how}, "
         f"judged by the highest of their {found.judged_by}."
     )
     if found.learned_pooling is not None:
@@ -57,12 +60,9 @@ def what_was_judged(found: Evaluation, what: str) -> str:
     return sentence
 
 
-def refer_if(decision: Decision, names: Mapping[str, str]) -> str:
+def refer_rule(decision: Decision, names: Mapping[str, str]) -> str:
     """The rule of a decision."""
-    grade = display_grade(decision.refer_from, names)
-    if decision.threshold is None:
-        return f"Refer if predicted grade ≥ {grade}"
-    return f"Refer if p(grade ≥ {grade}) ≥ {decision.threshold:.3g}"
+    return f"Refer {refer_if(display_grade(decision.refer_from, names), decision.threshold)}"
 
 
 def decision_words(decision: Decision) -> str:
@@ -98,17 +98,4 @@ def trained_on_words(run: Trained, ids: Iterable[str]) -> str:
     return (
         f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, the "
         "numbers below look too good."
-    )
-
-
-def calibrated_on_words(run: Trained, ids: Iterable[str]) -> str:
-    """A sentence if samples have the ids of those that ranges are calibrated on by default; else ""."""
-    side = run.held_out.get("validation")
-    used = set() if side is None else set(side.ids)
-    known = sum(sample in used for sample in ids)
-    if not known:
-        return ""
-    return (
-        f"{known:,} of the samples have the ids of samples that the ranges are calibrated on: choose the test side "
-        "with --fold, --splits or --side."
     )

@@ -16,7 +16,7 @@ from srjt.ordinal.decoding import Decoding
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.ordinal.purpose import Purpose
-from srjt.training.record.baselines import baseline_from
+from srjt.training.record.baselines import baseline_from, compare_with_naive
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained, load_run
 
@@ -41,6 +41,14 @@ class JudgedSide:
     intervals: dict[str, Interval]
     confusion: Ints  # (C, C), each sample once
     naive: NaiveBaseline | None
+
+    @property
+    def naive_warning(self) -> str:
+        """A sentence if one grade for all samples scores as well as these answers; else ""."""
+        if self.naive is None:
+            return ""
+        scores = {name: self.intervals[name].value for name in ("accuracy", "mae")}
+        return compare_with_naive(f"the {self.name} side", **scores, naive=self.naive)
 
     def by_grade(self) -> list[GradeScores]:
         return scores_by_grade(self.confusion)

@@ -14,7 +14,7 @@ import yaml
 
 from srjt import methods
 from srjt.data.grade_names import display_grade
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import write_atomically
 from srjt.methods.catalogue import OURS
 from srjt.reports.judged_sides import JudgedSide, judged_run
@@ -32,11 +32,11 @@ SHOWN = {
 }
 
 
-def write_model_card(folder: Path) -> Path:
-    """Write the card of a finished run beside it."""
+def write_model_card(folder: Path, *, sides: Mapping[str, JudgedSide] | None = None) -> Path:
+    """Write the card of a finished run beside it. sides: as for ``model_card``."""
     path = folder / FILE
     try:
-        write_atomically(path, model_card(folder).encode("utf-8", "replace"), follow_links=False)
+        write_atomically(path, model_card(folder, sides=sides).encode("utf-8", "replace"), follow_links=False)
     except OSError as problem:
         raise SrjtError(f"The model card cannot be written to {path}: {problem.strerror}.") from None
     return path
@@ -136,15 +136,15 @@ def _description(facts: RunFacts, *, epochs: int) -> str:
     grades = ", ".join(_grades(facts))
     return (
         f"Grades {what} by severity: {grades}. Trained by srjt {facts.version} with the method `{config.method}` on "
-        f"{network}, {epochs} epochs."
+        f"{network}, {count_of(epochs, 'epoch')}."
     )
 
 
 def _data(facts: RunFacts) -> str:
     samples = {side: n for side, n in facts.data.get("samples", {}).items() if n}
-    lines = [f"- {side} side: {n:,} samples" for side, n in samples.items()]
+    lines = [f"- {side} side: {count_of(n, 'sample')}" for side, n in samples.items()]
     if isinstance(facts.data.get("patients"), int):
-        lines.append(f"- {facts.data['patients']:,} patients")
+        lines.append(f"- {count_of(facts.data['patients'], 'patient')}")
     source = facts.data.get("source")
     if isinstance(source, dict) and "path" in source:
         digest = f", SHA-256 `{source['sha256']}`" if "sha256" in source else ""
@@ -171,8 +171,8 @@ def _performance(facts: RunFacts, judged: JudgedSide) -> list[str]:
     what = "true grades" if judged.true else "given labels, which may be wrong"
     units = "patients" if judged.samples.patients is not None else "samples"
     intro = (
-        f"On the {len(judged.labels):,} samples of the {judged.name} side, compared with their {what}. A grade is "
-        f"{judged.grade_rule}. The 95 % intervals resample {units}; they do not contain the variation between "
+        f"On the {count_of(len(judged.labels), 'sample')} of the {judged.name} side, compared with their {what}. A "
+        f"grade is {judged.grade_rule}. The 95 % intervals resample {units}; they do not contain the variation between "
         "trainings."
     )
     scores = ["| metric | value | 95 % interval | naive |", "|---|---|---|---|"]
@@ -205,6 +205,8 @@ def _limits(facts: RunFacts, judged: JudgedSide | None) -> str:
     if judged is None:
         lines.append(f"- {_no_performance(facts)}")
     else:
+        if judged.naive_warning:
+            lines.append(f"- {judged.naive_warning}")
         if not judged.true:
             lines.append(
                 f"- The {judged.name} labels may be wrong themselves, so the true performance is not known."

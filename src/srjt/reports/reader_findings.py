@@ -8,6 +8,7 @@ from typing import Any
 
 from srjt.data.grade_names import display_grade
 from srjt.data.sources.reading_notes import NO_READER
+from srjt.errors import count_of
 from srjt.readers.worklist import NEW_READER
 from srjt.reports.pages.reader_cells import range_text
 
@@ -22,8 +23,8 @@ def lead(facts: Mapping[str, Any]) -> str:
     """The first sentence of the page."""
     readers = len(facts["readers"])
     text = (
-        f"{_count(facts['number_of_readings'], 'reading')} of {_count(facts['items'], facts['noun'])} by "
-        f"{_count(readers, 'reader')}."
+        f"{count_of(facts['number_of_readings'], 'reading')} of {count_of(facts['items'], facts['noun'])} by "
+        f"{count_of(readers, 'reader')}."
     )
     found = facts["agreement"]
     if found is not None and found.get("exact") is not None:
@@ -57,12 +58,12 @@ def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
     wrong, between = found["expected_wrong"], range_text(found["wrong_readings_interval"], "{:.0%}")
     sentences = [
         f"About {found['wrong_readings']:.0%} of the readings (95 % interval: {between}) and {wrong:,.0f} of "
-        f"{_count(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are expected to be wrong, by the "
-        "model’s own probabilities."
+        f"{count_of(facts['items'], 'consensus grade')} ({wrong / facts['items']:.0%}) are expected to be wrong, by "
+        "the model’s own probabilities."
     ]
     if found["uncertain"]:
         sentences.append(
-            f"{_count(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain."
+            f"{count_of(found['uncertain'], noun)} {_are(found['uncertain'])} less than 60 % certain."
         )
     if found["single"]:
         single = "All" if found["single"] == facts["items"] else f"{found['single']:,} of {facts['items']:,}"
@@ -115,8 +116,8 @@ def _contradicted(facts: Mapping[str, Any]) -> str:
     if known is None:
         return ""
     return (
-        f"{_count(known['items'], facts['noun'])} {'has' if known['items'] == 1 else 'have'} a trusted grade: "
-        f"{known['readings_equal']:.0%} of {_count(known['readings'], 'reading')} agree with it, and so does "
+        f"{count_of(known['items'], facts['noun'])} {'has' if known['items'] == 1 else 'have'} a trusted grade: "
+        f"{known['readings_equal']:.0%} of {count_of(known['readings'], 'reading')} agree with it, and so does "
         f"{known['consensus_equal']:.0%} of a consensus that does not know it (mean absolute error "
         f"{known['readings_error']:.2f} and {known['consensus_error']:.2f} grades)."
     )
@@ -168,9 +169,7 @@ def _again(facts: Mapping[str, Any]) -> str:
     share = sum(count * same for count, same in again) / number
     if [reader["name"] for reader in facts["readers"]] == [NO_READER]:  # a crowd: nobody reads twice
         return f"Of two readings of the same {facts['noun']}, {share:.0%} have the same grade."
-    return (
-        f"Read again by the same reader: {_count(number, facts['noun'])}, with the same grade in {share:.0%}."
-    )
+    return f"Read again by the same reader: {count_of(number, facts['noun'])}, with the same grade in {share:.0%}."
 
 
 def _drifting(facts: Mapping[str, Any]) -> str:
@@ -193,10 +192,6 @@ def _few(facts: Mapping[str, Any]) -> str:
     which = "All readers" if few == len(facts["readers"]) else f"{few:,} of {len(facts['readers']):,} readers"
     verb = "has" if few == 1 and few < len(facts["readers"]) else "have"
     return f"{which} {verb} fewer than {FEW} readings: what is said of them follows mostly from the average reader."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _are(number: int) -> str:

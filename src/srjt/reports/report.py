@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,9 @@ from srjt.reports.pages.study_page import read_size_ratio, study_page
 from srjt.reports.reader_findings import findings
 from srjt.reports.tables.statistics import PAPER_METRICS
 from srjt.reports.tables.study_tables import study_tables
+from srjt.studies.folder import read_study, run_folder, study_config
 from srjt.studies.results import StudyResults, collect_results
+from srjt.training.record.run_folder import read_facts
 
 __all__ = ["report"]
 
@@ -151,7 +154,7 @@ def _read_page(
             results = _with_names(collect_results(folder), grade_names)
             return study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
-            return run_page(folder, grade_names=grade_names), None
+            return run_page(folder, grade_names=grade_names or _names_of_study(folder)), None
         if (folder / "audit.json").exists():
             return audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
@@ -176,6 +179,16 @@ def _readers_page(folder: Path, grade_names: Mapping[str, str] | None) -> Page:
         facts["grade_names"] = check_grade_names(grade_names, facts["grades"])
         facts["findings"] = findings(facts)
     return readers_page(facts)
+
+
+def _names_of_study(run: Path) -> Mapping[str, str] | None:
+    """The grade names of the study that a run belongs to, if it has none: earlier versions kept them there alone."""
+    facts, study = read_facts(run), run.resolve().parent.parent
+    if facts.grade_names or run_folder(study, run.resolve().name) != run.resolve():
+        return None
+    with contextlib.suppress(SrjtError):  # no study, or a damaged one
+        return check_grade_names(dict(study_config(read_study(study)).grade_names), facts.grades)
+    return None
 
 
 def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:

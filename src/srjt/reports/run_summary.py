@@ -10,10 +10,11 @@ from dataclasses import dataclass
 import pandas as pd
 
 from srjt.data.grade_names import display_grade
+from srjt.errors import count_of
 from srjt.notebook_html import html_block, html_facts, html_table, html_text
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.judged_sides import JudgedSide
-from srjt.training.record.baselines import NAIVE, compare_with_naive
+from srjt.training.record.baselines import NAIVE
 from srjt.training.trained import Trained
 
 __all__ = ["METRICS_SHOWN", "RunSummary", "score_table", "summarise_run"]
@@ -116,7 +117,7 @@ def _facts(run: Trained) -> list[tuple[str, str]]:
     what = "rows of features" if len(run.in_shape) == 1 else "images"
     sizes = [f"{n:,} {side}" for side, n in data.get("samples", {}).items() if n]
     patients = data.get("patients")
-    known = f"; {patients:,} patients" if isinstance(patients, int) else ""
+    known = f"; {count_of(patients, 'patient')}" if isinstance(patients, int) else ""
     used, estimated = noise.get("used"), noise.get("estimated")
     # the sentence about an estimate contains the rate
     rate = f"rate {used:.2f}: " if isinstance(used, float) and estimated is None else ""
@@ -124,7 +125,7 @@ def _facts(run: Trained) -> list[tuple[str, str]]:
         (what, f"{', '.join(sizes)}{known}" if sizes else ""),
         ("grades", ", ".join(display_grade(grade, run.grade_names) for grade in run.grades)),
         ("noise", f"{rate}{noise.get('why') or ''}".removesuffix(": ")),
-        ("skipped", f"{len(run.skipped):,} unreadable images" if run.skipped else ""),
+        ("skipped", count_of(len(run.skipped), "unreadable image") if run.skipped else ""),
     ]
 
 
@@ -135,14 +136,13 @@ def _notes(run: Trained, sides: Mapping[str, JudgedSide]) -> list[str]:
     for side in (name for name in SIDES if name in sides):
         judged = sides[side]
         what = "true grades" if judged.true else "labels as given, which may be wrong"
-        notes.append(f"{side.capitalize()}: {len(judged.labels):,} samples, compared with their {what}.")
+        notes.append(
+            f"{side.capitalize()}: {count_of(len(judged.labels), 'sample')}, compared with their {what}."
+        )
     judged = next(iter(sides.values()))
     units = "patients" if judged.samples.patients is not None else "samples"
     notes.append(f"The intervals resample {units}. A grade is {judged.grade_rule}.")
     if any(side.naive is not None for side in sides.values()):
         notes.append(f"{NAIVE[0].upper()}{NAIVE[1:]}.")
-    for side, judged in sides.items():
-        if judged.naive is not None:
-            scores = {name: judged.intervals[name].value for name in ("accuracy", "mae")}
-            notes.append(compare_with_naive(f"the {side} side", **scores, naive=judged.naive))
+    notes += [judged.naive_warning for judged in sides.values()]
     return [note for note in notes if note]

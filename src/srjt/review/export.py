@@ -17,7 +17,7 @@ import pandas as pd
 from srjt.auditing.folder import AuditFolder
 from srjt.data.formulas import neutralise_formula, warn_about_formulas
 from srjt.data.grades import grade_values
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import exists_already, write_atomically
 from srjt.review.decisions import CurrentDecisions, LogEntry, replay
 
@@ -212,7 +212,7 @@ def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[i
         notes.append(f"{len(loaded.problems):,} malformed rows of {path.name} are left out.")
     not_audited = sum(line is None for line in lines)
     if not_audited:
-        notes.append(f"{not_audited:,} rows of {path.name} were not audited and are copied unchanged.")
+        notes.append(f"Not audited and copied unchanged: {count_of(not_audited, 'row')} of {path.name}.")
     codes = grade_values(frame[column].tolist(), names=audit.grades).codes
     edited = [row for row, line in enumerate(lines) if line is not None and codes[row] != audit.labels[line]]
     if edited:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.files import is_inside
 from srjt.noise.estimate import NoiseEstimate
 from srjt.notebook_html import html_block, html_table
@@ -128,7 +128,7 @@ class StudyResults:
     def _counts(self) -> str:
         status = self.runs["status"].value_counts(sort=False)
         counted = ", ".join(f"{count:,} {name}" for name, count in status.items())
-        return f"{len(self.runs):,} runs ({counted})"
+        return f"{count_of(len(self.runs), 'run')} ({counted})"
 
 
 def _mean_and_std(values: pd.Series[float]) -> str:

@@ -23,7 +23,7 @@ from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.errors import SrjtError, warn
+from srjt.errors import SrjtError, count_of, warn
 from srjt.files import wait_for_lock, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.from_posterior import noise_from_posterior
@@ -115,7 +115,7 @@ def resolve_noise_rate(
 
     def estimate_in(folder: Path | None) -> NoiseEstimate:
         reporter.note(
-            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {warm_up_config.epochs} epochs "
+            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {count_of(warm_up_config.epochs, 'epoch')} "
             f"({warm_up_config.method})."
         )
         with warnings.catch_warnings():
@@ -238,8 +238,9 @@ def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
     verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
     return (
         f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), {estimate.form} form, from "
-        f"{estimate.samples:,} training labels{verified} and {WARM_UP_FOLDS} short trainings ({epochs} epochs){doubt}. "
-        "srjt audit uses all labels and trainings of its own, so its rate may differ."
+        f"{estimate.samples:,} training labels{verified} and {WARM_UP_FOLDS} short trainings "
+        f"({count_of(epochs, 'epoch')}){doubt}. srjt audit uses all labels and trainings of its own, so its rate may "
+        "differ."
     )
 
 

@@ -17,7 +17,7 @@ from srjt import methods, networks
 from srjt.data.features import as_features
 from srjt.data.images.augment import view_crops
 from srjt.data.images.feed import Samples, open_feed
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.methods import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
@@ -110,7 +110,7 @@ class Trained:
         parts = [
             self.config.method,
             "your own network" if own else str(self.config.network),
-            "1 epoch" if epochs == 1 else f"{epochs} epochs",
+            count_of(epochs, "epoch"),
             *([] if self.folder is None else [str(self.folder)]),
         ]
         return ", ".join(parts)

@@ -32,6 +32,7 @@ def some_side(*, patients: bool) -> HeldOut:
         patients=["1", "1", "01", "nan"] if patients else None,
         groups=["1", "1", "01", "nan"] if patients else None,
         images=["/a b.png", "/c,d.png", "/é.png", "/\udce9.png"] if patients else None,
+        columns={"reader": ["A", "", "B", "nan"], "eye": ["L", "R", "é,\n", "L"]} if patients else {},
     )
 
 
@@ -54,6 +55,7 @@ def test_what_is_written_is_read_to_the_bit(patients: bool, tmp_path: Path) -> N
 
 def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
     data = srjt.data.synthetic.generate(images=80, patients=20, size=32)
+    data.table["reader"], data.table["p1_0"] = "A", np.arange(80)  # a column may have the name of one of ours
     run = srjt.train(data, out=tmp_path / "run", split=srjt.data.folds(data)[0], **SETTINGS)
     assert set(run.held_out) == {"validation", "test"}
     again = srjt.load_run(tmp_path / "run")
@@ -66,6 +68,8 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
         )
         assert (side.labels == samples.labels).all()
         assert side.patients == samples.patients
+        assert list(map(float, side.columns.pop("severity"))) == samples.table["severity"].tolist()
+        assert side.columns == {"reader": ["A"] * len(rows), "p1_0_source": [str(row) for row in rows]}
 
 
 def test_without_sides_there_is_no_file(tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ ROWS = [
 
 def test_the_headline_averages_the_networks() -> None:
     shown = headline(ROWS, show_test=True)
-    assert shown == pytest.approx({"loss": 1.5, "val.acc": 0.4, "test.acc": 0.6, "img/s": 1234.5})
+    assert shown == pytest.approx({"loss": 1.5, "val.acc": 0.4, "test.acc": 0.6, "samples/s": 1234.5})
 
 
 def test_test_scores_are_shown_on_request_only(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert headline(ROWS) == pytest.approx({"loss": 1.5, "val.acc": 0.4, "img/s": 1234.5})
+    assert headline(ROWS) == pytest.approx({"loss": 1.5, "val.acc": 0.4, "samples/s": 1234.5})
     for show_test in (False, True):
         with reporter_for(show_test=show_test) as plain:
             plain.begin("", epochs=30)
@@ -59,7 +59,7 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
         reporter.note("Something [happened].")
     assert capsys.readouterr().out.splitlines() == [
         "co-teaching: 2 images decoded.",
-        "co-teaching: epoch 2/30  loss 1.500  val.acc 0.400  img/s 1234",
+        "co-teaching: epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234",
         "co-teaching: Something [happened].",
     ]
 
@@ -82,7 +82,7 @@ def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "A [note]." in said
     assert "2/30" in said
     last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said).rstrip().splitlines()[-1]
-    assert re.search(r"co-teaching\+ours [━╸╺ ]{16} 2/30 .* val\.acc 0\.400  img/s 1234", last)
+    assert re.search(r"co-teaching\+ours [━╸╺ ]{16} 2/30 .* val\.acc 0\.400  samples/s 1234", last)
     assert len(last.split("\r")[-1].rstrip()) <= 80
 
 
@@ -95,7 +95,9 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     with PlainReporter() as plain:
         plain.begin("", epochs=30, folds=5)
         plain.finished_epoch(32, ROWS)
-    assert capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  val.acc 0.400  img/s 1234\n"
+    assert (
+        capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  val.acc 0.400  samples/s 1234\n"
+    )
     screen = io.StringIO()
     monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
     with TerminalReporter() as bar:
@@ -106,7 +108,7 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
     assert re.fullmatch(
-        r"warm-up fold 3 of 3, epoch 10 of 30 [━╸╺ ]{12} +[0-9:-]+ loss 1\.500  img/s 1234", last
+        r"warm-up fold 3 of 3, epoch 10 of 30 [━╸╺ ]{8} +[0-9:-]+ loss 1\.500  samples/s 1234", last
     )
     assert len(last) <= 80
 

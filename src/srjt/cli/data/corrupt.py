@@ -9,7 +9,7 @@ import typer
 
 from srjt.cli import options, output, samples
 from srjt.cli.messages import say
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -108,7 +108,7 @@ def corrupt(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
             "that invert it (garg) are unreliable here."
         )
-    say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {len(corrupted):,} labels: {out}")
+    say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(corrupted), 'label')}: {out}")
     if kept_clean.any():
         say(f"The {int(kept_clean.sum()):,} test labels stay clean.")
 

@@ -11,6 +11,7 @@ import typer
 
 from srjt.cli import messages, options, output, samples
 from srjt.cli.messages import say
+from srjt.errors import count_of
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -172,12 +173,12 @@ def _features(manifest: Manifest) -> list[str]:
     x = manifest.arrays.astype(np.float64)
     low, middle, high = np.quantile(x.std(axis=0), [0.0, 0.5, 1.0])
     lines = [
-        f"Features: {x.shape[1]:,} columns from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
+        f"Features: {count_of(x.shape[1], 'column')} from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
         f"{np.mean(x == 0):.0%} zeros",
         f"Standard deviation per column: {low:.4g} to {high:.4g}, median {middle:.4g}",
     ]
     if constant := int(np.sum(np.ptp(x, axis=0) == 0)):
-        lines.append(f"{constant:,} columns are constant: they carry no information, and do no harm.")
+        lines.append(f"{count_of(constant, 'constant column')}: without information, and harmless.")
     return lines
 
 

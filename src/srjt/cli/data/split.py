@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options, output, samples
+from srjt.errors import count_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,7 +59,7 @@ def split(
     with output.writing(out):
         write_splits(out, manifest, splits)
     Console(markup=False).print(_table(manifest, splits))
-    typer.echo(f"{len(splits)} folds of {len(manifest):,} samples: {out}")
+    typer.echo(f"{len(splits)} folds of {count_of(len(manifest), 'sample')}: {out}")
 
 
 def _table(manifest: Manifest, splits: list[Split]) -> Table:

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from srjt.cli import messages
+from srjt.errors import count_of
 
 
 def synthetic(
@@ -42,5 +43,7 @@ def synthetic(
         written = bar.add_task("Writing", total=images)
         labels = write(manifest, folder, progress=lambda: bar.advance(written))
     counts = ", ".join(str(n) for n in manifest.class_counts)
-    typer.echo(f"{images} images of {patients} patients in {folder}; per grade: {counts}.")
+    typer.echo(
+        f"{count_of(images, 'image')} of {count_of(patients, 'patient')} in {folder}; per grade: {counts}."
+    )
     typer.echo(f"Next: srjt data inspect {shlex.quote(str(labels))}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,9 @@ import pandas as pd
 from srjt.data.features import as_features
 from srjt.data.grades import as_text
 from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
-__all__ = ["as_colour", "from_arrays"]
+__all__ = ["as_array", "as_colour", "from_arrays"]
 
 
 def from_arrays(
@@ -63,13 +64,15 @@ def from_arrays(
     >>> reading.manifest.class_counts
     array([3, 1])
     """
-    array = np.asarray(images)
+    array = as_array(images)
     if array.ndim == 2:
         pixels: npt.NDArray[np.generic] = as_features(array)
-        what, size = "rows of features", f"{len(pixels):,} rows of {pixels.shape[1]:,} features in memory"
+        what = "rows of features"
+        size = f"{count_of(len(pixels), 'row')} of {count_of(pixels.shape[1], 'feature')} in memory"
     else:
         pixels = as_colour(array)
-        what, size = "images", f"{len(pixels):,} images of {pixels.shape[2]}×{pixels.shape[1]} in memory"
+        what = "images"
+        size = f"{count_of(len(pixels), 'image')} of {pixels.shape[2]}×{pixels.shape[1]} in memory"
     columns = {
         "grade": grades,
         "patient": patients,
@@ -102,6 +105,20 @@ def from_arrays(
     )
 
 
+def is_tensor(values: object) -> bool:
+    """Whether this is a tensor of torch, without importing it."""
+    return hasattr(values, "detach")
+
+
+def as_array(values: Any) -> npt.NDArray[np.generic]:
+    """An array of anything array-like, also of a tensor on a GPU or with a gradient."""
+    if is_tensor(values):
+        values = values.detach().cpu()
+        if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
+            values = values.float()
+    return np.asarray(values)
+
+
 def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """(N, H, W), (N, H, W, 1) or (N, H, W, 3) uint8 → (N, H, W, 3)."""
     if images.dtype != np.uint8:
@@ -122,7 +139,9 @@ def _texts(
     values: Sequence[object] | npt.NDArray[np.generic], name: str, *, count: int, what: str
 ) -> list[str]:
     # A list, not an array: NumPy would turn the numbers of [1, None] into floats.
-    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    listed = (
+        as_array(values).tolist() if isinstance(values, np.ndarray) or is_tensor(values) else list(values)
+    )
     if len(listed) != count:
         raise SrjtError(f"{count:,} {what} but {len(listed):,} entries in {name}: the numbers must be equal.")
     if any(isinstance(value, list) for value in listed):

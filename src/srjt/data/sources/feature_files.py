@@ -24,7 +24,7 @@ from srjt.data.sources.feature_tables import (
 )
 from srjt.data.sources.table import CANONICAL
 from srjt.data.sources.text_table import TABLE_SUFFIXES
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import check_regular_file
 
 __all__ = [
@@ -90,7 +90,13 @@ def is_features(path: Path) -> bool:
                 return any(f"{name}.npy" in archive.namelist() for name in NAMES)
         except Exception:  # damaged archives make zipfile raise almost any exception
             return False  # the reader of the file reports the error
-    return suffix in TABLE_SUFFIXES and (list_column(path) is not None or has_features(column_names(path)))
+    if suffix not in TABLE_SUFFIXES:
+        return False
+    names = column_names(path)
+    named = any(
+        name.casefold() == "id" for name in names
+    )  # the ids of a table may be the names of image files
+    return list_column(path) is not None or (has_features(names) and not named)
 
 
 def _from_npz(path: Path) -> FeatureFile:
@@ -223,4 +229,4 @@ def _describe(made: str) -> str:
 
 
 def _size(features: Features) -> str:
-    return f"{len(features):,} rows of {features.shape[1]:,} features"
+    return f"{count_of(len(features), 'row')} of {count_of(features.shape[1], 'feature')}"

@@ -118,7 +118,7 @@ def column_names(path: Path) -> list[str]:
 
 def has_features(names: Sequence[str]) -> bool:
     """Whether the columns are features by their names (f0, f1, …), and none of them names images."""
-    images = {"image": SYNONYMS["image"]}
+    images = {"image": [name for name in SYNONYMS["image"] if name != "id"]}  # features have ids, too
     chosen, _ = choose_columns(names, {}, source="", required=(), synonyms=images)
     return not chosen and sum(NUMBERED.match(name) is not None for name in names) > 1
 

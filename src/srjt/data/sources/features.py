@@ -23,7 +23,13 @@ from srjt.data.sources.table import CANONICAL, check_split_column
 from srjt.data.sources.text_table import TextTable, load
 from srjt.errors import SrjtError
 
-__all__ = ["pack_features", "read_features", "read_ungraded_features"]
+__all__ = [
+    "graded_features",
+    "pack_features",
+    "read_features",
+    "read_ungraded_features",
+    "ungraded_features",
+]
 
 
 def read_features(
@@ -91,22 +97,34 @@ def read_features(
         "verified_grade": verified_grade_column,
         "split": split_column,
     }
-    chosen, notes = choose_columns(
-        list(found.frame.columns), given, source=(labels or path).name, required=("grade",)
-    )
-    notes = check_split_column(found.frame, chosen, notes, given=split_column is not None)
+    root = (images or path.parent).absolute()
+    reading = graded_features(found, given, source=(labels or path).name, root=root, grades=grades)
+    if readings is not None and not set(reading.manifest.ids) <= set(readings.items):
+        readings = None  # matched row by row
+    return replace(reading, readings=readings)
+
+
+def graded_features(
+    found: FeatureFile,
+    given: Mapping[str, str | None],
+    *,
+    source: str,
+    root: Path,
+    grades: Sequence[str] | None,
+) -> Reading:
+    """The samples of a file, or of a table in memory. given: the column of each role, as in ``choose_columns``."""
+    chosen, notes = choose_columns(list(found.frame.columns), given, source=source, required=("grade",))
+    notes = check_split_column(found.frame, chosen, notes, given=given["split"] is not None)
     reading = assemble(
         _rows(found, chosen),
         kind="features",
-        root=(images or path.parent).absolute(),
+        root=root,
         grades=grades if grades is not None else found.names,
         lines=found.lines,
         notes=[*found.notes, *notes],
         arrays=found.features,
     )
-    if readings is not None and not set(reading.manifest.ids) <= set(readings.items):
-        readings = None  # matched row by row
-    return replace(reading, manifest=replace(reading.manifest, made=found.made), readings=readings)
+    return replace(reading, manifest=replace(reading.manifest, made=found.made))
 
 
 def read_ungraded_features(
@@ -123,7 +141,22 @@ def read_ungraded_features(
     """
     found = open_features(path, feature_columns)
     given = {"patient": patient_column}
-    chosen, _ = choose_columns(list(found.frame.columns), given, source=path.name, required=())
+    return ungraded_features(
+        found, given, source=path.name, root=path.parent.absolute(), columns=columns, grades=grades
+    )
+
+
+def ungraded_features(
+    found: FeatureFile,
+    given: Mapping[str, str | None],
+    *,
+    source: str,
+    root: Path,
+    columns: Sequence[str],
+    grades: tuple[str, ...],
+) -> Manifest:
+    """The samples to predict of a file, or of a table in memory."""
+    chosen, _ = choose_columns(list(found.frame.columns), given, source=source, required=())
     rows = _rows(found, {role: column for role, column in chosen.items() if role == "image"})
     table = rows[["id", "image"]].assign(grade=0)
     if "patient" in chosen:
@@ -131,9 +164,7 @@ def read_ungraded_features(
     for name in columns:
         if name in found.frame:  # the file's own id, image and grade get another name
             table[f"{name}_source" if name in table else name] = found.frame[name].to_numpy()
-    return Manifest(
-        table=table, grades=grades, root=path.parent.absolute(), arrays=found.features, made=found.made
-    )
+    return Manifest(table=table, grades=grades, root=root, arrays=found.features, made=found.made)
 
 
 def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pandas as pd
 
 from srjt.data.features import as_features
-from srjt.data.sources.arrays import from_arrays
+from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import Reading
-from srjt.data.sources.columns import choose_columns, one_column
+from srjt.data.sources.columns import one_column
+from srjt.data.sources.feature_files import FeatureFile
 from srjt.data.sources.feature_tables import feature_columns_of
-from srjt.errors import SrjtError
+from srjt.data.sources.features import graded_features, ungraded_features
+from srjt.data.sources.text_table import from_frame, refuse_repeated
+from srjt.errors import SrjtError, count_of
 
-__all__ = ["frame_features", "read_feature_frame"]
+__all__ = ["read_feature_frame", "read_ungraded_frame"]
 
-
-def frame_features(frame: pd.DataFrame, feature_columns: str | Sequence[str] | None) -> pd.DataFrame:
-    """The feature columns, as numbers."""
-    found = frame[feature_columns_of(frame, feature_columns)]
-    try:
-        return found.astype("float64")
-    except (TypeError, ValueError) as problem:
-        raise SrjtError(f"A feature column of the table is not numeric: {problem}.") from None
+SOURCE = "the table"
 
 
 def read_feature_frame(
@@ -36,9 +33,7 @@ def read_feature_frame(
     split_column: str | None = None,
     grades: Sequence[str] | None = None,
 ) -> Reading:
-    """Features (N, F) with their grades and patients."""
-    features = frame_features(frame, feature_columns)
-    rest = frame.drop(columns=features.columns)
+    """Features (N, F) with their grades and all other columns, as from a file of the same table."""
     given = {
         "grade": one_column(grade_column),
         "patient": patient_column,
@@ -46,16 +41,30 @@ def read_feature_frame(
         "verified_grade": verified_grade_column,
         "split": split_column,
     }
-    chosen, _ = choose_columns(list(map(str, rest.columns)), given, source="the table", required=("grade",))
-    columns = {role: rest[column].tolist() for role, column in chosen.items()}
-    own = next((name for name in rest.columns if str(name).casefold() in ("id", "sample_id")), None)
-    return from_arrays(
-        as_features(features.to_numpy()),
-        columns["grade"],
-        patients=columns.get("patient"),
-        true_grades=columns.get("true_grade"),
-        verified_grades=columns.get("verified_grade"),
-        split=columns.get("split"),
-        ids=None if own is None else rest[own].tolist(),
-        names=grades,
-    )
+    found = _features_of(frame, feature_columns)
+    return graded_features(found, given, source=SOURCE, root=Path(), grades=grades)
+
+
+def read_ungraded_frame(
+    frame: pd.DataFrame, *, columns: Sequence[str] = (), grades: tuple[str, ...] = ("0", "1")
+) -> Manifest:
+    """Features for prediction, as from a file of the same table. columns: further columns to keep."""
+    found = _features_of(frame, None)
+    return ungraded_features(found, {}, source=SOURCE, root=Path(), columns=columns, grades=grades)
+
+
+def _features_of(frame: pd.DataFrame, feature_columns: str | Sequence[str] | None) -> FeatureFile:
+    """The feature columns as numbers, the others as text."""
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    refuse_repeated(list(frame.columns), "The table")
+    taken = feature_columns_of(frame, feature_columns)
+    try:
+        features = as_features(frame[taken].astype("float64").to_numpy())
+    except (TypeError, ValueError) as problem:
+        if isinstance(problem, SrjtError):
+            raise
+        raise SrjtError(f"A feature column of the table is not numeric: {problem}.") from None
+    rest = from_frame(frame.drop(columns=taken)).frame
+    lines = [f"row {row}" for row in range(len(features))]
+    size = f"{count_of(len(features), 'row')} of {count_of(features.shape[1], 'feature')} in memory"
+    return FeatureFile(features=features, frame=rest, lines=lines, notes=[size])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,8 @@ from srjt.data.sources import read
 from srjt.data.sources.arrays import as_colour, from_arrays
 from srjt.data.sources.assemble import Reading
 from srjt.data.sources.features import read_ungraded_features
-from srjt.data.sources.frames import frame_features
-from srjt.data.sources.torch_datasets import MapDataset, dataset_images, read_dataset
+from srjt.data.sources.frames import read_ungraded_frame
+from srjt.data.sources.torch_datasets import TorchDataset, dataset_images, is_dataset, read_dataset
 from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError
 
@@ -28,10 +28,10 @@ __all__ = ["LabelledData", "UnlabelledData", "labelled_samples", "unlabelled_sam
 
 PathLike: TypeAlias = str | os.PathLike[str]
 # (images or features, grades) as a pair; a dataset returns (image, label)
-LabelledData: TypeAlias = Manifest | Reading | PathLike | pd.DataFrame | tuple[Any, Any] | MapDataset
+LabelledData: TypeAlias = Manifest | Reading | PathLike | pd.DataFrame | tuple[Any, Any] | TorchDataset
 # several paths; arrays of images or features
 UnlabelledData: TypeAlias = (
-    Manifest | Reading | PathLike | Sequence[PathLike] | pd.DataFrame | npt.NDArray[Any] | MapDataset
+    Manifest | Reading | PathLike | Sequence[PathLike] | pd.DataFrame | npt.NDArray[Any] | TorchDataset
 )
 KNOWN = "a manifest, a path, a DataFrame, arrays or a torch dataset"
 
@@ -50,7 +50,7 @@ def labelled_samples(
         reading = from_arrays(data[0], data[1], names=grades)
     elif isinstance(data, np.ndarray):
         raise SrjtError("An array has no grades: pass the pair (images, grades).")
-    elif _is_dataset(data):
+    elif is_dataset(data):
         reading = read_dataset(data, grades=grades)
     else:
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
@@ -74,17 +74,12 @@ def unlabelled_samples(
         data = [data]
     if isinstance(data, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in data):
         return _from_paths(list(data), features=features, columns=columns, grades=grades)
-    if _is_dataset(data):
+    if is_dataset(data):
         data = dataset_images(data)
     if not isinstance(data, np.ndarray):
         raise SrjtError(f"Data are {KNOWN}; got {type(data).__name__}.")
     array = as_features(data) if data.ndim == 2 else as_colour(data)
     return _placeholder(array, grades=grades)
-
-
-def _is_dataset(data: object) -> TypeGuard[MapDataset]:
-    """Containers have the same methods, but are not meant as datasets."""
-    return isinstance(data, MapDataset) and not isinstance(data, (np.ndarray, list, tuple, dict))
 
 
 def _from_paths(
@@ -105,15 +100,8 @@ def _from_frame(
 ) -> Reading:
     if not features:
         return read_images([frame], columns=columns, grades=grades)
-    reading = _placeholder(as_features(frame_features(frame, None).to_numpy()), grades=grades)
-    kept = {name: frame[name].to_numpy() for name in ("patient", *columns) if name in frame}
-    table = reading.manifest.table.assign(**kept)
-    return Reading(
-        manifest=Manifest(table=table, grades=grades, arrays=reading.manifest.arrays),
-        problems=(),
-        kind="features",
-        notes=(),
-    )
+    found = read_ungraded_frame(frame, columns=columns, grades=grades)
+    return Reading(manifest=found, problems=(), kind="features", notes=())
 
 
 def _placeholder(array: npt.NDArray[Any], *, grades: tuple[str, ...]) -> Reading:

@@ -12,7 +12,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import Reading, assemble
 from srjt.data.sources.folders import subfolders, walk_images
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 __all__ = ["ARCHIVE", "COUNTS", "PATIENTS", "URL", "differences", "find_patients", "is_limuc", "read_limuc"]
 
@@ -70,11 +70,11 @@ def differences(manifest: Manifest) -> list[str]:
     """Differences from the published counts, as text; empty if there are none."""
     found = []
     if len(manifest) != sum(COUNTS):
-        found.append(f"{len(manifest):,} images where {sum(COUNTS):,} were published")
+        found.append(f"{count_of(len(manifest), 'image')} where {sum(COUNTS):,} were published")
     patients = len(set(manifest.patients or []))
     if patients != PATIENTS:
-        found.append(f"{patients:,} patients where {PATIENTS:,} were published")
+        found.append(f"{count_of(patients, 'patient')} where {PATIENTS:,} were published")
     for name, here, published in zip(manifest.grades, manifest.class_counts, COUNTS, strict=True):
         if here != published:
-            found.append(f"{name}: {here:,} images where {published:,} were published")
+            found.append(f"{name}: {count_of(here, 'image')} where {published:,} were published")
     return found

@@ -6,6 +6,7 @@ import numpy as np
 
 from srjt.data.grades import Grading
 from srjt.data.sources.reading_columns import ReadingColumns
+from srjt.errors import count_of
 from srjt.readers import Readings
 
 __all__ = ["NO_READER", "describe_readers", "table_notes"]
@@ -22,8 +23,8 @@ def table_notes(
     notes = [
         f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
         *chosen.notes,
-        f"{len(readings):,} readings of {len(readings.items):,} {chosen.noun}s by {count:,} "
-        f"reader{'' if count == 1 else 's'}, {_readings_of_each(readings, chosen.noun)}",
+        f"{count_of(len(readings), 'reading')} of {count_of(len(readings.items), chosen.noun)} by "
+        f"{count_of(count, 'reader')}, {_readings_of_each(readings, chosen.noun)}",
         f"grades: {grading.note}",
     ]
     if chosen.item is None:
@@ -62,9 +63,7 @@ def describe_readers(readings: Readings, chosen: ReadingColumns) -> str:
     else:
         where = f"column {chosen.reader}" if chosen.reader else "not named"
     count = len(readings.readers)
-    return (
-        f"{count:,} reader{'' if count == 1 else 's'} ({where}), {_readings_of_each(readings, chosen.noun)}."
-    )
+    return f"{count_of(count, 'reader')} ({where}), {_readings_of_each(readings, chosen.noun)}."
 
 
 def _few(names: list[str]) -> str:
@@ -75,5 +74,5 @@ def _readings_of_each(readings: Readings, noun: str) -> str:
     each = np.bincount(readings.item)
     low, high = int(each.min()), int(each.max())
     if low == high:
-        return f"{low:,} reading{'' if low == 1 else 's'} of each {noun}"
+        return f"{count_of(low, 'reading')} of each {noun}"
     return f"{low:,} to {high:,} readings of each {noun}"

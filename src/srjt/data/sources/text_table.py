@@ -15,7 +15,7 @@ from srjt.data.sources.excel import read_excel
 from srjt.errors import SrjtError, missing_extra
 from srjt.files import check_regular_file
 
-__all__ = ["TABLE_SUFFIXES", "TextTable", "from_frame", "load", "read_parquet"]
+__all__ = ["TABLE_SUFFIXES", "TextTable", "from_frame", "load", "read_parquet", "refuse_repeated"]
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 
@@ -43,7 +43,7 @@ def load(path: Path) -> TextTable:
         notes = []
     if not rows:
         raise SrjtError(f"{path} has no rows below its header.")
-    _refuse_repeated(header, path)
+    refuse_repeated(header, path)
     for where, cells in rows:
         if len(cells) != len(header):
             malformed[where] = f"{len(cells)} cells where the header has {len(header)}"
@@ -105,7 +105,8 @@ def _contains_rows(cell: str, delimiter: str, *, columns: int) -> bool:
     )
 
 
-def _refuse_repeated(columns: Sequence[str], source: str | Path) -> None:
+def refuse_repeated(columns: Sequence[str], source: str | Path) -> None:
+    """Raise an error for two columns of the same name."""
     twice = sorted({column for column in columns if columns.count(column) > 1})
     if twice:
         raise SrjtError(f"{source} has two columns named {twice[0]!r}.")
@@ -113,7 +114,7 @@ def _refuse_repeated(columns: Sequence[str], source: str | Path) -> None:
 
 def from_frame(frame: pd.DataFrame, *, first: int = 0) -> TextTable:
     """The cells of a table in memory as text. first: the number of its first row in messages."""
-    _refuse_repeated([str(column) for column in frame.columns], "The table")
+    refuse_repeated([str(column) for column in frame.columns], "The table")
     cells = {str(column): frame[column].map(as_text).astype(str) for column in frame.columns}
     text = pd.DataFrame(cells).reset_index(drop=True)
     return TextTable(frame=text, lines=[f"row {first + row}" for row in range(len(text))], problems=[])
@@ -131,5 +132,5 @@ def read_parquet(path: Path) -> pd.DataFrame:
     except Exception as problem:  # damaged files make pyarrow raise almost any exception
         reason = " ".join(str(problem).split()) or type(problem).__name__
         raise SrjtError(f"{path} cannot be read as Parquet: {reason.rstrip('.')}.") from None
-    _refuse_repeated([str(column) for column in frame.columns], path)
+    refuse_repeated([str(column) for column in frame.columns], path)
     return frame

@@ -1,19 +1,19 @@
-"""A map-style torch dataset: ``dataset[i]`` is an image, or (image, label)."""
+"""A torch dataset: its samples are images, or (image, label)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from srjt.data.sources.arrays import from_arrays
+from srjt.data.sources.arrays import as_array, from_arrays
 from srjt.data.sources.assemble import Reading
 from srjt.errors import SrjtError
 
-__all__ = ["MapDataset", "dataset_images", "read_dataset"]
+__all__ = ["MapDataset", "TorchDataset", "dataset_images", "is_dataset", "read_dataset"]
 
 Array = npt.NDArray[np.generic]
 
@@ -26,18 +26,49 @@ class MapDataset(Protocol):
     def __getitem__(self, index: int, /) -> Any: ...
 
 
-def read_dataset(dataset: MapDataset, *, grades: Sequence[str] | None = None) -> Reading:
+@runtime_checkable
+class StreamedDataset(Protocol):
+    """What a torch ``IterableDataset`` has. It is read once, to its end."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+TorchDataset: TypeAlias = MapDataset | StreamedDataset
+
+
+def is_dataset(data: object) -> TypeGuard[TorchDataset]:
+    """Whether this is a dataset of either style; containers have the same methods, but are not meant as datasets."""
+    return is_streamed(data) or (
+        isinstance(data, MapDataset) and not isinstance(data, (np.ndarray, list, tuple, dict))
+    )
+
+
+def is_streamed(data: object) -> TypeGuard[StreamedDataset]:
+    """Whether this is an ``IterableDataset``, which has no samples by index."""
+    from torch.utils.data import IterableDataset
+
+    return isinstance(data, IterableDataset)
+
+
+def _samples_of(dataset: TorchDataset) -> list[Any]:
+    if is_streamed(dataset):
+        return list(dataset)
+    assert isinstance(dataset, MapDataset)
+    return [dataset[row] for row in range(len(dataset))]
+
+
+def read_dataset(dataset: TorchDataset, *, grades: Sequence[str] | None = None) -> Reading:
     """The images, or rows of features, and labels of a dataset, in memory. Random transforms are drawn once."""
-    samples = [dataset[row] for row in range(len(dataset))]
+    samples = _samples_of(dataset)
     if not all(isinstance(sample, (tuple, list)) and len(sample) >= 2 for sample in samples):
-        raise SrjtError("A dataset to learn from must return (image, label) for each index.")
+        raise SrjtError("A dataset to learn from must return (image, label) for each sample.")
     labels = [_label(sample[1], row=row) for row, sample in enumerate(samples)]
     return from_arrays(_stack([sample[0] for sample in samples]), labels, names=grades)
 
 
-def dataset_images(dataset: MapDataset) -> Array:
+def dataset_images(dataset: TorchDataset) -> Array:
     """The images, or rows of features, of a dataset whose labels are not needed."""
-    samples = [dataset[row] for row in range(len(dataset))]
+    samples = _samples_of(dataset)
     return _stack([sample[0] if isinstance(sample, (tuple, list)) else sample for sample in samples])
 
 
@@ -70,7 +101,7 @@ def _pixels(image: object, *, row: int) -> Array:
     """(H, W, 3) uint8, or (F,) features. Tensors are (C, H, W), with values from 0 to 1 or from 0 to 255."""
     if isinstance(image, Image.Image):
         return np.asarray(image.convert("RGB"))
-    array = np.asarray(image)
+    array = as_array(image)
     if array.ndim == 1:
         return array
     if array.ndim == 3 and array.shape[0] in (1, 3) and not isinstance(image, np.ndarray):

@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from srjt.errors import count_of
 from srjt.ordinal.baselines import NaiveBaseline
 from srjt.ordinal.intervals import Interval
 from srjt.ordinal.metrics import METRICS
@@ -39,12 +40,12 @@ Ints = npt.NDArray[np.int64]
 def answers_section(judged: JudgedSide, *, grades: Sequence[str]) -> Section:
     """How good the answers of ``srjt predict`` are on one side. grades: names for display."""
     what = "true grades" if judged.true else "given labels, which may be wrong"
-    units = "patients" if judged.samples.patients is not None else "samples"
-    groups = len(set(judged.samples.groups or judged.samples.ids))
+    unit = "patient" if judged.samples.patients is not None else "sample"
+    groups = count_of(len(set(judged.samples.groups or judged.samples.ids)), unit)
     text = [
-        f"The answers of srjt predict for the {len(judged.labels):,} samples of the {judged.name} side, compared with "
-        f"their {what}. A grade is {judged.grade_rule}.",
-        f"The 95 % intervals resample {groups:,} {units}"
+        f"The answers of srjt predict for the {count_of(len(judged.labels), 'sample')} of the {judged.name} side, "
+        f"compared with their {what}. A grade is {judged.grade_rule}.",
+        f"The 95 % intervals resample {groups}"
         + (
             "."
             if judged.samples.patients is not None

@@ -17,7 +17,7 @@ from srjt.auditing.headline import estimate_start, estimated_from, label_noun, r
 from srjt.auditing.scores import verification_plan, verified_alone
 from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.images.decode import BadImageError, read_image
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
 from srjt.reports.figures.matrices import matrix_figure
 from srjt.reports.pages.doubtful_readings import doubtful_readings
@@ -64,7 +64,7 @@ def _page(
 ) -> Page:
     low, high = summary["rate_interval"]
     noun = label_noun(summary)
-    labels = _count(len(scores), noun)
+    labels = count_of(len(scores), noun)
     if several := readers_sentence(summary):
         rate = several
     elif summary["identifiable"]:
@@ -107,7 +107,7 @@ def _page(
     return Page(
         kind="Label audit",
         title=Path(facts["source"]).name or folder.resolve().name,
-        lead=f"{rate} For {_count(summary['another_likelier'], noun)} another grade is more probable than the given "
+        lead=f"{rate} For {count_of(summary['another_likelier'], noun)} another grade is more probable than the given "
         "one.",
         notes=notes,
         sections=[
@@ -118,10 +118,6 @@ def _page(
             _method(folder, facts),
         ],
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def thumbnail(folder: Path, name: str, *, size: int = THUMBNAIL_SIZE) -> str:
@@ -195,7 +191,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
                 figure=_histogram(scores["quality"].to_numpy(np.float64)),
                 caption="The probability that each label is right. Review those on the left.",
                 alt="Histogram of label quality; below 0.5: "
-                f"{_count(int((scores['quality'] < 0.5).sum()), 'label')}.",
+                f"{count_of(int((scores['quality'] < 0.5).sum()), 'label')}.",
             ),
         ],
     )

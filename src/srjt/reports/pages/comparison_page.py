@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from srjt.errors import count_of
 from srjt.inference.compare import Comparison
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.comparison_figures import forest_figure
@@ -31,8 +32,8 @@ def comparison_page(comparison: Comparison) -> Page:
 
 def describe_samples(comparison: Comparison) -> str:
     """How many samples, and by which labels they are judged."""
-    patients = f" of {comparison.patients:,} patients" if comparison.patients else ""
-    return f"{comparison.samples:,} test samples{patients}, judged by their {comparison.judged_by}."
+    patients = f" of {count_of(comparison.patients, 'patient')}" if comparison.patients else ""
+    return f"{count_of(comparison.samples, 'test sample')}{patients}, judged by their {comparison.judged_by}."
 
 
 def comparison_notes(comparison: Comparison) -> list[str]:

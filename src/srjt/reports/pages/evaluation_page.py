@@ -22,7 +22,7 @@ from srjt.reports.evaluation_words import (
     abstention_words,
     decision_words,
     no_patients,
-    refer_if,
+    refer_rule,
     trained_on_words,
     what_was_judged,
 )
@@ -57,12 +57,10 @@ def evaluation_page(
     data: Manifest | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
     command: str | None = None,
-    notes: Sequence[str] = (),
 ) -> Page:
     """The page of a result of ``srjt.evaluate``.
 
-    data: the evaluated samples, for their pictures and ids. sources: the files that they were read from. notes: further
-    ones for the top of the page.
+    data: the evaluated samples, for their pictures and ids. sources: the files that they were read from.
     """
     grades = [display_grade(grade, run.grade_names) for grade in run.grades]
     # the naive grades are those of images
@@ -84,8 +82,8 @@ def evaluation_page(
     return Page(
         kind="Evaluation",
         title=run_name(run),
-        lead=what_was_judged(found, "rows of features" if features else "images"),
-        notes=[Note(text=text) for text in (*_notes(run, found, naive, data), *notes)],
+        lead=what_was_judged(found, features=features),
+        notes=[Note(text=text) for text in _notes(run, found, naive, data)],
         sections=[section for section in sections if section is not None],
     )
 
@@ -97,6 +95,7 @@ def _notes(
         yield no_patients("rows of features" if len(run.in_shape) == 1 else "images")
     if data is not None and (words := trained_on_words(run, data.ids)):
         yield words
+    yield from map(str, found.overlaps)
     if naive is not None:
         scores = {name: found.intervals[name].value for name in ("accuracy", "mae")}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
@@ -148,7 +147,7 @@ def _examples(
 
 def _decision(decision: Decision, names: Mapping[str, str]) -> Section:
     table = _interval_table(
-        "decision", refer_if(decision, names), {**decision.operating_point, **decision.areas}
+        "decision", refer_rule(decision, names), {**decision.operating_point, **decision.areas}
     )
     grade = display_grade(decision.refer_from, names)
     return Section(

@@ -6,6 +6,7 @@ import numpy as np
 
 from srjt.data.grade_names import display_grade
 from srjt.data.images.decode import BadImageError, read_image
+from srjt.errors import count_of
 from srjt.inference.explain import Explanation
 from srjt.inference.overlay import overlay, resized_square
 from srjt.reports.pages.html import Note, Page, Section, Tile, data_uri
@@ -19,7 +20,7 @@ SIMILAR = 144
 def explain_page(found: Explanation, *, title: str) -> Page:
     """The page for a result of ``srjt.explain``; ``title`` names the run."""
     samples, networks = len(found.images), len(found.maps)
-    images = "1 image" if samples == 1 else f"{samples:,} images"
+    images = count_of(samples, "image")
     return Page(
         kind="Explanation",
         title=title,

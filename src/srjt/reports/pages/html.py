@@ -35,6 +35,7 @@ class Tile:
     title: str
     number: str = ""
     share: float | None = None  # 0 … 1, drawn as a bar
+    detail: str = ""  # a further line
     text: str = ""  # id of the sample
     more: Sequence[str] = ()  # further pictures, shown when the reader opens them
     right: bool = False  # True: shown in grey, because the label is likely to be right

@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 
 from srjt.data.grade_names import display_grade
+from srjt.errors import SrjtError, count_of
 from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.curves import Curve, chart, mean_over_networks
 from srjt.reports.figures.method_curves import describe_ends
 from srjt.reports.figures.run_figures import combined_networks
+from srjt.reports.judged_sides import judged_run
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.provenance_section import duration
 from srjt.reports.pages.run_page import noise_section, starvation_note
@@ -66,17 +68,32 @@ def live_page(
         title=folder.resolve().name,
         lead=_lead(facts, epoch, state=state),
         links=[("The report of the run", link)] if link else [],
-        notes=[*([stopped] if state == "stopped" else []), *([starved] if starved else [])],
+        notes=[
+            *([stopped] if state == "stopped" else []),
+            *([starved] if starved else []),
+            *(_naive_notes(folder, show_test=show_test) if state == "finished" else []),
+        ],
         sections=[section for section in sections if section is not None],
         refresh=REFRESH if state == "training" else 0,
     )
+
+
+def _naive_notes(folder: Path, *, show_test: bool) -> list[Note]:
+    """One for each side that is shown, if one grade for all samples scores as well as the answers of srjt predict."""
+    try:
+        found = judged_run(folder)
+    except SrjtError:  # weights of your own network, or a method that is not installed
+        return []
+    sides = {} if found is None else found[1]
+    shown = [judged for name, judged in sides.items() if show_test or name != "test"]
+    return [Note(text=judged.naive_warning) for judged in shown if judged.naive_warning]
 
 
 def _lead(facts: RunFacts, epoch: int, *, state: State) -> str:
     network = "your own network" if facts.own_network else str(facts.config.network)
     done = f"epoch {epoch} of {facts.config.epochs} is done" if epoch else "the first epoch has begun"
     if state == "finished":
-        done = f"{epoch} epochs were trained" if epoch > 1 else "1 epoch was trained"
+        done = f"{count_of(epoch, 'epoch')} {'was' if epoch == 1 else 'were'} trained"
     return f"{display_name(facts.config.method)} on {network}: {done}."
 
 

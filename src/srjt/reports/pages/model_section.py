@@ -21,8 +21,8 @@ def run_name(run: Trained) -> str:
     return display_name(run.config.method) if run.folder is None else run.folder.resolve().name
 
 
-def model_section(run: Trained, *, grade_rule: str, recalibration: str, views: int) -> Section:
-    """The run, its training data, and how its probabilities become grades."""
+def model_section(run: Trained, *, grade_rule: str = "", recalibration: str = "", views: int = 1) -> Section:
+    """The run, its training data, and how its probabilities become grades, unless the page says it elsewhere."""
     facts = run.facts
     known = [("run", run_name(run)), ("method", display_name(run.config.method))]
     own = facts is not None and facts.own_network
@@ -34,6 +34,8 @@ def model_section(run: Trained, *, grade_rule: str, recalibration: str, views: i
         if "started" in facts.provenance:
             known.append(("trained", str(facts.provenance["started"])[:10]))
         known.append(("trained by", f"srjt {facts.version}"))
+    if not grade_rule:
+        return Section(slug="model", heading="Model", facts=known)
     text = [f"A grade is {grade_rule}."]
     text.append(
         f"The probabilities are recalibrated: {recalibration}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import pandas as pd
 
 from srjt.data.grade_names import display_grade
 from srjt.data.manifest import Manifest
-from srjt.reports.judged_sides import judge_sides
+from srjt.errors import count_of
+from srjt.reports.judged_sides import JudgedSide, judge_sides
 from srjt.reports.pages.answers_section import number_cell, scores_table
 from srjt.reports.pages.html import Note, Page, Section, Tile
 from srjt.reports.pages.model_section import made_section, model_section, run_name
@@ -42,35 +43,34 @@ def predictions_page(
     """
     facts = predictions.attrs
     per: tuple[str, ...] = tuple(facts.get("per") or ())
+    sides = judge_sides(run)
+    judged = sides.get("test") or sides.get("validation")
     sections = [
         _grades(run, predictions, per),
         _referrals(predictions),
         _ranges(run, predictions, str(facts.get("ranges") or "")),
         _least_certain(run, predictions, per, data),
         _every_answer(run, predictions, per),
-        _expected(run),
-        model_section(
-            run,
-            grade_rule=str(facts["grade_rule"]),
-            recalibration=str(facts.get("recalibration") or ""),
-            views=int(facts.get("views", 1)),
-        ),
+        _how(facts.get("how") or {}),
+        None if judged is None else _expected(judged),
+        model_section(run),
         made_section(run, sources=sources, command=command),
     ]
     left_out = [*skipped, *facts.get("skipped", ())]
+    notes = [] if judged is None or not judged.naive_warning else [Note(text=judged.naive_warning)]
     return Page(
         kind="Predictions",
         title=run_name(run),
         lead=_lead(run, predictions, per),
-        notes=[_left_out(left_out)] if left_out else [],
+        notes=[*notes, *([_left_out(left_out)] if left_out else [])],
         sections=[section for section in sections if section is not None],
     )
 
 
 def _lead(run: Trained, table: pd.DataFrame, per: tuple[str, ...]) -> str:
     images = int(table["images"].sum()) if per else len(table)
-    one, many = ("row of features", "rows of features") if len(run.in_shape) == 1 else ("image", "images")
-    what = f"{images:,} {one if images == 1 else many}"
+    noun = ("row of features", "rows of features") if len(run.in_shape) == 1 else ("image", "images")
+    what = count_of(images, *noun)
     if per:
         what += f", one answer per {' and '.join(per)}: {len(table):,}"
     return f"{what}. No label of theirs is used."
@@ -80,7 +80,9 @@ def _left_out(left_out: Sequence[tuple[str, str]]) -> Note:
     lines = [f"{where}: {reason}" for where, reason in left_out[:NAMED]]
     if len(left_out) > NAMED:
         lines.append(f"… and {len(left_out) - NAMED:,} more")
-    count = "1 file or row is" if len(left_out) == 1 else f"{len(left_out):,} files or rows are"
+    count = (
+        f"{count_of(len(left_out), 'file or row', 'files or rows')} {'is' if len(left_out) == 1 else 'are'}"
+    )
     return Note(text=f"{count} left out.", details=[("Which, and why", "\n".join(lines))])
 
 
@@ -148,18 +150,25 @@ def _ranges(run: Trained, table: pd.DataFrame, promise: str) -> Section | None:
     return Section(slug="ranges", heading="Ranges of grades", text=[promise], tables=[found])
 
 
+def _how(facts: Mapping[str, str]) -> Section | None:
+    if not facts:  # predictions that were stored by an earlier version
+        return None
+    return Section(slug="how", heading="How these answers came about", facts=list(facts.items()))
+
+
 def _least_certain(
     run: Trained, table: pd.DataFrame, per: tuple[str, ...], data: Manifest | None
 ) -> Section | None:
-    """The answers with the largest entropy, with pictures where each answer is about one image."""
+    """The answers with the largest entropy, with a picture of each: of a patient, the image with the highest grade."""
     if len(table) < 2:
         return None
     rows = table["entropy"].to_numpy(np.float64).argsort(kind="stable")[::-1][:LEAST_CERTAIN]
     how = "The answers whose probabilities have the largest entropy"
     heading, slug = "Least certain", "least-certain"
     tiles = []
-    if not per and len(run.in_shape) == 3:
-        images = [str(image) for image in table["image"]]
+    column = "highest_image" if per else "image"
+    if len(run.in_shape) == 3 and column in table:
+        images = [str(image) for image in table[column]]
         picture, largest = thumbnails_of(images, data), np.log(len(run.grades))
         tiles = [
             Tile(
@@ -167,15 +176,20 @@ def _least_certain(
                 title=_shown(run, table["grade"].iloc[row]),
                 number=f"{_probability(table, row):.2f}",
                 share=min(float(table["entropy"].iloc[row] / largest), 1.0),
+                detail="; ".join(
+                    filter(None, [*(str(table[name].iloc[row]) for name in per), _range(run, table, row)])
+                ),
                 text=images[row],
             )
             for row in rows.tolist()
         ]
     if any(tile.picture for tile in tiles):
-        text = (
-            f"{how}: the predicted grade and its probability. The bar is the entropy; it is full where all grades are "
-            "equally probable."
-        )
+        shown = f"the predicted grade{', its range' * ('grade_low' in table)} and its probability"
+        text = f"{how}: {shown}. The bar is the entropy; it is full where all grades are equally probable."
+        if per:
+            text += (
+                " The picture is the image with the highest grade; of several, the highest expected grade."
+            )
         return Section(slug=slug, heading=heading, text=[text], tiles=tiles)
     return Section(
         slug=slug,
@@ -183,6 +197,13 @@ def _least_certain(
         text=[f"{how}."],
         tables=[_table(run, table.iloc[rows], per, slug=slug, title="Least certain answers")],
     )
+
+
+def _range(run: Trained, table: pd.DataFrame, row: int) -> str:
+    if "grade_low" not in table:
+        return ""
+    low, high = (_shown(run, table[name].iloc[row]) for name in ("grade_low", "grade_high"))
+    return f"range: {low}" if low == high else f"range: {low} to {high}"
 
 
 def _probability(table: pd.DataFrame, row: int) -> float:
@@ -236,18 +257,14 @@ def _cell(run: Trained, name: str, value: Any) -> TableCell:
     return TableCell(text=f"{value:,}", value=value) if name == "images" else TableCell(text=str(value))
 
 
-def _expected(run: Trained) -> Section | None:
+def _expected(judged: JudgedSide) -> Section:
     """What the run was worth where labels were known."""
-    sides = judge_sides(run)
-    judged = sides.get("test") or sides.get("validation")
-    if judged is None:
-        return None
     what = "true grades" if judged.true else "given labels, which may be wrong"
     units = "patients" if judged.samples.patients is not None else "samples"
     text = (
         "Nothing on this page says how good these answers are. The table is of the answers of srjt predict, with its "
-        f"default options, for the {len(judged.labels):,} samples of the run's own {judged.name} side, compared with "
-        f"their {what}. The 95 % intervals resample {units}."
+        f"default options, for the {count_of(len(judged.labels), 'sample')} of the run's own {judged.name} side, "
+        f"compared with their {what}. The 95 % intervals resample {units}."
     )
     return Section(
         slug="expected",

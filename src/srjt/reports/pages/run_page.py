@@ -15,11 +15,11 @@ import pandas as pd
 
 from srjt import methods
 from srjt.data.grade_names import check_grade_names, display_grade
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.baselines import NaiveBaseline
 from srjt.reports.figures.run_figures import combined_networks, run_figures
-from srjt.reports.judged_sides import judged_run
+from srjt.reports.judged_sides import JudgedSide, judged_run
 from srjt.reports.pages.answers_section import answers_section, examples_section
 from srjt.reports.pages.calibration_section import calibration_section
 from srjt.reports.pages.html import Note, Page, Section
@@ -47,7 +47,8 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
     pooled = facts.config.convention == "published-code"
     matrix, rate = _realised_noise(folder, facts)
     evaluated = _evaluated_against(metrics, rate)
-    answers = _answers(folder, facts) if done else []
+    judged = _judged(folder) if done else None
+    answers = [] if judged is None else _answers(judged, facts)
     figures = run_figures(
         metrics,
         grades=_shown_grades(facts),
@@ -77,23 +78,25 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
         lead=_lead(facts, metrics, done=done, estimate=read_noise_estimate(folder)),
         notes=[
             *_notes(facts, done=done),
-            *_naive_notes(metrics, pooled=pooled, naive=naive),
+            *_naive_notes(judged, metrics, pooled=pooled, naive=naive),
             *filter(None, [starvation_note(metrics, _shown_grades(facts))]),
         ],
         sections=[section for section in sections if section is not None],
     )
 
 
-def _answers(folder: Path, facts: RunFacts) -> list[Section | None]:
-    """What srjt predict is worth on the test side, else on the validation side, and examples with images."""
+def _judged(folder: Path) -> JudgedSide | None:
+    """The answers of srjt predict on the test side, else on the validation side; None if they are not known."""
     try:
         found = judged_run(folder)
     except SrjtError:  # weights of your own network, or a method that is not installed
-        return []
-    if found is None or not found[1]:
-        return []
-    sides = found[1]
-    judged, grades = sides.get("test") or sides["validation"], _shown_grades(facts)
+        return None
+    return None if found is None else found[1].get("test") or found[1].get("validation")
+
+
+def _answers(judged: JudgedSide, facts: RunFacts) -> list[Section | None]:
+    """What these answers are worth, and examples with images."""
+    grades = _shown_grades(facts)
     return [answers_section(judged, grades=grades), examples_section(judged, grades=grades)]
 
 
@@ -128,14 +131,10 @@ def _shown_grades(facts: RunFacts) -> list[str]:
 def _lead(facts: RunFacts, metrics: pd.DataFrame, *, done: bool, estimate: NoiseEstimate | None) -> str:
     reached = 0 if metrics.empty else int(metrics["epoch"].max())
     planned = facts.config.epochs
-    epochs = _epochs(reached) if done else f"{reached} of {_epochs(planned)} so far"
+    epochs = count_of(reached, "epoch") if done else f"{reached} of {count_of(planned, 'epoch')} so far"
     network = "your own network" if facts.own_network else facts.config.network
     noise = _noise_used(facts.config, estimate, record=facts.noise or {})
     return f"{display_name(facts.config.method)} on {network}, {epochs}{noise and f'; {noise}'}."
-
-
-def _epochs(number: int) -> str:
-    return "1 epoch" if number == 1 else f"{number} epochs"
 
 
 def _needs(config: TrainConfig) -> tuple[str, ...]:
@@ -199,15 +198,23 @@ def _notes(facts: RunFacts, *, done: bool) -> list[Note]:
 
 
 def _naive_notes(
-    metrics: pd.DataFrame, *, pooled: bool, naive: Mapping[str, NaiveBaseline]
+    judged: JudgedSide | None, metrics: pd.DataFrame, *, pooled: bool, naive: Mapping[str, NaiveBaseline]
 ) -> Iterator[Note]:
-    """One note for each side on which one grade for all samples scores as well."""
+    """A note if one grade for all samples scores as well as the answers of srjt predict.
+
+    Without these: one for each side on which it scores as well as the networks' own grades, which the page shows.
+    """
+    if judged is not None:
+        if judged.naive_warning:
+            yield Note(text=judged.naive_warning)
+        return
     averages = last_epochs(metrics, pooled=pooled)
     for side, baseline in naive.items():
         rows = averages[averages["split"] == side].set_index("metric")["value"]
         if {"accuracy", "mae"} <= set(rows.index):
             scores = {"accuracy": float(rows["accuracy"]), "mae": float(rows["mae"])}
-            if worse := compare_with_naive(f"the {side} side", **scores, naive=baseline):
+            who = "The networks' own grades do"
+            if worse := compare_with_naive(f"the {side} side", who, **scores, naive=baseline):
                 yield Note(text=worse)
 
 
@@ -294,7 +301,7 @@ def _scores(
     over = {"mean": " and the networks", "pooled": ", networks pooled"}.get(
         combined_networks(metrics, pooled), ""
     )
-    averaged = f"Mean over the last {_epochs(last)}{over}"
+    averaged = f"Mean over the last {count_of(last, 'epoch')}{over}"
     if kept is not None:
         averaged = f"Epoch {kept}, the best on the validation side{over.replace(' and', '; mean over', 1)}"
     spread = "± is the standard deviation over those epochs, not over other data. " if last > 1 else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.reports.figures.ablation_figures import ablation_figures
 from srjt.reports.figures.method_curves import study_noises
@@ -57,10 +57,10 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
 def _lead(results: StudyResults) -> str:
     facts, runs = results.facts, results.runs
     parts = (
-        _count(runs["method"].nunique(), "method"),
-        _count(runs["noise"].nunique(), "noise"),
-        _count(runs["fold"].nunique(), "fold"),
-        _count(len(facts.get("seeds", [0])), "seed"),
+        count_of(runs["method"].nunique(), "method"),
+        count_of(runs["noise"].nunique(), "noise"),
+        count_of(runs["fold"].nunique(), "fold"),
+        count_of(len(facts.get("seeds", [0])), "seed"),
     )
     status = Counter(runs["status"])
     if not len(runs):
@@ -70,9 +70,9 @@ def _lead(results: StudyResults) -> str:
     elif status["done"] == len(runs):
         state = f"all {len(runs):,} runs finished"
     else:
-        state = f"{status['done']} of {_count(len(runs), 'run')} finished"
+        state = f"{status['done']} of {count_of(len(runs), 'run')} finished"
     variants = runs.loc[runs["variant"] != "", ["method", "variant"]].drop_duplicates()
-    and_variants = f" and {_count(len(variants), 'variant')}" if len(variants) else ""
+    and_variants = f" and {count_of(len(variants), 'variant')}" if len(variants) else ""
     return f"{parts[0]}{and_variants}, {', '.join(parts[1:-1])} and {parts[-1]}: {state}."
 
 
@@ -86,7 +86,7 @@ def study_notes(results: StudyResults) -> list[Note]:
         more = f" The first {MAX_TRACEBACKS} are shown." if len(failed) > MAX_TRACEBACKS else ""
         notes.append(
             Note(
-                text=f"{_count(len(failed), 'run')} failed and {'is' if len(failed) == 1 else 'are'} missing from "
+                text=f"{count_of(len(failed), 'run')} failed and {'is' if len(failed) == 1 else 'are'} missing from "
                 f"tables and figures.{more}",
                 details=[(_run_title(run), _tail(str(run["error"]))) for _, run in shown.iterrows()],
             )
@@ -100,7 +100,7 @@ def study_notes(results: StudyResults) -> list[Note]:
         )
         notes.append(
             Note(
-                text=f"The study is incomplete: {_count(unfinished, 'run')} to finish{running}."
+                text=f"The study is incomplete: {count_of(unfinished, 'run')} to finish{running}."
                 + (means if status["done"] else "")
             )
         )
@@ -149,7 +149,7 @@ def _data(results: StudyResults) -> Section:
     counts = [int(n) for n in facts["class_counts"]]
     patients = facts.get("patients")
     folds, used = int(facts["folds"]), results.runs["fold"].nunique()
-    split = _count(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
+    split = count_of(folds, "fold") + (f", {used} of them used" if 0 < used < folds else "")
     known = [
         ("source", str(facts.get("source") or MISSING)),
         ("samples", f"{sum(counts):,}"),
@@ -323,7 +323,7 @@ def _runs(results: StudyResults) -> Section:
         columns=columns,
         rows=tuple(rows),
     )
-    text = f"{_count(len(rows), 'run')}, {_duration(total) if total else 'no time'} of training in all."
+    text = f"{count_of(len(rows), 'run')}, {_duration(total) if total else 'no time'} of training in all."
     return Section(slug="runs", heading="Runs", text=[text], tables=[table], closed=True)
 
 
@@ -370,13 +370,9 @@ def _number(value: float | None, form: str) -> TableCell:
     return TableCell(text=form.format(value), value=float(value))
 
 
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def _duration(seconds: float) -> str:
     if seconds < 100:
-        return _count(max(1, round(seconds)), "second")
+        return count_of(max(1, round(seconds)), "second")
     if seconds < 5400:
-        return _count(round(seconds / 60), "minute")
-    return _count(round(seconds / 3600), "hour")
+        return count_of(round(seconds / 60), "minute")
+    return count_of(round(seconds / 3600), "hour")

@@ -49,6 +49,7 @@ def run_planned(
         cache=cache,
         shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
         cpu_setting=cpu,
+        grade_names=data.config.grade_names,
         progress=False,
         feeds=FEEDS,
     )

@@ -41,8 +41,10 @@ def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | Non
     return naive_baseline(training, counts) if any(training) and np.any(counts) else None
 
 
-def compare_with_naive(side: str, *, accuracy: float, mae: float, naive: NaiveBaseline) -> str:
-    """A sentence if the scores do not beat the naive baseline, else an empty string."""
+def compare_with_naive(
+    side: str, who: str = "This run does", /, *, accuracy: float, mae: float, naive: NaiveBaseline
+) -> str:
+    """A sentence if the scores do not beat the naive baseline, else an empty string. who: its beginning."""
     worse = []
     if accuracy <= naive.accuracy:
         worse.append(
@@ -50,4 +52,4 @@ def compare_with_naive(side: str, *, accuracy: float, mae: float, naive: NaiveBa
         )
     if mae >= naive.mae:
         worse.append(f"MAE {mae:.3f}, and {naive.mae:.3f} by always predicting the median training label")
-    return f"This run does not beat a naive prediction on {side}: {'; '.join(worse)}." if worse else ""
+    return f"{who} not beat a naive prediction on {side}: {'; '.join(worse)}." if worse else ""

@@ -7,15 +7,18 @@ file keeps the facts, not what follows from them, so that a run can be decoded a
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.data.grades import as_text
 from srjt.data.manifest import Manifest
+from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
 
@@ -44,6 +47,8 @@ class HeldOut:
         (N,) the patient of each sample; its group, which is never split: the unit of every resampling.
     images : list of str or None
         (N,) the absolute path of each image file; None for samples in memory.
+    columns : dict of str to list of str
+        (N,) texts of each further column of the data, such as the eye or the reader.
     """
 
     ids: list[str]
@@ -54,9 +59,16 @@ class HeldOut:
     patients: list[str] | None = None
     groups: list[str] | None = None
     images: list[str] | None = None
+    columns: dict[str, list[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """What is known of each sample beside its grades: ``id``, ``patient`` if it is known, further columns."""
+        patients = {} if self.patients is None else {"patient": self.patients}
+        return pd.DataFrame({"id": self.ids, **patients, **self.columns}, dtype=object)
 
 
 def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32]) -> HeldOut:
@@ -70,7 +82,26 @@ def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32]) -> 
         patients=samples.patients,
         groups=samples.groups,
         images=None if samples.arrays is not None else [str(path.absolute()) for path in samples.paths],
+        columns=_further_columns(samples.table),
     )
+
+
+def _further_columns(table: pd.DataFrame) -> dict[str, list[str]]:
+    """Those that the file has no column of its own for; a name that it uses itself becomes another."""
+    found: dict[str, list[str]] = {}
+    for column in table.columns:
+        if column in CANONICAL:
+            continue
+        name = str(column)
+        while _is_own(name) or name in found:
+            name = f"{name}_source"
+        found[name] = [as_text(value) for value in table[column]]
+    return found
+
+
+def _is_own(name: str) -> bool:
+    """Whether the file has a column of this name itself."""
+    return name in ("side", "group", *CANONICAL) or re.fullmatch(r"p\d+_\d+", name) is not None
 
 
 def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
@@ -97,6 +128,7 @@ def _columns(side: HeldOut) -> dict[str, object]:
         "id": pd.Series(side.ids, dtype=object),  # a path may contain bytes that are no text
         "grade": side.labels,
         **{name: values for name, values in optional.items() if values is not None},
+        **{name: pd.Series(values, dtype=object) for name, values in side.columns.items()},
         **{f"p{k + 1}_{c}": side.probabilities[k, :, c] for k in range(networks) for c in range(classes)},
     }
 
@@ -151,4 +183,5 @@ def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut
         patients=texts("patient"),
         groups=texts("group"),
         images=texts("image"),
+        columns={name: [row[name] for row in rows] for name in rows[0] if name and not _is_own(name)},
     )

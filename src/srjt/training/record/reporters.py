@@ -7,6 +7,7 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from srjt.errors import count_of
 from srjt.progress import NotebookBar, in_notebook, in_terminal
 from srjt.training.record.metrics_log import MetricRow
 
@@ -47,7 +48,7 @@ def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, flo
         ("val.mae", "validation", "mae"),
         ("test.acc", "test", "accuracy"),
         ("test.mae", "test", "mae"),
-        ("img/s", "train", "images_per_second"),
+        ("samples/s", "train", "images_per_second"),
     )
     values = {}
     for title, split, metric in shown:
@@ -65,7 +66,8 @@ def headline(rows: list[MetricRow], *, show_test: bool = False) -> dict[str, flo
 
 def _text(values: dict[str, float]) -> str:
     return "  ".join(
-        f"{name} {value:.0f}" if name == "img/s" else f"{name} {value:.3f}" for name, value in values.items()
+        f"{name} {value:.0f}" if name == "samples/s" else f"{name} {value:.3f}"
+        for name, value in values.items()
     )
 
 
@@ -115,10 +117,8 @@ class PlainReporter(SilentReporter):
         self._print(text)
 
     def decoded(self, done: int, total: int) -> None:
-        said = f"{total:,} images decoded."
-        if (
-            done == total and said not in self.notes
-        ):  # the search for identical images may decode them once more
+        said = f"{count_of(total, 'image')} decoded."
+        if done == total and said not in self.notes:  # a search for identical images may decode them again
             self.note(said)
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
@@ -160,7 +160,7 @@ class TerminalReporter(SilentReporter):
 
     def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
         super().begin(title, epochs=epochs, folds=folds)
-        self.bar.bar_width = 16 if folds == 1 else 12  # the position is longer, and a line has 80 columns
+        self.bar.bar_width = 16 if folds == 1 else 8  # the position is longer, and a line has 80 columns
         self.progress.reset(
             self.task,
             total=float(epochs * folds),
@@ -190,7 +190,7 @@ class TerminalReporter(SilentReporter):
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         values = headline(rows, show_test=self.show_test)
         main = next((name for name in ("test.acc", "val.acc") if name in values), "loss")
-        short = {name: values[name] for name in (main, "img/s") if name in values}  # fits in 80 columns
+        short = {name: values[name] for name in (main, "samples/s") if name in values}  # fits in 80 columns
         self.progress.update(
             self.task, completed=float(epoch), latest=_text(short), **self._position_fields(epoch)
         )

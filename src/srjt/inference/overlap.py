@@ -1,0 +1,85 @@
+"""Evaluated samples that something was fitted to after training: scores on them look too good."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from srjt.data.manifest import Manifest
+from srjt.inference.fitted import Fitted
+from srjt.training.record.held_out import HeldOut
+from srjt.training.trained import Trained
+
+__all__ = ["Overlap", "find_overlaps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Evaluated samples that are also among those that something was fitted to.
+
+    Attributes
+    ----------
+    fitted : tuple of str
+        What was fitted: ``"ranges"``, ``"recalibration"``, ``"threshold"``, ``"pooling"``.
+    to : {"validation", "calibrate_on"}
+        The samples that it was fitted to: the validation side of the run, or others that were given.
+    samples : int
+        Evaluated images, or rows of features, with the id of such a sample.
+    patients : int or None
+        Evaluated patients with the name of such a patient; None if patients are not known.
+    """
+
+    fitted: tuple[str, ...]
+    to: Literal["validation", "calibrate_on"]
+    samples: int
+    patients: int | None
+
+    def __str__(self) -> str:
+        names = [f"the {name}" for name in self.fitted]
+        fitted = f"used to fit {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}"
+        if self.samples:
+            same = f"{self.samples:,} of the samples have the ids of samples that were {fitted}"
+            if self.patients:
+                same += f", and {self.patients:,} of the patients their patients' names"
+        else:
+            same = f"{self.patients or 0:,} of the patients have the names of patients whose samples were {fitted}"
+        advice = {
+            "validation": "Choose the test side with --fold, --splits or --side.",
+            "calibrate_on": "Calibrate on samples of other patients.",
+        }[self.to]
+        return f"{same}: if they are the same, the scores look too good. {advice}"
+
+
+def find_overlaps(run: Trained, fitted: Fitted, data: Manifest, *, threshold: bool) -> tuple[Overlap, ...]:
+    """The overlaps of ``data`` with the samples that labels were used of.
+
+    threshold: whether a threshold for a sensitivity was found, which is always done on the validation side.
+    """
+    calibrated = {"ranges": fitted.ranges, "recalibration": fitted.recalibration}
+    parts = [name for name, found in calibrated.items() if found is not None]
+    decided = [name for name, used in (("threshold", threshold), ("pooling", fitted.learned)) if used]
+    validation = run.held_out.get("validation")
+    if fitted.calibrate_on is None:
+        found = [_overlap(data, validation, "validation", [*parts, *decided])]
+    else:
+        found = [
+            _overlap(data, fitted.calibrate_on, "calibrate_on", parts),
+            _overlap(data, validation, "validation", decided),
+        ]
+    return tuple(overlap for overlap in found if overlap is not None)
+
+
+def _overlap(
+    data: Manifest, side: HeldOut | None, to: Literal["validation", "calibrate_on"], parts: list[str]
+) -> Overlap | None:
+    if side is None or not parts:
+        return None
+    samples = len(set(side.ids) & set(data.ids))
+    patients = None
+    if side.patients is not None and data.patients is not None:
+        patients = len(set(side.patients) & set(data.patients))
+    return (
+        Overlap(fitted=tuple(parts), to=to, samples=samples, patients=patients)
+        if samples or patients
+        else None
+    )

@@ -1,0 +1,50 @@
+"""Whether a run beats one grade for all samples: every place says the same, of the answers of srjt predict."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import srjt
+from srjt.reports.judged_sides import judge_sides
+from srjt.reports.model_card import model_card
+from srjt.reports.pages.html import Page
+from srjt.reports.pages.live_page import live_page
+from srjt.reports.pages.predictions_page import predictions_page
+from srjt.reports.pages.run_page import run_page
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_every_place_judges_the_answers_of_predict(
+    run_with_images: Path, tmp_path: Path, right: bool
+) -> None:
+    """The predictions that the run keeps are made right, or all of the severest grade; metrics.csv stays as it is."""
+    folder = shutil.copytree(run_with_images, tmp_path / "run")
+    kept = pd.read_csv(folder / "held_out.csv")
+    answer = kept["grade"].to_numpy() if right else np.full(len(kept), 3)
+    for c in range(4):
+        kept[f"p1_{c}"] = (answer == c).astype(float)
+    kept.to_csv(folder / "held_out.csv", index=False)
+    run = srjt.load_run(folder, device="cpu")
+    warnings = {name: side.naive_warning for name, side in judge_sides(run).items()}
+    table = srjt.predict(run, [run_with_images.parent / "set" / "labels.csv"])
+
+    def warned(page: Page) -> list[str]:
+        return [note.text for note in page.notes if "naive" in note.text]
+
+    assert all(bool(warning) != right for warning in warnings.values())
+    test, validation = ([warnings[side]] if not right else [] for side in ("test", "validation"))
+    assert warned(run_page(folder)) == warned(predictions_page(run, table)) == test
+    assert warned(live_page(folder, state="finished")) == validation  # nothing of the test side
+    assert set(warned(live_page(folder, state="finished", show_test=True))) == {*test, *validation}
+    assert [note for note in run.summary().notes if note.startswith("This run does not")] == [
+        warnings[side] for side in run.held_out if not right
+    ]
+    assert (f"- {warnings['test']}\n" in model_card(folder)) == (not right)
+    if not right:
+        naive = (kept.loc[kept["side"] == "test", "grade"] == 3).mean()
+        assert f"on the test side: accuracy {naive:.3f}, and " in warnings["test"]
