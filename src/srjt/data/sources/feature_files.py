@@ -90,7 +90,13 @@ def is_features(path: Path) -> bool:
                 return any(f"{name}.npy" in archive.namelist() for name in NAMES)
         except Exception:  # damaged archives make zipfile raise almost any exception
             return False  # the reader of the file reports the error
-    return suffix in TABLE_SUFFIXES and (list_column(path) is not None or has_features(column_names(path)))
+    if suffix not in TABLE_SUFFIXES:
+        return False
+    names = column_names(path)
+    named = any(
+        name.casefold() == "id" for name in names
+    )  # the ids of a table may be the names of image files
+    return list_column(path) is not None or (has_features(names) and not named)
 
 
 def _from_npz(path: Path) -> FeatureFile:

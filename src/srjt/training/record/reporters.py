@@ -118,9 +118,7 @@ class PlainReporter(SilentReporter):
 
     def decoded(self, done: int, total: int) -> None:
         said = f"{count_of(total, 'image')} decoded."
-        if (
-            done == total and said not in self.notes
-        ):  # the search for identical images may decode them once more
+        if done == total and said not in self.notes:  # a search for identical images may decode them again
             self.note(said)
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
