@@ -37,7 +37,7 @@ $(OLDEST_VENV)/.dev: pyproject.toml tests/oldest.py
 	$(OLDEST_BIN)/python -m pip install --quiet --no-deps "dlordinal>=2.7,<3"
 	touch $@
 
-demo: $(VENV)/.base  ## train three methods on labels that err as readers do, and show the result on a page
+demo: $(VENV)/.base  ## train four methods on labels that err as readers do, and show the result on a page
 	$(BIN)/srjt demo
 
 test: $(VENV)/.dev lint typecheck  ## style, types and the test suite

@@ -57,7 +57,9 @@ def test_repr_is_one_short_line(run: Run) -> None:
 
 
 def test_summary_says_what_the_run_knows(run: Run, data: Data) -> None:
-    text = str(run.summary())
+    lines = str(run.summary()).splitlines()
+    assert max(len(line) for line in lines if str(run.folder) not in line) <= 80
+    text = " ".join(" ".join(lines).split())
     assert f"{len(data.split.train)} train, {len(data.split.validation)} validation" in text
     assert f"{len(set(data.manifest.patients or ()))} patients" in text
     assert "rate 0.40: The rate was given" in text

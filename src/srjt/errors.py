@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 
 __all__ = [
@@ -13,6 +15,7 @@ __all__ = [
     "printable",
     "requirements_of",
     "suggest",
+    "warn",
 ]
 
 
@@ -46,6 +49,14 @@ def printable(text: object) -> str:
 def count_of(number: int, one: str, many: str = "") -> str:
     """A number and what it counts: "1 image", "1,200 images". many: a plural that does not end in s."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn whoever calls srjt: Python shows a line of theirs beside the warning, not one of ours."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "srjt":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:

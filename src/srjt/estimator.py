@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import signal
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -25,7 +24,7 @@ from srjt.data.grade_codes import grade_codes, ordered_categories, verified_code
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources.arrays import as_colour
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, SrjtError, warn
 from srjt.methods import JointTraining
 from srjt.networks import backbones
 from srjt.noise.estimate import NoiseEstimate
@@ -373,10 +372,9 @@ def _without_estimate_if_few(manifest: Manifest, config: TrainConfig) -> TrainCo
     if rows >= ROWS_PER_GRADE * grades and groups >= 2 * WARM_UP_FOLDS:
         return config
     what = f"{rows} rows" + (f" of {groups} groups" if groups < rows else "")
-    warnings.warn(
+    warn(
         f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used: pass noise_rate=… if "
-        "you know it.",
-        stacklevel=3,
+        "you know it."
     )
     transition = np.eye(grades).tolist() if config.transition is None else config.transition
     return config.replace(noise_rate=0.0, transition=transition, soft_labels="paper")

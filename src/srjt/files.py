@@ -143,7 +143,7 @@ def lock_folder(folder: Path | None) -> Iterator[None]:
             lock.acquire(timeout=_GRACE, poll_interval=_POLL)
         except Timeout:
             raise SrjtError(
-                f"Another process is working on {folder}: wait for it, or choose another --out."
+                f"Another process is working on {folder}: wait for it, or choose another `out`."
             ) from None
         except OSError as problem:
             raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None

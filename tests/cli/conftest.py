@@ -45,6 +45,12 @@ def command(
     return run
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences are wrapped as in a terminal, of 80 columns; without it, as in a pipe."""
+    monkeypatch.setattr("srjt.cli.messages.is_terminal", lambda *, err: True)
+
+
 @pytest.fixture(scope="session")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """labels.csv with noisy and true grades, patients and a split, beside its images."""

@@ -113,7 +113,7 @@ def test_every_option_of_a_setting_takes_effect(verb: str, monkeypatch, capsys) 
         if field.name in ("epochs", "batch_size", "learning_rate", "image_size", "crop"):
             option = f"--{field.name.replace('_', '-')}"
             _, _, err = run(monkeypatch, capsys, verb, "none.csv", "--out", "x", option, "0")
-            assert f"{field.name} must be positive; got 0" in err
+            assert f"--{field.name.replace('_', '-')} must be positive; got 0" in err
 
 
 def test_methods_lists_all_of_them_by_family(monkeypatch, capsys) -> None:

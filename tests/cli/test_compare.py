@@ -26,6 +26,7 @@ def other(finished: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("suffix", ["html", "svg", "png", "json"])
 def test_two_runs(command: Srjt, finished: Path, other: Path, suffix: str) -> None:
     code, out, err = command("compare", finished, other, "--out", f"c.{suffix}")

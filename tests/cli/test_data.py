@@ -90,6 +90,7 @@ def test_inspect_tells_all_problems_and_leaves_with_1(srjt: Run, labels: Path) -
 def test_inspect_with_warnings_only_is_fine(srjt: Run, labels: Path) -> None:
     code, out, _ = srjt("inspect", labels, "--no-decode", "--folds", 9)
     assert code == 0
+    assert out.splitlines()[-1] == f"Next: srjt train {labels} --fold 0 --out run"
     assert "warning: 4 few-patients" in out
     assert "… and 1 more" in out
     assert not Path("contact_sheet.png").exists()
@@ -101,7 +102,21 @@ def test_inspect_with_warnings_only_is_fine(srjt: Run, labels: Path) -> None:
         (["inspect", "LABELS", "--grade-column", "grad"], "did you mean 'grade'?"),
         (["inspect", "LABELS", "--grades", "mild"], "at least two grades"),
         (["inspect", "LABELS", "--images", "."], "None of the 40 images exists"),
+        (["inspect", "moved.csv"], "a.png: give their folder with --images 'our photos'"),
         (["inspect", "nowhere.csv"], "nowhere.csv does not exist"),
+        (
+            ["inspect", "features.csv"],
+            "columns of features, feat_0 … feat_1: read them with --feature-columns 'feat_*'",
+        ),
+        (
+            ["inspect", "values.csv"],
+            "If its 3 columns of numbers, age … hb, are features, name them with --feature-columns",
+        ),
+        (
+            ["inspect", "readers.csv"],
+            "--grade-column smith --grade-column jones --several-readings consensus",
+        ),
+        (["inspect", "scans"], "scans has 2 images, but no subfolders, one per grade. Write a table"),
         (["split", "LABELS", "--folds", "2"], "At least 3 folds"),
         (["split", "LABELS", "--out", "."], ". cannot be written: Is a directory"),
         (["corrupt", "LABELS"], "either --rate or --rho"),
@@ -115,6 +130,15 @@ def test_inspect_with_warnings_only_is_fine(srjt: Run, labels: Path) -> None:
 def test_mistakes_are_one_sentence_and_status_2(
     srjt: Run, labels: Path, arguments: list[str], sentence: str
 ) -> None:
+    Path("features.csv").write_text("id,feat_0,feat_1,grade\na,0.5,1,0\nb,0.1,2,1\n")
+    Path("values.csv").write_text("case,age,bmi,hb,grade\na,30,20,1,0\nb,40,30,2,1\n")
+    Path("readers.csv").write_text("file,smith,jones\na.png,0,1\nb.png,1,0\n")
+    Path("moved.csv").write_text("file,grade\na.png,0\nb.png,1\n")
+    Path("our photos").mkdir()
+    Path("our photos/a.png").touch()
+    Path("scans").mkdir()
+    for name in ("IM0001", "IM0002"):  # DICOM files of a PACS have no suffix
+        (Path("scans") / name).write_bytes(b"\0" * 128 + b"DICM")
     code, _, err = srjt(*[str(labels) if argument == "LABELS" else argument for argument in arguments])
     assert code == 2
     assert sentence in err

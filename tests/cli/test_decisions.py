@@ -33,6 +33,7 @@ def held_out(command: Srjt, labelled: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("terminal")
 def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_out: Path) -> None:
     code, out, err = command(
         "evaluate", finished, held_out, "--refer-from", "2", "--sensitivity", "0.9", "--abstain", "0.1",
@@ -66,6 +67,7 @@ def test_refer_at_a_sensitivity_and_abstain(command: Srjt, finished: Path, held_
     assert table["patient"].tolist() == pd.read_csv(held_out)["patient"].tolist()
 
 
+@pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize("pool", ["highest", "mean", "learned"])
 def test_one_answer_per_patient(command: Srjt, finished: Path, held_out: Path, pool: str) -> None:
     options = ("--per", "patient", "--pool", pool, "--refer-from", "2")
@@ -158,6 +160,7 @@ def test_keep_and_per_exclude_each_other(command: Srjt, finished: Path, held_out
     assert "--keep is for rows of images" in err
 
 
+@pytest.mark.usefixtures("terminal")
 def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
     command: Srjt, finished: Path, held_out: Path
 ) -> None:

@@ -20,7 +20,7 @@ from srjt.cli.demo import _is_interactive
 
 Srjt = Callable[..., tuple[int, str, str]]
 SMALL = ("--images", 200, "--epochs", 3, "--out", "shown")
-METHODS = ("standard", "co-teaching+ours", "srjt")
+METHODS = ("standard", "co-teaching+ours", "srjt", "eae")
 
 
 @pytest.fixture
@@ -32,6 +32,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("terminal")
 def test_a_table_a_page_and_what_to_do_next(command: Srjt, opened: list[str]) -> None:
     code, out, err = command("demo", *SMALL, "--seeds", 2, "--jobs", 1)
     assert (code, err) == (0, "")

@@ -13,6 +13,7 @@ import pytest
 Srjt = Callable[..., tuple[int, str, str]]
 
 
+@pytest.mark.usefixtures("terminal")
 def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labelled: Path) -> None:
     code, out, err = command("evaluate", finished, labelled, "--out", "found.json")
     assert (code, err) == (0, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,18 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
     assert len(table) == 120
     assert Path(table["image"][5]).is_file()
 
-    code, _, said = command("predict", "run", labelled, embedded, "--force")
+    code, _, said = command("predict", "run", embedded, embedded, "--force")
     assert code == 2
     assert "one file of features at a time" in said
+
+    # images where features are wanted: the sentence ends with the command that makes them
+    folder = labelled.parent
+    code, _, said = command("predict", "run", folder, "--force")
+    words = shlex.split(said.partition("as those of the training: ")[2])
+    assert (code, words[:4]) == (2, ["srjt", "features", str(folder), "--ungraded"])
+    assert command(*words[1:], "--no-pretrained", "--force")[0] == 0
+    assert command("predict", "run", "features.npz", "--force")[0] == 0
+    assert pd.read_csv("predictions.csv")["image"].str.endswith(".png").all()
 
 
 def test_features_made_in_another_way_are_refused(command: Srjt, embedded: Path, labelled: Path) -> None:
@@ -142,6 +152,14 @@ def test_tables_with_feature_columns(command: Srjt) -> None:
     assert said.startswith("1 row of features, one answer per patient (1): ")
     assert "1 row of features, one answer per patient: 1." in Path("one.html").read_text()
     assert "on `mlp`, 1 epoch." in Path("run/MODEL_CARD.md").read_text()
+
+    # without a column that could name images, such names of columns are recognised
+    pd.read_csv("t.csv").drop(columns="id").to_csv("plain.csv", index=False)
+    quick = ("--epochs", 1, "--folds", 2, "--device", "cpu", "--jobs", 1)
+    code, said, _ = command("audit", "plain.csv", "--out", "audit", *quick)
+    assert code == 0
+    assert "srjt review audit" not in said  # there is no image to show
+    assert said.splitlines()[-1].startswith("Next: look up the first rows of audit/audit.csv")
 
 
 def test_what_cannot_be_written_is_known_first(command: Srjt, labelled: Path) -> None:

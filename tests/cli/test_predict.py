@@ -165,7 +165,7 @@ def test_features_for_a_run_that_reads_images(command: Srjt, finished: Path) -> 
     Path("features.npz").write_bytes(b"")
     code, _, err = command("predict", finished, "features.npz")
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "reads images, but features.npz is a file of arrays" in err
+    assert "This run takes images, and features.npz has features" in err
 
 
 def test_every_row_that_is_left_out_is_counted_and_named(
@@ -305,9 +305,9 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
         ),
         (
             ["--calibrate-on", other, "--patient-column", "patient"],
-            "--calibrate-on is read with the same patient_column",
+            "--calibrate-on is read with the same --patient-column",
         ),
-        (["--per", "eye"], "give --calibrate-on TABLE (calibrate_on) with these columns"),
+        (["--per", "eye"], "give --calibrate-on with these columns"),
     ):
         code, out, err = command(*options, *wrong, "--out", "never.csv")
         assert (code, out) == (2, "")

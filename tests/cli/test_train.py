@@ -31,7 +31,10 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     assert "Mean over the last 2 epochs" in out
     assert "test.acc" not in out
     assert_naive(out, "test", pd.read_csv(labelled))
-    assert lines[-1] == "The run is in runs/mine. Next: srjt predict runs/mine IMAGES --out predictions.csv"
+    assert lines[-2:] == [
+        "The run is in runs/mine.",
+        "Next: srjt predict runs/mine IMAGES --out predictions.csv",
+    ]
     assert Path("runs/mine/summary.json").exists()
     code, out, _ = command("train", labelled, "--out", "runs/mine", *TRAIN)
     assert code == 0
@@ -162,7 +165,7 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--set", "method_options.co_lambda=high"], "co_lambda takes a number; got 'high'."),
         (["--set", "weight_decay=-1"], "weight_decay cannot be negative"),
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
-        (["--crop", "64"], "crop (64) cannot be larger than image_size (32)"),
+        (["--crop", "64"], "--crop (64) cannot be larger than --image-size (32)"),
         (["--fold", "0"], "cannot be combined"),
         (["--device", "cuda"], "torch finds no GPU on this machine"),
         (["--on-bad-image", "skpi"], "did you mean 'skip'"),

@@ -73,7 +73,7 @@ def test_images_in_memory_are_compared_too() -> None:
 
 
 def test_images_that_are_all_elsewhere_are_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SrjtError, match=r"None of the 2 images exists.*--images"):
+    with pytest.raises(SrjtError, match=r"None of the 2 images exists.*`images`"):
         check(manifest(tmp_path, {"a.png": 0, "b.png": 1}))
     assert check(manifest(tmp_path, {"a.png": 0, "b.png": 1}, ["1", "2"]), images=False, folds=0) == []
 

@@ -42,7 +42,7 @@ def test_one_grade_may_be_spelt_in_two_ways() -> None:
     [["none", "mild", "severe"], ["Mayo 1", "healthy"], ["A1", "B2"], ["early", "1", "late"]],
 )
 def test_an_order_is_never_guessed(values: list[str]) -> None:
-    with pytest.raises(SrjtError, match="list them from mild to severe with --grades"):
+    with pytest.raises(SrjtError, match="list them from mild to severe with `grades`"):
         grade_values(values)
 
 
@@ -51,7 +51,7 @@ def test_an_order_is_never_guessed(values: list[str]) -> None:
     [(["0", "1", "3"], "2 is missing"), (["G1", "G3"], "2 is missing"), (["2", "3"], "1 is missing")],
 )
 def test_a_gap_is_named_with_the_way_out(values: list[str], missing: str) -> None:
-    with pytest.raises(SrjtError, match=f"{missing}.*--grades"):
+    with pytest.raises(SrjtError, match=f"{missing}.*`grades`"):
         grade_values(values)
 
 

@@ -68,7 +68,7 @@ def test_a_folder_without_images_or_options_that_do_not_apply(tmp_path: Path) ->
     picture(tmp_path / "0/a.png")
     picture(tmp_path / "1/a.png")
     with pytest.raises(
-        SrjtError, match=r"--grade-column applies to features, table, but .* is read as folders"
+        SrjtError, match=r"`grade_column` applies to features, table, but .* is read as folders"
     ):
         read(tmp_path, grade_column="grade")
     with pytest.raises(SrjtError, match="did you mean 'folders'"):
@@ -217,5 +217,5 @@ def test_a_new_source_is_one_entry_of_the_table(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "data.xyz").touch()
     assert read(tmp_path / "data.xyz", grades=["b", "a"]).manifest.labels.tolist() == [1, 0]
     assert read(tmp_path, kind="xyz", grades=["a", "b"]).manifest.labels.tolist() == [0, 1]
-    with pytest.raises(SrjtError, match=r"--images applies to dr, features, table, but .* is read as xyz"):
+    with pytest.raises(SrjtError, match=r"`images` applies to dr, features, table, but .* is read as xyz"):
         read(tmp_path / "data.xyz", images=tmp_path)

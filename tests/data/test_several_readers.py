@@ -84,7 +84,7 @@ def test_columns_are_given_by_repetition_or_by_a_pattern() -> None:
     assert {reader for _, reader, _ in both} == {"x1", "x2"}
     with pytest.raises(SrjtError, match=r"column .*'x3'"):
         read_readings(frame, grade_column=["x1", "x3"])
-    with pytest.raises(SrjtError, match=r"looks like the grade: .* by repeating it"):
+    with pytest.raises(SrjtError, match=r"looks like the grade: .*, or the columns of all readers"):
         read_readings(frame)
 
 
@@ -223,7 +223,7 @@ def test_accidental_duplicates_are_errors_as_before(tmp_path: Path) -> None:
 
 def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -> None:
     path = table(tmp_path, WIDE)
-    with pytest.raises(SrjtError, match=r"grades of 2 readers .*--several-readings consensus"):
+    with pytest.raises(SrjtError, match=r"grades of 2 readers .*`several_readings='consensus'`"):
         read(path)
     assert read(path, grade_column="grade_Kim").manifest.labels.tolist() == [0, 2, 1]
 
@@ -231,9 +231,9 @@ def test_a_table_with_columns_of_readers_alone_says_what_to_do(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"several_readings": "majority"}, "Unknown --several-readings 'majority'"),
-        ({"reader_column": "reader"}, "--reader-column is for several readings of an image"),
-        ({"grade_column": ["grade", "reader"]}, "names 2 columns: add --several-readings consensus"),
+        ({"several_readings": "majority"}, "Unknown several_readings 'majority'"),
+        ({"reader_column": "reader"}, "`reader_column` is for several readings of an image"),
+        ({"grade_column": ["grade", "reader"]}, "names 2 columns: add `several_readings='consensus'`"),
     ],
 )
 def test_options_without_effect_are_errors(tmp_path: Path, options: dict[str, str], message: str) -> None:
@@ -256,5 +256,5 @@ def test_features_take_the_readings_of_a_table(tmp_path: Path) -> None:
     manifest = read(tmp_path / "f.npz", labels=labels, several_readings="consensus").manifest
     assert manifest.labels.tolist() == [0, 2, 1]
     assert manifest.posterior is not None
-    with pytest.raises(SrjtError, match="give it with --labels FILE"):
+    with pytest.raises(SrjtError, match="give it with `labels`"):
         read(tmp_path / "f.npz", several_readings="consensus")

@@ -190,7 +190,7 @@ def test_the_published_split_is_used_and_its_leakage_told() -> None:
 @pytest.mark.parametrize("name", ["part", "Set", "subset", "fold", "phase"])
 def test_a_column_that_holds_a_split_is_named(name: str) -> None:
     data = manifest(None, [0, 1, 2, 3], **{name: ["train", "Train", "val", "test"]})
-    with pytest.raises(SrjtError, match=f"There is a column {name}: use --split-column {name}"):
+    with pytest.raises(SrjtError, match=f"There is a column {name}: use `split_column='{name}'`"):
         official_split(data)
 
 

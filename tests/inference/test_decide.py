@@ -204,7 +204,7 @@ def test_options_that_cannot_be_meant() -> None:
     nothing: dict[str, Any] = {"threshold": None, "sensitivity": None, "abstain": None, "pool": "highest"}
     check_options(None, **nothing)
     for wrong, sentence in (
-        ({"sensitivity": 0.9}, "A sensitivity needs the grade from which to refer: --refer-from"),
+        ({"sensitivity": 0.9}, "A sensitivity needs the grade from which to refer: `refer_from`"),
         ({"threshold": 0.9}, "A threshold needs the grade"),
         ({"abstain": 1.0}, "between 0 and 1"),
         ({"pool": "max"}, "Unknown pooling 'max'"),
@@ -225,7 +225,7 @@ def test_units_of_one_and_of_two_columns() -> None:
     assert both.codes.tolist() == [0, 1, 2, 0, 3]
     assert both.keys.to_numpy().tolist() == [["x", "L"], ["y", "L"], ["x", "R"], ["y", "R"]]
     with pytest.raises(
-        SrjtError, match="eye 'L' occurs in 2 patients: pool within a patient, --per patient --per eye"
+        SrjtError, match=r"eye 'L' occurs in 2 patients: pool within a patient, `per=.'patient', 'eye'.`"
     ):
         units_of(table, ["eye"])
     with pytest.raises(SrjtError, match=r"Unknown column .* 'eyes'.*did you mean 'eye'"):

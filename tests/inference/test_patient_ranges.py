@@ -240,7 +240,7 @@ def test_per_other_columns_needs_samples_that_have_them(run: Trained, features: 
     old = {
         name: replace(side, columns={}) for name, side in run.held_out.items()
     }  # earlier versions kept none
-    with pytest.raises(SrjtError, match=r"of which this run knows no eye: give --calibrate-on TABLE"):
+    with pytest.raises(SrjtError, match=r"of which this run knows no eye: give `calibrate_on`"):
         srjt.predict(replace(run, held_out=old), test, **how)
     assert list(table.columns[:6]) == ["patient", "eye", "images", "grade", "grade_low", "grade_high"]
     assert "a random eye of a new patient" in table.attrs["ranges"]

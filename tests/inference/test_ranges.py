@@ -269,7 +269,7 @@ def test_evaluate_reports_coverage_and_width(run: Trained, features: Manifest) -
 def test_a_run_without_a_validation_side_says_what_to_do(run: Trained, features: Manifest) -> None:
     bare = replace(run, held_out={})
     assert srjt.predict(bare, features).attrs["recalibration"] == ""
-    with pytest.raises(SrjtError, match=r"keeps no predictions for a validation side.* --calibrate-on TABLE"):
+    with pytest.raises(SrjtError, match=r"keeps no predictions for a validation side.* `calibrate_on`"):
         srjt.predict(bare, features, coverage=0.9)
     validation = features.select(folds(features)[0].validation)
     table = srjt.predict(bare, features, coverage=0.9, calibrate_on=validation)

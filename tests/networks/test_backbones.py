@@ -174,5 +174,7 @@ def test_timm_problems_are_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", FakeTimm(fails=True))
     with pytest.raises(UnknownNameError, match=r"did you mean 'timm:convnext_tiny'\?"):
         build("timm:convnxt_tiny")
-    with pytest.raises(SrjtError, match=r"couldn't connect to 'https://huggingface.co'\): .*--no-pretrained"):
+    with pytest.raises(
+        SrjtError, match=r"couldn't connect to 'https://huggingface.co'\): .*`pretrained=False`"
+    ):
         build("timm:convnext_tiny", pretrained=True)

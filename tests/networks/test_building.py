@@ -138,12 +138,12 @@ def test_a_whole_network_of_ours_serves_as_weights_file(tmp_path: Path):
         (
             "tiny",
             {"pretrained": True},
-            r"no published ImageNet weights for the network 'tiny', only for resnet18.*--weights",
+            r"no published ImageNet weights for the network 'tiny', only for resnet18.*`weights`",
         ),
         (
             Pooled,
             {"pretrained": True},
-            r"no published ImageNet weights for your own network.*--no-pretrained",
+            r"no published ImageNet weights for your own network.*`pretrained=False`",
         ),
         ("tiny", {"pretrained": Path("gone.pth")}, r"There is no weights file at gone\.pth"),
         (Pooled(), {}, r"Pass a function that returns the network"),

@@ -15,8 +15,8 @@ from srjt.networks import imagenet_weights as imagenet
 CONTENT = bytes(range(256)) * 9000  # more than one chunk
 HASH = hashlib.sha256(CONTENT).hexdigest()[:8]
 ADVICE = (
-    "or pass a local file with --weights FILE, or start from random weights with --no-pretrained, or choose the "
-    "small --network tiny, or train on features that srjt features has computed on another machine."
+    "or pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the "
+    "small `network='tiny'`, or train on features that srjt features has computed on another machine."
 )
 
 

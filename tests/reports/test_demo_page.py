@@ -69,8 +69,9 @@ def test_the_table_and_the_first_sentence_name_who_is_best(order: tuple[str, ...
     lead = re.search(r'<p class="lead">(.*?)</p>', page, flags=re.DOTALL)
     assert lead is not None
     assert lead[1].strip().startswith(f"{order[0]} has the lowest MAE")
-    place = {0: "first", 1: "second", 2: "third"}[order.index("srjt")]
-    assert f"comes {place} of 3 by MAE" in page
+    place = ("first", "second", "third", "fourth")[order.index("srjt")]
+    assert f"comes {place} of 4 by MAE" in page
+    assert "corrected for 6 comparisons" in page
 
 
 def test_the_page_shows_the_pictures_and_the_numbers() -> None:

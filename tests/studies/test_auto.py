@@ -64,7 +64,7 @@ def test_what_cannot_be_is_one_sentence(small: Small) -> None:
     with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
         plan(small(methods=("co-teaching+ours:label_matrix=estimated",)))
     with pytest.raises(
-        SrjtError, match=r"give --noise-rate for data that are noisy already \(a number, or auto\)"
+        SrjtError, match=r"give `noise_rate` for data that are noisy already \(a number, or auto\)"
     ):
         plan(small(methods=("co-teaching",), noises=("none",)))
     with pytest.raises(SrjtError, match="both select and update are 'hard'"):

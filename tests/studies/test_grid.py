@@ -203,7 +203,7 @@ def test_noisy_already_with_a_matrix(small: Small) -> None:
 @pytest.mark.parametrize("method", ["garg", "co-teaching+ours"])
 def test_noisy_already_and_no_rate_given(small: Small, method: str) -> None:
     with pytest.raises(
-        SrjtError, match=f"{re.escape(method)} needs the noise of the labels: give --noise-rate"
+        SrjtError, match=f"{re.escape(method)} needs the noise of the labels: give `noise_rate`"
     ):
         list(open_data(small(methods=(method,), noises=("none",))).planned_runs())
     assert len(list(open_data(small(methods=("standard",), noises=("none",))).planned_runs())) == 3

@@ -70,7 +70,7 @@ def test_an_unknown_setting_suggests_the_nearest() -> None:
         ({"learning_rate": float("nan")}, "learning_rate must be positive"),
         ({"weight_decay": -1}, "weight_decay cannot be negative"),
         ({"flip": "yes"}, "flip takes true or false"),
-        ({"crop": 300}, "crop .300. cannot be larger than image_size .256."),
+        ({"crop": 300}, "`crop` .300. cannot be larger than `image_size` .256."),
         ({"noise_rate": 1.0}, "noise_rate lies in"),
         ({"memory_share": 0}, "memory_share lies in"),
         ({"milestones": 5}, "milestones takes a list of epochs"),

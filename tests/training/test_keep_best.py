@@ -151,7 +151,7 @@ def test_patience_stops_early_and_finished_is_finished(contrary: Any, tmp_path: 
 
 
 def test_one_sentence_without_a_validation_side(contrary: Any) -> None:
-    sentence = r"keep 'best' chooses the epoch by the validation side, and this run has none: add --fold"
+    sentence = r"keep 'best' chooses the epoch by the validation side, and this run has none: add `split`"
     with pytest.raises(SrjtError, match=sentence):
         srjt.train(contrary.manifest, **SETTINGS)
     none = np.empty(0, dtype=np.int64)

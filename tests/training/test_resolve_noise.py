@@ -216,6 +216,7 @@ def test_an_undetermined_rate_warns_and_is_used_as_it_is(
             noisy, config=fits.replace(method=method, noise_rate="auto"), device="cpu"
         )
     assert len(raised) == 1
+    assert raised[0].filename == __file__  # Python shows a line of the caller's code, not of ours
     assert estimate is not None
     assert config.noise_rate == estimate.rate == 0.03
     if method == "f-correction":

@@ -178,7 +178,7 @@ def test_another_configuration_is_refused_and_the_difference_named(
 ) -> None:
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     with pytest.raises(
-        SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*choose another --out"
+        SrjtError, match=r"epochs was 3 and is now 4; seed was 0 and is now 7.*choose another `out`"
     ):
         srjt.train(data.manifest, out=stopped, **{**settings, "epochs": 4, "seed": 7})
     labels = data.manifest.labels
@@ -269,7 +269,7 @@ def test_a_loss_that_is_not_finite_stops_with_epoch_and_step(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     chosen = {**settings, "checkpoint_seconds": 0, "network": lambda: Explodes(7)}
-    said = r"not finite at epoch 2, step 3 of 5: .*--learning-rate .* The last good checkpoint is kept"
+    said = r"not finite at epoch 2, step 3 of 5: .*`learning_rate` .* The last good checkpoint is kept"
     with pytest.raises(SrjtError, match=said):
         srjt.train(data.manifest, out=tmp_path / "run", **chosen)
     tensors, meta = checkpoint.latest(tmp_path / "run" / "checkpoints") or ({}, {})

@@ -59,7 +59,7 @@ def prepare_folder(folder: Path) -> None:
     if folder.is_dir() and not any((folder / name).exists() for name in known):
         other_files = [path for path in folder.iterdir() if not path.name.startswith(".")]
         if other_files:
-            raise SrjtError(f"{folder} contains other files: choose another --out.")
+            raise SrjtError(f"{folder} contains other files: choose another `out`.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -118,7 +118,7 @@ def _write_images(folder: Path, arrays: npt.NDArray[np.generic]) -> None:
     from PIL import Image
 
     if not is_inside(folder, folder.parent):
-        raise SrjtError(f"{folder} is a link to another folder: remove the link, or choose another --out.")
+        raise SrjtError(f"{folder} is a link to another folder: remove the link, or choose another `out`.")
     digest = hashlib.blake2b(repr(arrays.shape).encode(), digest_size=16)
     digest.update(np.ascontiguousarray(arrays).data)
     written = folder / "written"

@@ -9,7 +9,8 @@ import typer
 
 from srjt._version import __version__
 from srjt.cli.groups import LazyVerbs
-from srjt.cli.messages import warnings_as_sentences
+from srjt.cli.messages import say, warnings_as_sentences
+from srjt.cli.option_names import as_typed
 from srjt.cli.startup import import_help
 from srjt.cli.streams import discard_output, exit_status, prepare_streams
 from srjt.errors import Interrupted, SrjtError, printable
@@ -49,10 +50,10 @@ def main() -> None:
     except SrjtError as problem:
         if os.environ.get("SRJT_TRACEBACK"):
             raise
-        typer.secho(f"srjt: {printable(problem)}", fg=typer.colors.RED, err=True)
+        say(f"srjt: {as_typed(printable(problem))}", fg=typer.colors.RED, err=True)
         status = 2
     except Interrupted as stopped:
-        typer.secho(f"srjt: {stopped} Run the same command again to resume.", err=True)
+        say(f"srjt: {stopped} Run the same command again to resume.", err=True)
         status = stopped.status
     except KeyboardInterrupt:
         status = 130

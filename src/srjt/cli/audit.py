@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def audit(
         several_readings=how["several_readings"] == "consensus",
     )
     root = manifest.root.absolute() if reading.kind == "table" else None
-    read_options = _as_options({**how, "images": root, "labels": None})
+    read_options = options.as_words({**how, "images": root, "labels": None})
     with reporter_for(quiet=quiet) as reporter:
         done = run_audit(
             manifest,
@@ -139,19 +140,6 @@ def _jobs(text: str) -> Jobs:
     return int(text)
 
 
-def _as_options(how: dict[str, Any]) -> list[str]:
-    """The options that were given, as words of a command line."""
-    given = {name: value for name, value in how.items() if value is not None}
-    if isinstance(given.get("grades"), list):
-        given["grades"] = ",".join(given["grades"])
-    return [
-        word
-        for name, value in given.items()
-        for one in (value if isinstance(value, list) else [value])
-        for word in (f"--{name.replace('_', '-')}", str(one))
-    ]
-
-
 def _table(
     reading: Reading, source: Path, columns: dict[str, str | None], *, several_readings: bool
 ) -> tuple[Path | None, str]:
@@ -176,45 +164,46 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from srjt.auditing.folder import read_audit
     from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
     from srjt.auditing.scores import verification_plan, verified_alone
 
     console, estimate, summary = Console(markup=False), done.estimate, done.summary
-    names = done.fitted.manifest.grades
-
-    def echo(text: str, style: str = "") -> None:
-        console.print(text, highlight=False, markup=False, style=style)
+    names, has_images = done.fitted.manifest.grades, any(read_audit(out).images)
 
     low, high = estimate.rate_interval
     if several := readers_sentence(summary):
-        echo(several, "bold")
+        say(several, bold=True)
     labels = f"{len(done.scores):,} {label_noun(summary)}s"
     if estimate.identifiable:
         sentence = (
             f"About {estimate.rate:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
         )
-        echo(estimate_start(summary, sentence), "" if several else "bold")
+        say(estimate_start(summary, sentence), bold=not several)
         if verified := summary.get("verified"):
-            echo(verified_alone(verified))
+            say(verified_alone(verified))
         if estimate.assumption:
-            echo(estimate.assumption)
+            say(estimate.assumption)
     else:
         sentence = (
             f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}, because "
             f"{estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%})."
         )
-        echo(estimate_start(summary, sentence), "yellow")
-        echo(estimate.assumption)
-    echo(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs, readers=bool(several)))
+        say(estimate_start(summary, sentence), fg="yellow")
+        say(estimate.assumption)
+    say(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs, readers=bool(several)))
     if plan := verification_plan(summary):
-        echo(plan)
+        say(plan)
         size = estimate.verified + summary["verify_more"]
-        typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
+        if has_images:
+            typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
+        else:
+            say("Give their true grades in a column verified_grade, and run the same command again.")
     which = f"{label_noun(summary).capitalize()}s"
-    echo(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
+    say(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
     if "twins" in summary:
         twins = summary["twins"]
-        echo(
+        say(
             f"Identical images with different labels: {count_of(twins['images'], 'image')}, "
             f"{count_of(twins['labels'], 'label')}. They head the list; at most one label of each image is right."
         )
@@ -235,18 +224,24 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
             ]
             more = f"; and {len(rates) - len(shown):,} more" if len(rates) > len(shown) else ""
             what = " (of their readings)" if column == "reader" and done.readings is not None else ""
-            echo(f"Expected errors by {column}{what}: {'; '.join(shown)}{more}")
+            say(f"Expected errors by {column}{what}: {'; '.join(shown)}{more}")
     if done.readings is not None:
         doubtful = int((done.readings["suggested"] != done.readings["grade"]).sum())
-        echo(
+        say(
             f"Readings for which another grade is more probable: {doubtful:,} of {len(done.readings):,} "
             f"({out / 'readings.csv'})."
         )
     if "average_precision" in summary.get("known", {}):
         known = summary["known"]
-        echo(
+        say(
             f"Known wrong labels: {known['wrong']:,}; of the {known['wrong']:,} most doubtful labels, "
             f"{known['precision_at_wrong']:.0%} are wrong (average precision {known['average_precision']:.2f})."
         )
     typer.echo(f"Report: {out / 'audit.html'}")
-    typer.echo(f"Next: srjt review {shlex.quote(str(out))}")
+    if has_images:
+        typer.echo(f"Next: srjt review {shlex.quote(str(out))}")
+    else:
+        say(
+            f"Next: look up the first rows of {out / 'audit.csv'}, the most doubtful labels, and correct the wrong "
+            "ones in your table. srjt review shows images, and these features name none."
+        )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def compare(
             write_comparison(found, out)
     _print(Console(markup=False, highlight=False), found)
     if out is not None:
-        typer.echo(f"Written to {out}.")
+        say(f"Written to {out}.")
 
 
 def _print(console: Console, found: Comparison) -> None:
@@ -88,7 +89,7 @@ def _print(console: Console, found: Comparison) -> None:
     from srjt.reports.pages.comparison_page import comparison_notes, describe_samples
     from srjt.reports.tables.statistics import decimals
 
-    console.print(describe_samples(found))
+    say(describe_samples(found))
     several = len(found.runs) > 2
     for run in found.runs[1:]:
         table = Table(title=f"{run} − {found.runs[0]}", title_justify="left")
@@ -107,4 +108,4 @@ def _print(console: Console, found: Comparison) -> None:
             )
         console.print(table)
     for note in comparison_notes(found):
-        console.print(note)
+        say(note)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from srjt.cli.messages import say
 from srjt.errors import SrjtError
 from srjt.reports.evaluation_words import SCORE_NAMES, abstention_words, decision_words, refer_rule
 
@@ -55,7 +56,7 @@ def print_decision(console: Console, decision: Decision, names: Mapping[str, str
         for name, interval in decision.areas.items():
             table.add_row(SCORE_NAMES[name], *_cells(interval))
     console.print(table)
-    console.print(decision_words(decision), highlight=False)
+    say(decision_words(decision))
 
 
 def print_abstention(console: Console, abstention: Abstention) -> None:
@@ -67,7 +68,7 @@ def print_abstention(console: Console, abstention: Abstention) -> None:
     for name, interval in abstention.kept.items():
         table.add_row(SCORE_NAMES[name], *_cells(interval))
     console.print(table)
-    console.print(abstention_words(abstention), highlight=False)
+    say(abstention_words(abstention))
 
 
 def _cells(interval: Interval) -> tuple[str, str]:

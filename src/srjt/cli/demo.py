@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from srjt.cli.messages import say
+
 if TYPE_CHECKING:
     from srjt.reports.tables.table import Table
 
@@ -28,8 +30,8 @@ def demo(
         int, typer.Option(min=1, help="How often everything is repeated, for the intervals.")
     ] = SEEDS,
     seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 0,
-    epochs: Annotated[int, typer.Option(min=2, help="Epochs per training.")] = 30,
-    images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 800,
+    epochs: Annotated[int, typer.Option(min=2, help="Epochs per training.")] = 18,
+    images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 700,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Seeds at the same time. [dim]default: one per core[/]"),
@@ -39,7 +41,7 @@ def demo(
         typer.Option("--open/--no-open", help="Open the page in a browser. [dim]default: in a terminal[/]"),
     ] = None,
 ) -> None:
-    """Train three methods on labels that err as readers do, and show who learns the mistakes, on a page.
+    """Train four methods on labels that err as readers do, and show who learns the mistakes, on a page.
 
     Finished seeds are kept: the same command resumes an interrupted demo. Delete
     the folder to start over.
@@ -55,7 +57,7 @@ def demo(
 
     console = Console(markup=False, highlight=False)
     settings = DemoSettings(images=images, epochs=epochs)
-    console.print(
+    say(
         f"{seeds} seed{'s' if seeds > 1 else ''}, each with {images:,} images of other patients, read by a simulated "
         f"reader. {told()}"
     )
@@ -71,16 +73,16 @@ def demo(
     file = out / "demo.html"
     write_page(page, file)
 
-    console.print(f"\n{label_sentences(facts[0].labels)[0]}\n")
+    say(f"\n{label_sentences(facts[0].labels)[0]}\n")
     _print_table(console, demo_table(facts))
     first = facts[0].audit
     assert first is not None
     for sentence in (*ranking_sentences(demo_ranking(facts)), audit_sentences(first)[0]):
-        console.print(sentence)
+        say(sentence)
     # A path or a command to be copied gets its own line.
-    console.print("\nThe whole story, with pictures:")
+    say("\nThe whole story, with pictures:")
     typer.echo(f"  {file}")
-    console.print("Next, on your own data:")
+    say("Next, on your own data:")
     typer.echo(f"  {command} train labels.csv --fold 0 --out runs/mine")
     if open_page or (open_page is None and _is_interactive()):
         webbrowser.open(file.absolute().as_uri())
@@ -137,7 +139,7 @@ def _print_table(console: object, table: Table) -> None:
     for row in table.rows:
         shown.add_row(*(cell.text for cell in row.cells))
     console.print(shown)
-    console.print(
+    say(
         f"{table.caption} Repeated: the share of the wrong training labels that the networks say again.",
-        style="dim",
+        dim=True,
     )

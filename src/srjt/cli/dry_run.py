@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from srjt.cli.messages import say
 from srjt.errors import count_of
 
 if TYPE_CHECKING:
@@ -38,22 +39,20 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
             owners = [f"{len(set(side.patients)):,}"] if side.patients else []
             table.add_row(name, f"{len(rows):,}", *owners, *(f"{count:,}" for count in side.class_counts))
     console.print(table)
-    console.print(
+    say(
         f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches "
         f"of {config.batch_size:,}."
     )
     cost = training_cost(manifest, config, training=len(split.train), device=chosen)
-    console.print(f"About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}.")
+    say(f"About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}.")
     parts = [f"{size(cost.network_bytes)} for the networks and the optimiser"]
     if cost.activation_bytes is not None:
         parts.append(f"{size(cost.activation_bytes)} for a step")
     parts.append(f"{size(cost.image_bytes)} for the {what}")
-    console.print(f"Memory: {', '.join(parts)}.")
+    say(f"Memory: {', '.join(parts)}.")
     if needs_estimate(config) and manifest.posterior is None:
-        console.print(
-            "The noise rate is estimated first, by shorter trainings that are not included in the time."
-        )
-    console.print("Nothing was trained: leave out --dry-run to start.", style="dim")
+        say("The noise rate is estimated first, by shorter trainings that are not included in the time.")
+    say("Nothing was trained: leave out --dry-run to start.", dim=True)
 
 
 def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
@@ -88,17 +87,16 @@ def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, de
         )  # fmt: skip
     console.print(table)
     seconds = [row.seconds for row in times for _ in range(row.runs)]
-    console.print(
+    say(
         f"{len(seconds):,} run{'s' * (len(seconds) != 1)} on {device_name(chosen)}: about {duration(sum(seconds))} one "
         f"after the other, {duration(time_on(8, seconds))} on eight such devices."
     )
-    console.print(
+    measured = (
         "Measured by a few steps of each method, on a GPU without compiling them."
         if chosen.type == "cuda"
-        else "Measured by a few steps of a method with one network, and of one with two.",
-        "Start-up, decoding and noise estimates are not included.",
-        style="dim",
+        else "Measured by a few steps of a method with one network, and of one with two."
     )
+    say(f"{measured} Start-up, decoding and noise estimates are not included.", dim=True)
 
 
 def duration(seconds: float) -> str:

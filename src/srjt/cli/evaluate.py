@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,14 +158,14 @@ def evaluate(
 
     console = Console(markup=False)
     what = "rows of features" if manifest.are_features else "images"
-    console.print(what_was_judged(found, features=manifest.are_features))
-    console.print(f"A predicted grade is {found.grade_rule}.", highlight=False)
+    say(what_was_judged(found, features=manifest.are_features))
+    say(f"A predicted grade is {found.grade_rule}.")
     if not found.by_patient:
-        console.print(no_patients(what), style="yellow")
+        say(no_patients(what), fg="yellow")
     if known := trained_on_words(trained, manifest.ids):
-        console.print(known, style="yellow")
+        say(known, fg="yellow")
     for overlap in found.overlaps:
-        console.print(str(overlap), style="yellow")
+        say(str(overlap), fg="yellow")
     # the naive grades are those of images
     naive = None if found.per else baseline_on(run, [sum(row) for row in found.confusion])
     trivial_scores = {} if naive is None else naive._asdict()
@@ -178,7 +179,7 @@ def evaluate(
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
     console.print(metrics)
     if found.recalibration:
-        console.print(f"Probabilities are recalibrated: {found.recalibration}.", highlight=False)
+        say(f"Probabilities are recalibrated: {found.recalibration}.")
     shown = [display_grade(grade, trained.grade_names) for grade in trained.grades]
     confusion = Table("true ╲ predicted", *shown, "recall")
     for position, (name, row) in enumerate(zip(shown, found.confusion, strict=True)):
@@ -191,19 +192,19 @@ def evaluate(
         print_abstention(console, found.abstention)
     if found.ranges is not None:
         console.print(_ranges(found.ranges, shown))
-        console.print(found.ranges.promise, highlight=False)
+        say(found.ranges.promise)
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
         if worse := compare_with_naive("these samples", **scores, naive=naive):
-            console.print(worse, style="yellow")
+            say(worse, fg="yellow")
     if found.readers is not None:
         _print_readers(found.readers, console)
     elif found.not_compared:
-        console.print(found.not_compared, style="yellow")
+        say(found.not_compared, fg="yellow")
     if out is not None:
-        console.print(f"Written to {out}.", highlight=False)
+        say(f"Written to {out}.")
     if html is not None:
-        console.print(f"The page is in {html}.", highlight=False)
+        say(f"The page is in {html}.")
 
 
 def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Table:
@@ -238,11 +239,11 @@ def _print_readers(found: NetworkComparison, console: Console) -> None:
         kappas = ("network_kappa", "others_kappa", "reader_to_consensus", "network_to_consensus")
         table.add_row(printable(row["reader"]), f"{row['items']:,}", *(f"{row[name]:.2f}" for name in kappas))
     console.print(table)
-    console.print(
+    say(
         "to rest: κ with the consensus of all other readers, of this reader and of the network, on the same images.",
-        style="dim",
+        dim=True,
     )
-    console.print(found.sentence)
+    say(found.sentence)
 
 
 def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 from srjt.errors import count_of
 
+if TYPE_CHECKING:
+    from srjt.data import Manifest
 
-@options.reads_a_source(only=("images", "image_column"))
+
+@options.reads_a_source(
+    only=(
+        "images", "image_column", "grade_column", "several_readings", "reader_column", "reference_column", "kind",
+    )
+)  # fmt: skip
 def explain(
     run: options.Run,
     sources: Annotated[
@@ -22,7 +30,8 @@ def explain(
         Path | None,
         typer.Option(
             metavar="SOURCE",
-            help="The data that the run was trained on: adds the most similar training images.",
+            help="The data that the run was trained on, read with the same options: adds the most similar training "
+            "images.",
         ),
     ] = None,
     neighbours: Annotated[
@@ -61,9 +70,14 @@ def explain(
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     total = len(manifest)
     manifest = manifest.select(np.arange(min(limit, total)))
+    known = (
+        None
+        if training is None
+        else _training_samples(training, how, grades=trained.grades, on_bad_image=on_bad_image)
+    )
     with progress_bar("Explaining") as advance:
         found = explain_run(
-            trained, manifest, training=training, neighbours=neighbours,
+            trained, manifest, training=known, neighbours=neighbours,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             progress=advance,
         )  # fmt: skip
@@ -71,13 +85,25 @@ def explain(
     write_page(explain_page(found, title=run.resolve().name), out)
     shown = len(found.images)
     more = f" of {total:,} (--limit {limit})" if total > limit else ""
-    typer.echo(f"{count_of(shown, 'image')}{more} explained in {out}.")
+    say(f"{count_of(shown, 'image')}{more} explained in {out}.")
     if found.random_correlation is not None and found.random_correlation > ALIKE:
-        typer.secho(
+        say(
             "The maps resemble those of networks with random weights (rank correlation "
             f"{found.random_correlation:.2f}): they show the images more than what was learnt.",
             fg="yellow", err=True,
         )  # fmt: skip
+
+
+def _training_samples(
+    source: Path, how: dict[str, Any], *, grades: tuple[str, ...], on_bad_image: str
+) -> Manifest:
+    """The training data, read as the images are; a source that is no table has no use for their folder and column."""
+    from srjt.data import drop_unusable, read
+    from srjt.data.sources.table import is_table
+
+    only_tables = {} if is_table(source) else {"images": None, "image_column": None}
+    reading = read(source, **{**how, **only_tables, "grades": list(grades)})
+    return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
 
 
 ALIKE = 0.7  # a rank correlation beyond which half of the variation is shared

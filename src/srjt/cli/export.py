@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
@@ -98,18 +100,17 @@ def export(
         written = export_folder(trained, folder, overwrite=force, **how)
     new = "FEATURES.npz" if len(trained.in_shape) == 1 else "IMAGES"
     runner = "onnxruntime" if chosen == "onnx" else "torch"
-    typer.echo(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
-    typer.echo(f"A grade is {written.metadata['grade_rule']}.")
+    say(f"{out}, {out.stat().st_size / 1e6:.1f} MB: takes {written.input}.")
+    say(f"A grade is {written.metadata['grade_rule']}.")
     if recalibration := written.metadata.get("recalibration"):
-        typer.echo(f"Its probabilities are recalibrated on the validation side: {recalibration}.")
-    typer.echo(
+        say(f"Its probabilities are recalibrated on the validation side: {recalibration}.")
+    say(
         f"Checked in {runner} on {count_of(written.checked, 'sample')}: probabilities differ from the run's by at most "
         f"{written.difference:.1e}."
     )
     if folder is not None:
-        typer.echo(
-            f"{folder} also has the model card and a script: python {folder / SCRIPT} {new} > predictions.csv"
-        )
+        say(f"{folder} also has the model card and a script:")
+        typer.echo(f"  python {shlex.quote(str(folder / SCRIPT))} {new} > predictions.csv")
 
 
 def _samples(trained: Trained, sources: list[Path]) -> Samples:

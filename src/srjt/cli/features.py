@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 from srjt.errors import SrjtError, count_of
 
 
@@ -37,6 +38,10 @@ def features(
         str, typer.Option(metavar="squash|crop", help="Resize to a square, or the short side and then crop.")
     ] = "squash",
     batch_size: Annotated[int, typer.Option(help="Images per step.")] = 64,
+    ungraded: Annotated[
+        bool,
+        typer.Option("--ungraded", help="Images without grades, for srjt predict: a folder, or a table."),
+    ] = False,
     device: options.Device = None,
     on_bad_image: options.OnBadImage = "error",
     skipped: options.Skipped = Path("skipped.csv"),
@@ -53,13 +58,17 @@ def features(
     from srjt.cli.samples import list_unreadable, usable
     from srjt.data import read
     from srjt.data.sources.features import pack_features
+    from srjt.data.sources.unlabelled import read_images
     from srjt.files import write_atomically
     from srjt.inference.embed import embed
 
     if out.suffix != ".npz":
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
     refuse_overwrite(out, force=force)
-    reading = read(source, **how)
+    if ungraded:
+        reading = read_images([source], images=how["images"], image_column=how["image_column"])
+    else:
+        reading = read(source, **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     with writing(out):
         pass  # a folder that cannot be made is an error now, not after an hour
@@ -80,14 +89,17 @@ def features(
             embedded=embedded,
         )
     with writing(out):
-        write_atomically(out, pack_features(made))
+        write_atomically(out, pack_features(made, graded=not ungraded))
     list_unreadable(unreadable, skipped, problems=reading.problems)
     if unreadable:
-        typer.secho(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {skipped}.", err=True)
+        say(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {skipped}.", err=True)
     assert made.arrays is not None
+    say(f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}.")
+    file = shlex.quote(str(out))
     typer.echo(
-        f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}. "
-        f"Next: srjt train {shlex.quote(str(out))} --noise-rate auto --fold 0 --out run"
+        f"Next: srjt predict RUN {file}"
+        if ungraded
+        else f"Next: srjt train {file} --noise-rate auto --fold 0 --out run"
     )
 
 
@@ -112,6 +124,6 @@ def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], N
             started = True
             bar.reset(tasks[1], completed=done, total=total, visible=True)  # finished images have no speed
             if 0 < done < total:
-                typer.secho(f"Resumed: {done:,} of {total:,} images are done.", err=True)
+                say(f"Resumed: {done:,} of {total:,} images are done.", err=True)
 
         yield decoded, embedded

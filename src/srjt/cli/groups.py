@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from srjt.cli.option_names import use_options_of
 from srjt.cli.startup import skip_missing_values
 
 __all__ = ["LazyVerbs", "RunByDefault"]
@@ -29,7 +30,7 @@ SUMMARIES = {
     "export": "Write a run as one ONNX file: cropping, normalisation, all networks, probabilities.",
     "methods": "List the methods: how each judges samples, what it learns from, and what it needs to know.",
     "doctor": "Check the installation: versions, devices, cache, extras, and what to do about what is missing.",
-    "demo": "Train three methods on labels that err as readers do, and show who learns the mistakes, on a page.",
+    "demo": "Train four methods on labels that err as readers do, and show who learns the mistakes, on a page.",
 }
 
 
@@ -49,6 +50,7 @@ class LazyVerbs(TyperGroup):
         if args and args[0] in SUMMARIES:
             self.load(args[0])
             skip_missing_values(self.commands[args[0]].get_params(ctx))
+            use_options_of(self.commands[args[0]])
         return super().resolve_command(ctx, args)
 
     def load(self, name: str) -> None:

@@ -1,7 +1,11 @@
-"""Warnings as sentences, and progress bars that leave no trace."""
+"""Sentences in the width of the terminal, warnings as sentences, and progress bars that leave no trace."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -9,12 +13,37 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from srjt.cli.option_names import as_typed
 from srjt.errors import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["decoding_bar", "progress_bar", "transient_bar", "warnings_as_sentences"]
+__all__ = ["decoding_bar", "is_terminal", "progress_bar", "say", "transient_bar", "warnings_as_sentences"]
+
+COMMAND = re.compile(r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL)  # a sentence, and the command at its end
+
+
+def is_terminal(*, err: bool) -> bool:
+    """Whether standard output, or standard error, is a terminal."""
+    return (sys.stderr if err else sys.stdout).isatty()
+
+
+def say(text: str, *, err: bool = False, **style: Any) -> None:
+    """Print a sentence: wrapped to the terminal's width, on one line in a file or pipe, where it is searched for.
+
+    A line is broken at spaces only, so that a path stays in one piece, and a command at the end of a sentence gets a
+    line of its own: both can be copied. style: as for ``typer.style``.
+    """
+    if is_terminal(err=err):
+        sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
+        width = shutil.get_terminal_size().columns
+        lines = [
+            textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+            for line in sentence.split("\n")
+        ]
+        text = "\n".join([*lines, f"  {command}"] if command else lines)
+    typer.secho(text, err=err, **style)
 
 
 @contextmanager
@@ -25,7 +54,7 @@ def warnings_as_sentences() -> Iterator[None]:
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
         if str(message) not in shown:
             shown.add(str(message))
-            typer.secho(f"Warning: {printable(message)}", fg=typer.colors.YELLOW, err=True)
+            say(f"Warning: {as_typed(printable(message))}", fg=typer.colors.YELLOW, err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)

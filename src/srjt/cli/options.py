@@ -49,6 +49,7 @@ __all__ = [
     "Splits",
     "Threshold",
     "Views",
+    "as_words",
     "reads_a_source",
     "takes_settings",
 ]
@@ -318,6 +319,19 @@ def reads_a_source(
         return given
 
     return _expands("how", shared, collect)
+
+
+def as_words(how: Mapping[str, Any]) -> list[str]:
+    """The options of ``reads_a_source`` that were given, as words of a command line."""
+    given = {name: value for name, value in how.items() if value is not None}
+    if isinstance(given.get("grades"), list):
+        given["grades"] = ",".join(given["grades"])
+    return [
+        word
+        for name, value in given.items()
+        for one in (value if isinstance(value, list) else [value])
+        for word in (f"--{name.replace('_', '-')}", str(one))
+    ]
 
 
 def takes_settings(

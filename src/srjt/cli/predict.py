@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def predict(
     from srjt.data.sources.unlabelled import read_images
     from srjt.files import is_stream, write_output
     from srjt.inference.answers import as_columns
+    from srjt.inference.kind_of_samples import refuse_other_kind
     from srjt.inference.predict import check_choices
     from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
@@ -88,6 +90,8 @@ def predict(
     by = () if coverage_by in (None, "grade") else (coverage_by,)
     columns = (*as_columns(per), *as_columns(keep), *by)
     problems: tuple[Problem, ...] = ()
+    if how["feature_columns"] is None and how["image_column"] is None:  # else the columns are what is said
+        refuse_other_kind(trained, sources)
     if len(trained.in_shape) == 1:
         if len(sources) > 1:
             raise SrjtError(f"{run} was trained on features: give one file of features at a time.")
@@ -97,10 +101,6 @@ def predict(
             patient_column=how["patient_column"],
             columns=columns,
             grades=trained.grades,
-        )
-    elif any(source.suffix == ".npz" for source in sources):
-        raise SrjtError(
-            f"{run} reads images, but {sources[0]} is a file of arrays: give image files, folders or a CSV."
         )
     else:
         reading = read_images(
@@ -168,24 +168,22 @@ def predict(
         what += f", one answer per {' and '.join(as_columns(per))} ({len(table):,})"
     if table.attrs["views"] > 1:
         what += f", {table.attrs['views']} views of each"
-    typer.echo(f"{what}: {shares}. Written to {out}.", err=streamed)
-    typer.echo(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
+    say(f"{what}: {shares}. Written to {out}.", err=streamed)
+    say(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
     if html is not None:
-        typer.echo(f"The page is in {html}.", err=streamed)
+        say(f"The page is in {html}.", err=streamed)
     how_answered = table.attrs["how"]
     for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
         if column in table:
             rule = f"{column.capitalize()} {how_answered[column].rstrip('.')}."
-            typer.echo(f"{(table[column] == 'yes').sum():,} {meaning}. {rule}", err=streamed)
+            say(f"{(table[column] == 'yes').sum():,} {meaning}. {rule}", err=streamed)
     if recalibration := table.attrs["recalibration"]:
-        typer.echo(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
+        say(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
     if cost := table.attrs["precision"]:
-        typer.echo(f"{cost}.", err=streamed)
+        say(f"{cost}.", err=streamed)
     if ranges := table.attrs["ranges"]:
-        typer.echo(ranges, err=streamed)
+        say(ranges, err=streamed)
     if left_out := table.attrs["skipped"]:
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
-        typer.secho(
-            f"{count_of(len(left_out), 'image')} could not be read: {named}. Listed in {skipped}.", err=True
-        )
+        say(f"{count_of(len(left_out), 'image')} could not be read: {named}. Listed in {skipped}.", err=True)

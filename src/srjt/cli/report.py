@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 
 
 def report(
@@ -57,9 +58,9 @@ def report(
     page, *others = write_report(
         folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names
     )
-    typer.echo(f"The report is in {page}.")
+    say(f"The report is in {page}.")
     drawn = [file for file in others if file.suffix in (".svg", ".png")]
     if figures is not None:
-        typer.echo(f"{len(drawn)} figure files are in {figures}.")
+        say(f"{len(drawn)} figure files are in {figures}.")
     if tables is not None:
-        typer.echo(f"{len(others) - len(drawn)} table files are in {tables}.")
+        say(f"{len(others) - len(drawn)} table files are in {tables}.")

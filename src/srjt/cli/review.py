@@ -11,6 +11,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.groups import RunByDefault
+from srjt.cli.messages import say
 from srjt.errors import count_of
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def run(
         own = decisions.current.by_reviewer(name)
         made = sum(entry.revision > first_revision for entry in own)
         progress = review_progress(audit, decisions.current, queue=queue)
-        typer.echo(f"\n{progress}; {made:,} decided in this session.")
+        say(f"\n{progress}; {made:,} decided in this session.")
         typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
     finally:
         decisions.close()
@@ -165,7 +166,7 @@ def _listen(host: str, port: int, *, allow_remote: bool) -> Server:
 
     server = listen(host=host, port=port, allow_remote=allow_remote)
     if server.access.any_address:
-        typer.secho(
+        say(
             f"Other machines can reach this page on port {server.port}. Anyone with the address below can see all "
             "images and decide, and so can anyone who can read the network traffic: the connection is not "
             "encrypted. An SSH tunnel to 127.0.0.1 is safer.",
@@ -208,7 +209,7 @@ def _read_worklist(
     server = _listen(host, port, allow_remote=allow_remote)
 
     def announce() -> None:
-        typer.echo(
+        say(
             f"Read {count_of(len(lines), 'image')} as {name}: {server.address(server.access.token)}  (Ctrl-C stops)"
         )
         if open_:
@@ -220,9 +221,7 @@ def _read_worklist(
     try:
         serve(session, server, started=announce)
         done = sum(answer is not None for answer in session.answers())
-        typer.echo(
-            f"\n{done:,} of {count_of(len(lines), 'image')} {'is' if len(lines) == 1 else 'are'} read."
-        )
+        say(f"\n{done:,} of {count_of(len(lines), 'image')} {'is' if len(lines) == 1 else 'are'} read.")
         typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
     finally:
         decisions.close()
@@ -245,11 +244,11 @@ def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None
         if grade in audit.grades and sample in audit.line_of
     ]
     if not known:
-        typer.echo("\nNothing is verified yet.")
+        say("\nNothing is verified yet.")
         return
     wrong = sum(label != grade for label, grade in known)
-    typer.echo(f"\n{verified_alone(verified_summary(labels=len(known), wrong=wrong))}")
-    typer.echo(
+    say(f"\n{verified_alone(verified_summary(labels=len(known), wrong=wrong))}")
+    say(
         "Next: run the same srjt audit command again: it combines the verified grades with the networks' "
         "probabilities, and repeats no training."
     )
@@ -308,8 +307,8 @@ def export(
     corrected = corrected_table(audit, replay(log))
     write_table(corrected.table, out, original=audit.table, overwrite=force)
     for note in corrected.notes:
-        typer.echo(note, err=True)
-    typer.echo(
+        say(note, err=True)
+    say(
         f"{out}: {count_of(len(corrected.table), 'row')}, {corrected.reviewed:,} reviewed, {corrected.changed:,} "
         f"changed, {corrected.skipped:,} skipped."
     )
@@ -328,10 +327,8 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
     table, notes = verified_table(audit, grades)
     write_table(table, out, original=audit.table, overwrite=force)
     for note in notes:
-        typer.echo(note, err=True)
-    typer.echo(
-        f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified."
-    )
+        say(note, err=True)
+    say(f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified.")
     typer.echo(f"Next: {training_command(audit, out)}")
 
 
@@ -353,9 +350,9 @@ def _export_readings(folder: Path, out: Path, force: bool) -> None:
     table, notes = new_readings(source, answers)
     write_table(table, out, original=None, overwrite=force)
     for note in notes:
-        typer.echo(note, err=True)
+        say(note, err=True)
     graded = sum(answer.grade is not None for answer in answers)
-    typer.echo(f"{out}: {count_of(len(table), 'reading')}, {graded:,} of them new.")
+    say(f"{out}: {count_of(len(table), 'reading')}, {graded:,} of them new.")
     typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
 
 
@@ -370,29 +367,27 @@ def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | N
 
     for pair in agreements(audit, log):
         one, other = pair.reviewers
-        typer.echo(
+        say(
             f"{one} and {other} both graded {pair.both:,}: they agree on {100 * pair.share:.1f} %, "
             f"quadratically weighted κ {pair.kappa:.2f}."
         )
     if unknown := unknown_grades(audit, log):
         first = unknown[0]
-        typer.echo(
+        say(
             f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first.to_grade!r} by "
             f"{first.reviewer} for {first.id}. They stay in the log, but do not count here.",
             err=True,
         )
     differing = disagreements(audit, log)
     if differing:
-        typer.echo(f"Graded differently, the last decision counts ({len(differing):,}):")
+        say(f"Graded differently, the last decision counts ({len(differing):,}):")
     for entries in differing[:10]:
-        typer.echo(f"  {entries[0].id}: " + ", then ".join(f"{e.reviewer} {e.to_grade}" for e in entries))
+        say(f"  {entries[0].id}: " + ", then ".join(f"{e.reviewer} {e.to_grade}" for e in entries))
     if len(differing) > 10:
-        typer.echo(
-            f"  … and {len(differing) - 10:,} more" + ("" if path else "; --conflicts FILE lists them all")
-        )
+        say(f"  … and {len(differing) - 10:,} more" + ("" if path else "; --conflicts FILE lists them all"))
     if path is not None:
         write_table(disagreement_table(differing), path, original=audit.table, overwrite=force)
-        typer.echo(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
+        say(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
 
 
 def _login() -> str:

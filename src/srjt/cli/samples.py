@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
+from srjt.cli.messages import say
+from srjt.cli.option_names import as_typed
 from srjt.cli.options import READING
 from srjt.cli.output import writing
 from srjt.errors import SrjtError, suggest
@@ -123,17 +127,12 @@ def grade_table(manifest: Manifest) -> Table:
 
 def print_problems(problems: list[Problem]) -> None:
     """Every kind with its number, what it means and the first few examples."""
-    from rich.console import Console
-    from rich.text import Text
-
     from srjt.data.problems import KINDS, examples
 
-    console = Console(markup=False)
     for kind, severity, count, first in examples(problems):
         colour = "red" if severity == "error" else "yellow"
-        console.print(Text.assemble((f"{severity}: {count:,} {kind}", colour), f": {KINDS[kind][1]}"))
+        say(f"{severity}: {count:,} {kind}: {as_typed(KINDS[kind][1])}", fg=colour)
         for problem in first:
-            line = f"{problem.where}: {problem.detail}" if problem.detail else problem.where
-            console.print(Text(f"    {line}"), soft_wrap=True)
+            typer.echo(f"    {problem.where}: {problem.detail}" if problem.detail else f"    {problem.where}")
         if count > len(first):
-            console.print(f"    … and {count - len(first):,} more")
+            typer.echo(f"    … and {count - len(first):,} more")

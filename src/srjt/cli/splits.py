@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warn
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
@@ -58,11 +57,10 @@ def _own_split(manifest: Manifest) -> Split:
     if "split" in manifest.table:
         return official_split(manifest)
     if (column := unused_split_column(manifest)) is not None:
-        warnings.warn(
+        warn(
             f"All samples are used for training, but there is a column {column}: use --split-column {column}, or "
             "--no-official-split to train on all of them.",
             LeakageWarning,
-            stacklevel=2,
         )
     empty = np.empty(0, dtype=np.int64)
     return Split(train=np.arange(len(manifest)), validation=empty, test=empty)

@@ -13,6 +13,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.groups import RunByDefault
+from srjt.cli.messages import say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def status(folder: Folder, import_: options.Import = None) -> None:
     from srjt.studies.status import status_lines
 
     for line in status_lines(collect_results(folder)):
-        typer.echo(line)
+        say(line)
 
 
 @app.command()
@@ -245,11 +246,9 @@ def export(
     with writing(out):
         write_output(out, content)
     done = int((results.runs["status"] == "done").sum())
-    typer.echo(
-        f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of {len(results.runs)}): {out}"
-    )
+    say(f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of {len(results.runs)}): {out}")
     for line in problem_lines(results):
-        typer.secho(line, fg=typer.colors.YELLOW, err=True)
+        say(line, fg=typer.colors.YELLOW, err=True)
 
 
 def _names(text: str) -> list[str]:
@@ -272,7 +271,7 @@ def _run(
     if dry_run:
         planned_runs = list(data.planned_runs())
         states = [run_status(out, planned.key) for planned in planned_runs]
-        typer.echo(_counts(data, runs=len(states), done=states.count("done")))
+        say(_counts(data, runs=len(states), done=states.count("done")))
         for planned, state in zip(planned_runs, states, strict=True):
             typer.echo(f"  {state:8}{planned.key}")
         if timed:
@@ -284,7 +283,7 @@ def _run(
         outcome = run_study(data, out, command=command, execute=execute, watcher=watcher)
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
-        typer.secho(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
+        say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
     typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
@@ -298,25 +297,25 @@ def _print_notes(config: StudyConfig, data: StudyData) -> None:
     from srjt.data.groups import describe_duplicates
 
     if data.manifest.patients is None:
-        typer.secho(
+        say(
             "Warning: no patient ids; images of one patient may be in training and test data.",
             fg=typer.colors.YELLOW,
         )
     if sentence := describe_duplicates(data.manifest, near=config.group_near_duplicates):
-        typer.echo(sentence)
+        say(sentence)
     if config.noise_rate == "auto":
-        typer.echo(
+        say(
             "Methods that need the noise rate use an estimate from the training labels, made once for each noise, fold "
             "and seed."
         )
     elif estimating := [spec.name for spec in config.method_specs() if spec.own_rate == "auto"]:
         names = ", ".join(dict.fromkeys(estimating))
-        typer.echo(
+        say(
             f"The noise rate is estimated from the training labels for {names}, once for each noise, fold and seed."
         )
     known_rate = isinstance(config.noise_rate, float) and config.transition is None
     if known_rate and any(spec.kind == "none" for spec in data.noises):
-        typer.echo(
+        say(
             f"Nothing is injected. Methods that need a matrix get the quasi matrix with rate ε = {config.noise_rate:g} "
             "on the observed class mix."
         )
@@ -356,7 +355,7 @@ class _Watcher:
 
     def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
         self.total, self.done = len(planned_runs), done
-        typer.echo(_counts(self.data, runs=self.total, done=done))
+        say(_counts(self.data, runs=self.total, done=done))
         self.all_runs = self.progress.add_task("runs", total=self.total, completed=done)
         self.progress.start()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
+from srjt.cli.messages import say
 from srjt.errors import SrjtError, count_of, suggest
 from srjt.training.config import METHOD
 
@@ -199,8 +200,9 @@ def train(
     if not quiet:
         _print_results(run, out, sides, pooled=run_config.convention == "published-code")
         rule = next((judged.grade_rule for judged in sides.values()), None) or rule_in_words(run)
-        typer.echo(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
-        typer.echo(f"The run is in {out}. Next: {_next_command(out, how, features=manifest.are_features)}")
+        say(f"A predicted grade is {rule} (--optimise {run.config.optimise}).")
+        say(f"The run is in {out}.")
+        typer.echo(f"Next: {_next_command(out, how, features=manifest.are_features)}")
 
 
 def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
@@ -242,7 +244,7 @@ def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, 
         Console(markup=False).print(table)
     for judged in sides.values():
         if judged.naive_warning:
-            typer.secho(judged.naive_warning, fg=typer.colors.YELLOW)
+            say(judged.naive_warning, fg=typer.colors.YELLOW)
 
 
 def _add_scores(table: Table, side: str, values: Mapping[str, float], naive: NaiveBaseline | None) -> None:

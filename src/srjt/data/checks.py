@@ -17,6 +17,7 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.hashes import HASHED_SIZE
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
+from srjt.data.sources.hints import no_image_exists
 from srjt.errors import SrjtError, count_of
 from srjt.files import why_not_a_file
 
@@ -94,10 +95,7 @@ def examine(
             if progress is not None:
                 progress(row + 1, len(manifest))
         if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
-            raise SrjtError(
-                f"None of the {len(manifest):,} images exists; the first is {manifest.paths[0]}: "
-                "give their folder with --images."
-            )
+            raise SrjtError(no_image_exists(manifest))
         code = identical(hashes)
         near = _near_pairs(code, thumbs)
         pairs = np.concatenate([_identical_pairs(manifest, code), near])

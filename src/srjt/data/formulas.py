@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import pandas as pd
+
+from srjt.errors import warn
 
 __all__ = ["neutralise_formula", "warn_about_formulas"]
 
@@ -28,10 +29,9 @@ def warn_about_formulas(table: pd.DataFrame, path: Path) -> None:
     ]
     if found:
         column, cell = found[0]
-        warnings.warn(
+        warn(
             f"{path} has cells that a spreadsheet may run as formulas ({len(found):,}; the first is {cell[:60]!r} in "
-            f"the column {column!r}). They come from the source and are unchanged.",
-            stacklevel=2,
+            f"the column {column!r}). They come from the source and are unchanged."
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warn
 
 __all__ = ["grade_codes", "ordered_categories", "verified_codes"]
 
@@ -69,10 +68,9 @@ def _ordered(present: Array) -> Array:
         by_number: Array = present[np.argsort([int(match["number"]) for match in matches], kind="stable")]
         return by_number
     shown = ", ".join(present.tolist()[:8]) + (", …" if len(present) > 8 else "")
-    warnings.warn(
+    warn(
         f"The names of the grades do not show their order, so they are sorted alphabetically: {shown}. List them from "
-        "mild to severe with grades=[…].",
-        stacklevel=4,
+        "mild to severe with grades=[…]."
     )
     return present
 

@@ -83,7 +83,7 @@ def order_names(names: Iterable[str]) -> tuple[str, ...]:
         shown = _listed(listed[:8]) + (", …" if len(listed) > 8 else "")
         raise SrjtError(
             f"The order of the grades {shown} is not known from their names: list them from mild to severe "
-            f'with --grades "none,mild,…" (grades=[…] in Python).'
+            "with `grades`, such as none,mild,severe."
         )
     numbers = {int(number): spelling[key] for key, (_, number) in parsed.items()}
     if len(numbers) < len(spelling):
@@ -97,8 +97,8 @@ def refuse_too_many(names: Sequence[str], *, samples: int) -> None:
     if len(names) > _MANY_GRADES and samples < _SAMPLES_PER_GRADE * len(names):
         raise SrjtError(
             f"There are {len(names):,} different grades ({_listed(names[:4])}, …) for {samples:,} samples, which "
-            "looks like ids or measurements: choose the column with --grade-column, or confirm the grades by listing "
-            "them from mild to severe with --grades (grades=[…] in Python)."
+            "looks like ids or measurements: choose the column with `grade_column`, or confirm the grades by listing "
+            "them from mild to severe with `grades`."
         )
 
 
@@ -170,7 +170,7 @@ def _refuse_gaps(numbers: Iterable[int]) -> None:
         verb = "is" if len(missing) == 1 else "are"
         raise SrjtError(
             f"The grades {', '.join(map(str, found[:12]))} have a gap: {shown} {verb} missing. If no sample "
-            "has it, list all grades from mild to severe with --grades (grades=[…] in Python); "
+            "has it, list all grades from mild to severe with `grades`; "
             "values that are not in the list are then reported."
         )
     if len(found) < 2:

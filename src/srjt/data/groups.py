@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import pandas as pd
 from srjt.data.duplicates import Ints, components, connected, identical, near_pairs
 from srjt.data.images.hashes import ImageHashes, image_hashes
 from srjt.data.manifest import Manifest
+from srjt.errors import warn
 
 __all__ = [
     "DuplicateImagesWarning",
@@ -88,7 +88,7 @@ def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) 
         code = connected(code, components(len(manifest), near_pairs(hashes.thumbnails)))
     marked = replace(manifest, hashes=hashes.pixels, duplicates=code)
     if sentence := describe_duplicates(marked, near=near):
-        warnings.warn(sentence, DuplicateImagesWarning, stacklevel=3)
+        warn(sentence, DuplicateImagesWarning)
     return marked
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Literal
 from srjt.data.formulas import neutralise_formula
 from srjt.data.groups import LeakageWarning
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, suggest, warn
 from srjt.files import text_output
 
 __all__ = [
@@ -42,7 +41,7 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "conflicting-rows": (
         "error",
         "one image with several grades or patients: all its rows are left out. If several readers graded it, "
-        "--several-readings consensus combines their grades",
+        "`several_readings='consensus'` combines their grades",
     ),
     "duplicate-row": ("warning", "the same image twice with the same grade: the first row is kept"),
     "conflicting-patients": ("warning", "the readings of one image name several patients: the first is used"),
@@ -170,7 +169,7 @@ def drop_unusable(
     19
     """
     if on_bad_image not in ("error", "skip"):
-        raise suggest("--on-bad-image", on_bad_image, ["error", "skip"])
+        raise suggest("on_bad_image", on_bad_image, ["error", "skip"])
     bad = errors_in(problems)
     left_out = [problem for problem in problems if problem.kind in LEFT_OUT]
     if listed_in is not None and (bad or left_out):
@@ -184,7 +183,7 @@ def drop_unusable(
         full_list = f" The full list is in {listed_in}." if listed_in else ""
         raise SrjtError(
             f"{len(bad):,} unusable samples ({counts}; the first: {bad[0].where}: {bad[0].detail}). "
-            f"Correct them, or leave them out with --on-bad-image skip.{full_list}"
+            f"Correct them, or leave them out with `on_bad_image='skip'`.{full_list}"
         )
     unusable = {problem.where for problem in bad}
     usable = manifest.select([row for row, sample in enumerate(manifest.ids) if sample not in unusable])
@@ -204,15 +203,14 @@ def count_kinds(problems: Sequence[Problem]) -> str:
 def _warn_about_left_out(left_out: Sequence[Problem], listed_in: Path | None) -> None:
     if left_out:
         full_list = f" The full list is in {listed_in}." if listed_in else ""
-        warnings.warn(f"Left out: {count_kinds(left_out)}.{full_list}", stacklevel=3)
+        warn(f"Left out: {count_kinds(left_out)}.{full_list}")
 
 
 def _warn_about_patients(problems: Sequence[Problem], samples: int) -> None:
     unknown = sum(problem.kind == "missing-patient" for problem in problems)
     if unknown:
-        warnings.warn(
+        warn(
             f"{unknown:,} of {samples:,} samples have no patient and are treated as separate patients: images of one "
             "patient may be on both sides of a split, which makes results look better than they are.",
             LeakageWarning,
-            stacklevel=3,
         )

@@ -143,7 +143,7 @@ def write_readers_folder(
     if folder.is_dir() and not (folder / "readers.json").exists():
         others = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
         if set(others) - ours:
-            raise SrjtError(f"{folder} contains other files: choose another --out.")
+            raise SrjtError(f"{folder} contains other files: choose another `out`.")
     if not overwrite and (folder / "readers.json").exists():
         _refuse_other_readings(folder, facts, tables)
     try:
@@ -160,13 +160,13 @@ def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str
     before = read_reader_facts(folder).get("probabilities")
     if before != facts["probabilities"] or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
-            f"{folder} contains the consensus of other readings or with another network: choose another --out, or pass "
-            "--force to overwrite it."
+            f"{folder} contains the consensus of other readings or with another network: choose another `out`, or pass "
+            "`overwrite=True` to overwrite it."
         )
     if "worklist.csv" in tables and not _same(folder / "worklist.csv", tables["worklist.csv"]):
         raise SrjtError(
             f"{folder / 'worklist.csv'} is another worklist, which somebody may be reading: choose another file with "
-            "--worklist, or pass --force to overwrite it."
+            "`worklist`, or pass `overwrite=True` to overwrite it."
         )
 
 

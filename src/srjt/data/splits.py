@@ -6,7 +6,6 @@ import csv
 import hashlib
 import os
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from srjt.data.groups import LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import SPLIT_NAMES
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, suggest, warn
 from srjt.files import text_output
 
 __all__ = [
@@ -121,11 +120,10 @@ def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str = "st
         manifest = group_duplicates(manifest)
     owners = manifest.groups or manifest.ids
     if manifest.patients is None:
-        warnings.warn(
+        warn(
             "There are no patient ids: samples are split one by one, and leakage (images of one patient on two "
             "sides) cannot be excluded.",
             LeakageWarning,
-            stacklevel=3,
         )
     grades = manifest.labels if manifest.true_labels is None else manifest.true_labels
     part_of = _assign_patients(owners, grades, parts=folds, seed=seed, stratified=by == "stratified")
@@ -154,7 +152,7 @@ def official_split(manifest: Manifest) -> Split:
     """
     if "split" not in manifest.table:
         unused = unused_split_column(manifest)
-        hint = "" if unused is None else f" There is a column {unused}: use --split-column {unused}."
+        hint = "" if unused is None else f" There is a column {unused}: use `split_column={unused!r}`."
         raise SrjtError(f"The data have no published split: there is no split column.{hint}")
     column = manifest.table["split"].to_numpy(dtype=object)
     split = Split(**{side: np.flatnonzero(column == side).astype(np.int64) for side in SIDES})
@@ -162,10 +160,9 @@ def official_split(manifest: Manifest) -> Split:
         raise SrjtError("The published split has no training samples.")
     shared = _shared_patient(manifest, split)
     if shared is not None:
-        warnings.warn(
+        warn(
             f"The published split has patients on two sides ({shared} is one): its results will be too optimistic.",
             LeakageWarning,
-            stacklevel=2,
         )
     _warn_of_shared_images(manifest, {"The published split": split})
     return split
@@ -338,11 +335,10 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
                     shared.setdefault(code[row], (known_row, row))
         if shared:
             one, other = next(iter(shared.values()))
-            warnings.warn(
+            warn(
                 f"{name} has identical images on two sides ({len(shared):,} groups, for example {ids[one]} and "
                 f"{ids[other]}): its results will be too optimistic.",
                 LeakageWarning,
-                stacklevel=3,
             )
             return
 

@@ -88,7 +88,7 @@ def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[s
     """Raise an error for a column that the data do not have, or that cannot be pooled by."""
     if per and keep:
         raise SrjtError(
-            "With --per there is one row per patient: --keep is for rows of images; leave it out."
+            "With `per` there is one row per patient: `keep` is for rows of images; leave it out."
         )
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:

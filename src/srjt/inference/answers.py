@@ -123,7 +123,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data
     """The units of the samples by one or several columns. A unit that several patients share is an error."""
     for name in per:
         if name not in table:
-            raise suggest(f"column (for --per, in {source})", name, [str(c) for c in table.columns])
+            raise suggest(f"column (for `per`, in {source})", name, [str(c) for c in table.columns])
     # the data's own id and image, where srjt needs a column of that name itself
     own = {name: f"{name}_source" for name in ("id", "image") if f"{name}_source" in table}
     cells = [[as_text(cell) for cell in table[own.get(name, name)]] for name in per]
@@ -142,7 +142,7 @@ def units_of(table: pd.DataFrame, per: Sequence[str], *, source: str = "the data
             shared = marked[int(np.flatnonzero(codes == owners.idxmax())[0])][0]
             raise SrjtError(
                 f"{' and '.join(per)} {', '.join(map(repr, shared))} occurs in {owners.max():,} patients: pool within "
-                f"a patient, --per patient {' '.join(f'--per {name}' for name in per)}."
+                f"a patient, `per={['patient', *per]}`."
             )
     named = [
         key
@@ -261,8 +261,8 @@ def _validation_side(run: Trained, *, why: str) -> HeldOut:
     side = run.held_out.get("validation")
     if side is None or not len(side):
         raise NoValidationError(
-            f"{why} is found on the validation side, and this run keeps no predictions for one: train it with --fold, "
-            "--splits or a split column, by this version of srjt.",
+            f"{why} is found on the validation side, and this run keeps no predictions for one: train it with `split` "
+            "or a split column, by this version of srjt.",
             reason="this run keeps no predictions for a validation side",
         )
     return side
@@ -297,7 +297,7 @@ def units_of_side(
     per: Sequence[str],
     *,
     why: str,
-    otherwise: str = "leave out --pool learned, --sensitivity and --abstain",
+    otherwise: str = "leave out `pool='learned'`, `sensitivity` and `abstain`",
 ) -> Ints:
     """The units of the validation side. why, otherwise: for the error if it has no such column."""
     table = side.table

@@ -77,7 +77,7 @@ def predict_side(
 def calibration_side(run: Trained, *, views: int = 1) -> HeldOut:
     """The validation side of a run, or an error that says how to calibrate without one."""
     side = run.held_out.get("validation")
-    otherwise = "--calibrate-on TABLE (calibrate_on), with labelled samples that it was not trained on"
+    otherwise = "`calibrate_on`, with labelled samples that it was not trained on"
     if side is None:
         raise SrjtError(
             f"This run keeps no predictions for a validation side, so nothing can be calibrated on it: give "

@@ -115,9 +115,7 @@ def check_options(
         raise suggest("pooling", pool, get_args(Pooling))
     for name, value in (("threshold", threshold), ("sensitivity", sensitivity)):
         if refer_from is None and value is not None:
-            raise SrjtError(
-                f"A {name} needs the grade from which to refer: --refer-from (refer_from in Python)."
-            )
+            raise SrjtError(f"A {name} needs the grade from which to refer: `refer_from`.")
     if abstain is not None and not 0.0 < abstain < 1.0:
         raise SrjtError(f"The share to abstain from lies between 0 and 1, without them; got {abstain:g}.")
 

@@ -139,7 +139,7 @@ def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) ->
     if by in (None, "", "grade"):
         return None
     if by not in columns:
-        where = "the validation side: give --calibrate-on TABLE (calibrate_on) with it"
+        where = "the validation side: give `calibrate_on` with it"
         raise SrjtError(
             f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
             f"{'them' if given else where}."
@@ -150,6 +150,4 @@ def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) ->
 def _calibration_units(side: HeldOut, columns: pd.DataFrame, per: tuple[str, ...], *, given: bool) -> Ints:
     if given:
         return units_of(columns, per, source="the calibration samples").codes
-    return units_of_side(
-        side, per, why="A range", otherwise="give --calibrate-on TABLE (calibrate_on) with these columns"
-    )
+    return units_of_side(side, per, why="A range", otherwise="give `calibrate_on` with these columns")

@@ -32,6 +32,7 @@ from srjt.inference.grade_rule import (
     probabilities_of,
 )
 from srjt.inference.how_answered import how_answered
+from srjt.inference.kind_of_samples import refuse_other_kind
 from srjt.inference.precision import (
     Precision,
     check_precision,
@@ -263,6 +264,9 @@ def predict_held_out(
 def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> Reading:
     """Samples without grades, of the kind that the run was trained on."""
     features = len(run.in_shape) == 1
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source
+    if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
+        refuse_other_kind(run, paths)
     return unlabelled_samples(source, features=features, columns=columns, grades=run.grades)
 
 

@@ -36,9 +36,7 @@ def answers_of_test_side(
     """The answers of a run for its own test side."""
     side = run.held_out.get("test")
     if side is None or not len(side):
-        raise SrjtError(
-            f"{name} keeps no predictions for a test side: give labelled images with --test (test=… in Python)."
-        )
+        raise SrjtError(f"{name} keeps no predictions for a test side: give labelled images with `test`.")
     fitted = fit_after_training(run, network=network)
     table = predict_held_out(run, side, network=network, optimise=optimise, decoding=decoding, fitted=fitted)
     labels = side.labels if side.true_labels is None else side.true_labels
@@ -101,7 +99,7 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     if differing:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
-            "labelled images that none was trained on with --test (test=… in Python)."
+            "labelled images that none was trained on with `test`."
         )
     order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
     groups = other.answers.groups

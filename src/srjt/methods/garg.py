@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warn
 from srjt.methods.base import SingleNetwork
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.ordinal import losses
@@ -52,11 +51,10 @@ class Garg(SingleNetwork):
         if condition > 1e12:
             raise SrjtError("garg inverts the transition matrix, and this one is singular: use less noise.")
         if condition > ILL_CONDITIONED:
-            warnings.warn(
+            warn(
                 f"garg inverts the transition matrix, which is nearly singular here (condition number "
                 f"{condition:.0f}, inverse entries up to {np.abs(np.linalg.inv(matrix)).max():.0f}): its loss "
-                "amplifies sampling noise that much, so expect unstable results.",
-                stacklevel=4,
+                "amplifies sampling noise that much, so expect unstable results."
             )
         object.__setattr__(self, "inverse", torch.from_numpy(np.linalg.inv(matrix)))
 

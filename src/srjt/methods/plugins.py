@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import warnings
 from collections.abc import Iterable
 from functools import cache
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warn
 
 __all__ = ["GROUP", "import_modules", "load_entry_points"]
 
@@ -44,10 +43,9 @@ def load_entry_points() -> None:
             plugin.load()
         except Exception as problem:
             package = plugin.dist.name if plugin.dist is not None else plugin.value
-            warnings.warn(
+            warn(
                 f"The plug-in {plugin.name!r} of the package {package} cannot be loaded, so its methods are missing "
-                f"({_reason(problem)}).",
-                stacklevel=2,
+                f"({_reason(problem)})."
             )
 
 

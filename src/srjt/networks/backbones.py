@@ -126,7 +126,7 @@ def _timm(name: str, *, channels: int, pretrained: bool) -> Maker:
                 raise
             raise SrjtError(
                 f"timm could not download its pretrained weights of {name!r} ({_first_line(error)}): pass a local "
-                "file with --weights FILE, or start from random weights with --no-pretrained."
+                "file with `weights`, or start from random weights with `pretrained=False`."
             ) from error
         return network  # type: ignore[no-any-return]
 

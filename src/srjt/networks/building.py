@@ -144,8 +144,8 @@ def _weights_file(
     if url is None:
         raise SrjtError(
             f"There are no published ImageNet weights for {_name(network)}, only for "
-            f"{', '.join(imagenet.OFFICIAL)}: pass a local file with --weights FILE, or start from random "
-            "weights with --no-pretrained."
+            f"{', '.join(imagenet.OFFICIAL)}: pass a local file with `weights`, or start from random "
+            "weights with `pretrained=False`."
         )
     return imagenet.fetch(url)
 

@@ -25,8 +25,8 @@ OFFICIAL = {
 }
 
 _ALTERNATIVES = (
-    "pass a local file with --weights FILE, or start from random weights with --no-pretrained, or choose the small "
-    "--network tiny, or train on features that srjt features has computed on another machine"
+    "pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the small "
+    "`network='tiny'`, or train on features that srjt features has computed on another machine"
 )
 
 

@@ -98,7 +98,7 @@ def check_export_folder(folder: Path, *, overwrite: bool = False) -> None:
         raise SrjtError(f"{folder} cannot be written: {problem.strerror or problem}.") from None
     if filled and not overwrite:
         raise SrjtError(
-            f"{folder} is not empty: choose another folder, or pass --force (overwrite=True in Python) to write there."
+            f"{folder} is not empty: choose another folder, or pass `overwrite=True` to write there."
         )
 
 

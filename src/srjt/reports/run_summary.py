@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ __all__ = ["METRICS_SHOWN", "RunSummary", "score_table", "summarise_run"]
 
 METRICS_SHOWN = ("accuracy", "mae", "macro_f1", "qwk")
 SIDES = ("test", "validation")
+WIDTH = 80  # columns of the printed summary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ class RunSummary:
 
     def __str__(self) -> str:
         wide = max((len(term) for term, _ in self.facts), default=0)
-        lines = [self.title, *(f"  {term:{wide}}  {value}" for term, value in self.facts)]
+        lines = [self.title, *(_wrapped(f"  {term:{wide}}  ", value) for term, value in self.facts)]
         if len(self.scores):
             shown = pd.DataFrame(
                 [row[2:] for row in self._rows()],
@@ -53,7 +55,7 @@ class RunSummary:
                 index=[f"  {side:10}  {metric}" for side, metric, *_ in self._rows()],
             )
             lines += ["", shown.to_string()]
-        return "\n".join([*lines, "", *self.notes])
+        return "\n".join([*lines, "", *(_wrapped("", note) for note in self.notes)])
 
     __repr__ = __str__
 
@@ -74,6 +76,14 @@ class RunSummary:
                 f"{naive:.3f}" if math.isfinite(naive) else "",
             ))  # fmt: skip
         return rows
+
+
+def _wrapped(start: str, text: str) -> str:
+    """A paragraph after its name, in 80 columns, broken at spaces only: a path stays in one piece."""
+    return textwrap.fill(
+        text, WIDTH, initial_indent=start, subsequent_indent=" " * len(start), break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
 
 
 HEADER = ("side", "metric", "value", "95 % interval", "naive")

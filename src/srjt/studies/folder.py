@@ -93,7 +93,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
     if before.exists():
         read_study(folder)  # an error if it is not a study of srjt
     elif any(p.name != "runs" for p in folder.iterdir() if not p.name.startswith(".")):
-        raise SrjtError(f"{folder} holds something else already: choose another --out.")
+        raise SrjtError(f"{folder} holds something else already: choose another `out`.")
     check_grade_names(data.config.grade_names, data.manifest.grades)
     hashes = _check_images(folder / "image_hashes.npz", data)
     planned_runs = list(data.planned_runs())
@@ -150,7 +150,7 @@ def _check_images(file: Path, data: StudyData) -> dict[str, list[int]]:
         others = f" (and {len(changed) - 1:,} others)" if len(changed) > 1 else ""
         raise SrjtError(
             f"The image {changed[0]}{others} has changed since this study began: restore the images, or choose another "
-            "--out."
+            "`out`."
         )
     return {**before, **hashes}
 

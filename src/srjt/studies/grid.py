@@ -166,8 +166,8 @@ class StudyData:
         for need in needs:
             if given[need] is None and rate != "auto":
                 raise SrjtError(
-                    f"{method.name} needs the noise of the labels: give --noise-rate for data that are noisy "
-                    "already (a number, or auto), or inject noise with --noise quasi:0.2."
+                    f"{method.name} needs the noise of the labels: give `noise_rate` for data that are noisy "
+                    "already (a number, or auto), or inject noise with `noise='quasi:0.2'`."
                 )
         # Only what a method needs is part of its settings: a different P must not repeat co-teaching.
         used = {need: given[need] for need in needs}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from srjt.data.groups import DuplicateImagesWarning, describe_duplicates
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, suggest, warn
 from srjt.methods.plugins import import_modules
 from srjt.progress import show_bar
 from srjt.studies.config import StudyConfig, load_preset
@@ -168,7 +167,7 @@ def study(
     folder = Path(out)
     data = open_data(resolved, format=study_format(folder), cache=None if cache is None else Path(cache))
     if sentence := describe_duplicates(data.manifest, near=resolved.group_near_duplicates):
-        warnings.warn(sentence, DuplicateImagesWarning, stacklevel=2)
+        warn(sentence, DuplicateImagesWarning)
     bar = show_bar("study", shown=progress and watcher is None)
     try:
         outcome = run_study(
@@ -181,9 +180,8 @@ def study(
     finally:
         bar.close()
     if failed := [key for key, status in outcome.items() if status != "done"]:
-        warnings.warn(
-            f"{len(failed)} of {len(outcome)} runs failed: the column error of results.runs has the reasons.",
-            stacklevel=2,
+        warn(
+            f"{len(failed)} of {len(outcome)} runs failed: the column error of results.runs has the reasons."
         )
     return collect_results(folder)
 

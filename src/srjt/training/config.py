@@ -282,7 +282,9 @@ class TrainConfig:
         if abs(self.seed) >= 2**63:
             raise SrjtError("seed takes a whole number of at most 63 bits.")
         if self.crop > self.image_size:
-            raise SrjtError(f"crop ({show(self.crop)}) cannot be larger than image_size ({self.image_size}).")
+            raise SrjtError(
+                f"`crop` ({show(self.crop)}) cannot be larger than `image_size` ({self.image_size})."
+            )
         if isinstance(self.noise_rate, float) and not 0.0 <= self.noise_rate < 1.0:
             raise SrjtError(f"noise_rate lies in [0, 1); got {self.noise_rate:g}.")
         if self.balance is not None and not 0.0 <= self.balance <= 1.0:

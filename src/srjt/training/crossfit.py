@@ -296,7 +296,7 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
     if not file.exists() or not trained:
         own = (file, out / HASHES_FILE)
         if out.is_dir() and any(is_foreign(path) and path not in own for path in out.iterdir()):
-            raise SrjtError(f"{out} already contains other files: choose another --out.")
+            raise SrjtError(f"{out} already contains other files: choose another `out`.")
         out.mkdir(parents=True, exist_ok=True)
         (out / HASHES_FILE).unlink(missing_ok=True)
         write_json(file, requested)
@@ -319,7 +319,7 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
         differences.append("the samples or their labels are not the same")
     if differences:
         raise SrjtError(
-            f"{out} was made with other settings ({'; '.join(differences)}): choose another --out, or delete that "
+            f"{out} was made with other settings ({'; '.join(differences)}): choose another `out`, or delete that "
             "folder."
         )
     check_images(out, samples, recorded=found.get("images"), what="audit or estimate")

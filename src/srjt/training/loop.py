@@ -391,9 +391,9 @@ def _training_rows(epoch: int, record: EpochRecord, knows_truth: bool) -> list[M
 
 def _why_not_finite(method: Method, config: TrainConfig) -> str:
     if config.precision in ("bf16", "auto"):
-        hint = "try a smaller --learning-rate or --precision fp32."
+        hint = "try a smaller `learning_rate` or `precision='fp32'`."
     else:
-        hint = "try a smaller --learning-rate."
+        hint = "try a smaller `learning_rate`."
     if "transition" in method.needs:
         return f"a method that uses the transition matrix can diverge where that matrix is ill-conditioned; {hint}"
     return f"the weights have probably diverged; {hint}"

@@ -202,7 +202,7 @@ def _raise_error(ended: Ended) -> None:
         hint = ", probably for lack of memory" if ended.exitcode == -signal.SIGKILL else ""
         raise SrjtError(
             f"The process that trained fold {int(ended.name) + 1} was ended{hint} (exit status {ended.exitcode}): run "
-            "the same command again, with --jobs 1 (jobs=1 in Python) if memory is short. Finished folds are kept."
+            "the same command again, with `jobs=1` if memory is short. Finished folds are kept."
         )
 
 

@@ -24,8 +24,8 @@ def reader_targets(
         return NO_READERS
     if manifest.posterior is None:
         raise SrjtError(
-            f"reader_targets {choice!r} needs the grades of several readers: read the data with --several-readings "
-            'consensus (several_readings="consensus" in Python).'
+            f"reader_targets {choice!r} needs the grades of several readers: read the data with "
+            "`several_readings='consensus'`."
         )
     posterior = torch.from_numpy(manifest.posterior[rows])
     if choice == "certainty":

@@ -23,7 +23,7 @@ from srjt._version import __version__
 from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, warn
 from srjt.files import wait_for_lock, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.from_posterior import noise_from_posterior
@@ -154,7 +154,7 @@ def resolve_noise_rate(
         resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
     reporter.note(describe(estimate, epochs=warm_up_config.epochs))
     if not estimate.identifiable:
-        warnings.warn(not_determined(estimate, used=resolved.known_noise_rate), stacklevel=2)
+        warn(not_determined(estimate, used=resolved.known_noise_rate))
     return resolved, estimate
 
 
@@ -193,7 +193,7 @@ def needs_estimate(config: TrainConfig) -> bool:
         needs -= {"transition"}
     if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
         raise SrjtError(
-            f"{config.method} does not learn from soft labels: drop --soft-labels estimated, or choose a method "
+            f"{config.method} does not learn from soft labels: drop `soft_labels='estimated'`, or choose a method "
             "that does, such as co-teaching+ours or sord."
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
@@ -346,7 +346,7 @@ def _estimate_once(
     # An estimate of an earlier version has no hash of its images.
     if {name: saved.get(name, facts["images"] if name == "images" else None) for name in facts} != facts:
         raise SrjtError(
-            f"{file} was estimated from other images, labels or settings: choose another --out, or delete that folder."
+            f"{file} was estimated from other images, labels or settings: choose another `out`, or delete that folder."
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])

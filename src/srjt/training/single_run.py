@@ -97,7 +97,9 @@ def single_run(
     manifest = grouped_as_begun(folder, store.manifest)
     if store.skipped:
         names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
-        listed = f"; all are listed in {store.path / 'bad_images.csv'}" if store.path else ""
+        listed = ""
+        if store.path is not None and len(store.skipped) > 3:
+            listed = f"; all are listed in {store.path / 'bad_images.csv'}"
         reporter.note(f"{len(store.skipped)} unreadable images are skipped: {names}{listed}")
     parts = resolve_split(split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
@@ -217,8 +219,8 @@ def single_run(
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
                 f"The GPU does not have enough memory for batches of {config.batch_size} samples of "
-                f"{'×'.join(map(str, in_shape))}: lower --batch-size, choose --precision bf16, or keep fewer images "
-                "on the GPU with --set memory_share=0.2."
+                f"{'×'.join(map(str, in_shape))}: lower `batch_size`, choose `precision='bf16'`, or keep fewer images "
+                "on the GPU with `memory_share=0.2`."
             ) from None
         history = _history(manifest, parts, fitted)
         trained = Trained(
@@ -361,8 +363,8 @@ def _check_inputs(
 def no_validation_side() -> SrjtError:
     """The error for a run that cannot tell which epoch is the best."""
     return SrjtError(
-        "keep 'best' chooses the epoch by the validation side, and this run has none: add --fold, --splits or a split "
-        "column (in Python split=…), or leave keep at 'last'."
+        "keep 'best' chooses the epoch by the validation side, and this run has none: add `split` or a split "
+        "column, or leave keep at 'last'."
     )
 
 

@@ -53,6 +53,7 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
         reporter.begin("co-teaching", epochs=30)
         reporter.decoded(1, 2)
         reporter.decoded(2, 2)
+        reporter.decoded(2, 2)  # once more, to find identical images: not said again
         reporter.stepped(1, 1, 5)
         reporter.finished_epoch(2, ROWS)
         reporter.note("Something [happened].")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options, output, samples
+from srjt.cli.messages import say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
@@ -103,15 +104,13 @@ def corrupt(
     report = noises.report(corrupted.labels, noisy[~kept_clean], matrix)
     Console(markup=False).print(_table(report, clean.grades))
     if report.ill_conditioned:
-        typer.echo(
+        say(
             f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
             "that invert it (garg) are unreliable here."
         )
-    typer.echo(
-        f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(corrupted), 'label')}: {out}"
-    )
+    say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(corrupted), 'label')}: {out}")
     if kept_clean.any():
-        typer.echo(f"The {int(kept_clean.sum()):,} test labels stay clean.")
+        say(f"The {int(kept_clean.sum()):,} test labels stay clean.")
 
 
 def _table(report: NoiseReport, grades: tuple[str, ...]) -> Table:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import messages, options, output, samples
+from srjt.cli.messages import say
 from srjt.errors import count_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def inspect(
 ) -> None:
     """Show what a source holds, and everything that is wrong with it.
 
-    The exit status is 0 if every sample can be used, even with warnings, else 1.
+    The exit status is 0 if every sample can be used, even with warnings; 1 if
+    some cannot; 2, as for every command, if the source cannot be read at all.
 
     Errors: images missing, empty or unreadable; grades missing or invalid;
     rows that contradict each other or have too few cells.
@@ -57,14 +59,13 @@ def inspect(
     sentences, how = _readers(source, how)
     reading = read(source, **how)
     manifest = reading.manifest
-    console = Console(markup=False)
     for note in reading.notes:
-        console.print(f"• {note}", markup=False, highlight=False, soft_wrap=True)
+        say(f"• {note}")
     for sentence in sentences:
-        console.print(sentence, markup=False, highlight=False)
-    console.print(samples.grade_table(manifest))
+        say(sentence)
+    Console(markup=False).print(samples.grade_table(manifest))
     for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
-        console.print(line, markup=False, highlight=False)
+        say(line)
 
     examination = _examine(manifest, folds=folds, decode=decode)
     problems = [*reading.problems, *examination.problems]
@@ -73,9 +74,9 @@ def inspect(
         replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
         with output.writing(problems_file):
             write_problems(problems, problems_file)
-        console.print(f"The full list of problems: {problems_file}{replaced}", markup=False, highlight=False)
+        say(f"The full list of problems: {problems_file}{replaced}")
     else:
-        console.print("No problems found." if decode else "No problems found (images not read).")
+        say("No problems found." if decode else "No problems found (images not read).")
     if decode and not manifest.are_features:
         from srjt.data.contact_sheet import contact_sheet, pair_sheet
 
@@ -86,6 +87,8 @@ def inspect(
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
+    words = ["srjt", "train", str(source), *options.as_words(how), "--fold", "0", "--out", "run"]
+    typer.echo(f"Next: {shlex.join(words)}")
 
 
 def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
@@ -120,8 +123,6 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
     """Write a PNG file, and say where it is."""
     import io
 
-    from rich.console import Console
-
     from srjt.files import write_output
 
     replaced = " (the previous file was replaced)" if path.is_file() else ""
@@ -129,7 +130,7 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
         png = io.BytesIO()
         picture.save(png, format="PNG")
         write_output(path, png.getvalue())
-    Console().print(f"{what}: {path}{replaced}", markup=False, highlight=False)
+    say(f"{what}: {path}{replaced}")
 
 
 def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:

@@ -26,6 +26,7 @@ from srjt.data.images.hashes import HASHED_SIZE, file_facts, image_hashes
 from srjt.data.images.pixel_depth import UInt8Array
 from srjt.data.images.store_build import Progress
 from srjt.data.manifest import Manifest
+from srjt.data.sources.hints import no_image_exists
 from srjt.errors import SrjtError, suggest
 from srjt.files import cache_folder
 
@@ -211,14 +212,16 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
     paths = manifest.paths
     named = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:NAMED])
     more = f"; and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
+    if not any(path.exists() for path in paths):
+        return SrjtError(no_image_exists(manifest))
     advice = (
-        "None of them can be read: check the folder that the paths are relative to."
-        if len(bad) == len(manifest)
-        else 'Repair them, or leave them out with --on-bad-image skip (on_bad_image="skip" in Python).'
+        "Repair them, or leave them out with `on_bad_image='skip'`."
+        if len(bad) < len(manifest)
+        else "None of them can be read."
     )
+    listed = f" The full list is in {folder / 'bad_images.csv'}." if more else ""
     return SrjtError(
-        f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). "
-        f"Full list: {folder / 'bad_images.csv'}. {advice}"
+        f"{len(bad):,} of {len(manifest):,} images cannot be read ({named}{more}). {advice}{listed}"
     )
 
 

@@ -17,7 +17,8 @@ import pandas as pd
 from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table, text_table
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
-from srjt.data.sources.frames import has_features, read_feature_frame
+from srjt.data.sources.feature_tables import has_features
+from srjt.data.sources.frames import read_feature_frame
 from srjt.errors import SrjtError, suggest
 from srjt.files import check_regular_file
 
@@ -121,7 +122,11 @@ def read(
     path: Path | pd.DataFrame
     if isinstance(source, pd.DataFrame):
         path, name, readers = source, "the table", FRAMES
-        kind = kind or ("features" if feature_columns is not None or has_features(source) else "table")
+        kind = kind or (
+            "features"
+            if feature_columns is not None or has_features(list(map(str, source.columns)))
+            else "table"
+        )
         if kind not in FRAMES:
             raise SrjtError(f"A table in memory cannot be read as {kind}.")
     else:
@@ -154,8 +159,8 @@ def read(
         if option not in _options(readers[kind]):
             kinds = ", ".join(other for other, reader in readers.items() if option in _options(reader))
             raise SrjtError(
-                f"--{option.replace('_', '-')} applies to {kinds or 'files'}, but {name} is read as {kind}: leave it "
-                "out, or choose another --kind."
+                f"`{option}` applies to {kinds or 'files'}, but {name} is read as {kind}: leave it "
+                "out, or choose another `kind`."
             )
     reading = readers[kind](path, **given)
     return replace(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import pandas as pd
+
+from srjt.data.sources.hints import looks_like_features, looks_like_grades
 from srjt.errors import SrjtError, suggest
 
 __all__ = ["choose_columns", "one_column"]
@@ -29,6 +32,8 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     "split": ("split", "officialsplit", "subset", "partition", "set", "usage"),
 }
 REQUIRED = ("image", "grade")
+SHOWN = 12  # columns that an error lists
+HINTS: dict[str, Callable[..., str]] = {"image": looks_like_features, "grade": looks_like_grades}
 
 
 def choose_columns(
@@ -38,11 +43,13 @@ def choose_columns(
     source: str,
     required: Sequence[str] = REQUIRED,
     synonyms: Mapping[str, Sequence[str]] = SYNONYMS,
+    frame: pd.DataFrame | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """The column of each role, and a note on each choice.
 
     ``given`` maps roles (image, grade, patient, verified_grade, true_grade, split) to the columns that the user gave.
-    synonyms: the usual names of each role, in plain small letters.
+    synonyms: the usual names of each role, in plain small letters. frame: the table, for a hint where a required
+    column is missing.
     """
     chosen: dict[str, str] = {}
     notes = []
@@ -63,9 +70,13 @@ def choose_columns(
             others = f", not {', '.join(unused)}" if unused else ""
             notes.append(f"{role.replace('_', ' ')}: column {free[0]!r} (by its name{others})")
         elif role in required:
+            found, _ = choose_columns(columns, given, source=source, required=(), synonyms=synonyms)
+            hint = "" if frame is None else HINTS[role](frame, taken=tuple(found.values()))
+            more = f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else ""
+            shown = ", ".join(columns[:SHOWN]) + more
             raise SrjtError(
-                f"No column of {source} looks like the {role}: give its name with --{role}-column "
-                f"({role}_column in Python). Columns: {', '.join(columns)}."
+                f"No column of {source} looks like the {role}: give its name with `{role}_column`. Columns: "
+                f"{shown}.{hint}"
             )
     return chosen, notes
 

@@ -35,18 +35,18 @@ def check_several_readings(
 ) -> bool:
     """Whether the readings of an image are combined. An error for an unknown choice and for options without effect."""
     if choice is not None and choice not in CHOICES:
-        raise suggest("--several-readings", choice, CHOICES)
+        raise suggest("several_readings", choice, CHOICES)
     if choice == "consensus":
         return True
     if not (grade_column is None or isinstance(grade_column, str)) and len(grade_column) > 1:
         raise SrjtError(
-            f"--grade-column names {len(grade_column)} columns: add --several-readings consensus to combine them, or "
+            f"`grade_column` names {len(grade_column)} columns: add `several_readings='consensus'` to combine them, or "
             "choose one."
         )
     for name, column in only_with_consensus.items():
         if column is not None:
             raise SrjtError(
-                f"--{name.replace('_', '-')} is for several readings of an image: add --several-readings consensus, or "
+                f"`{name}` is for several readings of an image: add `several_readings='consensus'`, or "
                 "leave it out."
             )
     return False

@@ -15,7 +15,13 @@ import pandas as pd
 
 from srjt.data.features import Features, as_features
 from srjt.data.grades import as_text
-from srjt.data.sources.feature_tables import NAMES, list_column, load_feature_table
+from srjt.data.sources.feature_tables import (
+    NAMES,
+    column_names,
+    has_features,
+    list_column,
+    load_feature_table,
+)
 from srjt.data.sources.table import CANONICAL
 from srjt.data.sources.text_table import TABLE_SUFFIXES
 from srjt.errors import SrjtError, count_of
@@ -59,7 +65,7 @@ def open_features(path: Path, feature_columns: str | Sequence[str] | None) -> Fe
     suffix = path.suffix.lower()
     if suffix in FEATURE_SUFFIXES:
         if feature_columns is not None:
-            raise SrjtError(f"--feature-columns applies to tables, but {path} is an array file.")
+            raise SrjtError(f"`feature_columns` applies to tables, but {path} is an array file.")
         return _from_npz(path) if suffix == ".npz" else _from_npy(path)
     if suffix in TABLE_SUFFIXES:
         table = load_feature_table(path, feature_columns)
@@ -84,7 +90,13 @@ def is_features(path: Path) -> bool:
                 return any(f"{name}.npy" in archive.namelist() for name in NAMES)
         except Exception:  # damaged archives make zipfile raise almost any exception
             return False  # the reader of the file reports the error
-    return suffix in TABLE_SUFFIXES and list_column(path) is not None
+    if suffix not in TABLE_SUFFIXES:
+        return False
+    names = column_names(path)
+    named = any(
+        name.casefold() == "id" for name in names
+    )  # the ids of a table may be the names of image files
+    return list_column(path) is not None or (has_features(names) and not named)
 
 
 def _from_npz(path: Path) -> FeatureFile:

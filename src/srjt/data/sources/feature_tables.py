@@ -15,14 +15,23 @@ import pandas as pd
 
 from srjt.data.features import Features, as_features
 from srjt.data.grades import as_text
+from srjt.data.sources.columns import SYNONYMS, choose_columns
+from srjt.data.sources.hints import NUMBERED
 from srjt.data.sources.text_table import load, read_parquet
 from srjt.errors import SrjtError
 
-__all__ = ["NAMES", "NUMBERED", "FeatureTable", "feature_columns_of", "list_column", "load_feature_table"]
+__all__ = [
+    "NAMES",
+    "FeatureTable",
+    "column_names",
+    "feature_columns_of",
+    "has_features",
+    "list_column",
+    "load_feature_table",
+]
 
 # Names of an array in a .npz file, or of a column of lists.
 NAMES = ("features", "feature", "embeddings", "embedding")
-NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +103,26 @@ def list_column(path: Path) -> str | None:
     return next((name for name in NAMES if name in lists), None)
 
 
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of a CSV, TSV or Parquet file; [] if they cannot be read."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            from pyarrow import parquet
+
+            return [str(name) for name in parquet.read_schema(path).names]
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return [name.strip(' "') for name in re.split(r"[,;\t]", file.readline().strip())]
+    except Exception:  # also ImportError
+        return []  # the reader of the file reports the error
+
+
+def has_features(names: Sequence[str]) -> bool:
+    """Whether the columns are features by their names (f0, f1, …), and none of them names images."""
+    images = {"image": [name for name in SYNONYMS["image"] if name != "id"]}  # features have ids, too
+    chosen, _ = choose_columns(names, {}, source="", required=(), synonyms=images)
+    return not chosen and sum(NUMBERED.match(name) is not None for name in names) > 1
+
+
 def feature_columns_of(frame: pd.DataFrame, patterns: str | Sequence[str] | None) -> list[str]:
     """The feature columns of a table in memory: those that match, or f0, f1, … by their names."""
     return _matching([str(column) for column in frame.columns], patterns, source="the table")
@@ -106,7 +135,7 @@ def _matching(columns: Sequence[str], patterns: str | Sequence[str] | None, *, s
         if len(taken) < 2:
             raise SrjtError(
                 f"The names of the columns of {source} do not show which are features: give a pattern with "
-                "--feature-columns 'f*' (feature_columns in Python)."
+                "`feature_columns='f*'`."
             )
         return taken
     wanted = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
@@ -115,7 +144,7 @@ def _matching(columns: Sequence[str], patterns: str | Sequence[str] | None, *, s
         matching = [column for column in columns if fnmatchcase(column, pattern)]
         if not matching:
             shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
-            raise SrjtError(f"No column of {source} matches --feature-columns {pattern!r}; it has {shown}.")
+            raise SrjtError(f"No column of {source} matches `feature_columns={pattern!r}`; it has {shown}.")
         taken += matching
     return [column for column in columns if column in set(taken)]
 

@@ -68,8 +68,7 @@ def read_features(
     ):
         if table is None or labels is None:
             raise SrjtError(
-                "--several-readings consensus combines the readings of a table: give it with --labels FILE (labels=… "
-                "in Python)."
+                "`several_readings='consensus'` combines the readings of a table: give it with `labels`."
             )
         combined = consensus_rows(
             table,
@@ -88,7 +87,7 @@ def read_features(
     if not len(found.frame.columns):
         raise SrjtError(
             f"{path} has features but no grades: give them as an array named grades (.npz), in {beside.name} in the "
-            "same folder, or in any table with --labels FILE (labels=… in Python)."
+            "same folder, or in any table with `labels`."
         )
     given = {
         "image": image_column,
@@ -168,20 +167,24 @@ def ungraded_features(
     return Manifest(table=table, grades=grades, root=root, arrays=found.features, made=found.made)
 
 
-def pack_features(manifest: Manifest) -> bytes:
-    """The content of a .npz file that ``read_features`` reads. Grades are stored by name, image paths as absolute."""
+def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
+    """The content of a .npz file that ``read_features`` reads. Grades are stored by name, image paths as absolute.
+
+    graded: False if the grades are placeholders, which are left out.
+    """
     assert manifest.arrays is not None
     assert manifest.are_features
     table = manifest.table
     contents: dict[str, npt.NDArray[np.generic]] = {"features": as_features(manifest.arrays)}
-    for column in table.columns:
+    for column in table.columns if graded else table.columns.drop("grade"):
         texts = [as_text(value) for value in table[column]]
         if column in GRADED:
             texts = [manifest.grades[grade] if grade >= 0 else "" for grade in table[column]]
         elif column == "image":
             texts = [_absolute(manifest.root, name) for name in texts]
         contents[_plural(str(column))] = np.array(texts, dtype=str)
-    contents["grade_names"] = np.array(manifest.grades, dtype=str)
+    if graded:
+        contents["grade_names"] = np.array(manifest.grades, dtype=str)
     contents["made"] = np.array(manifest.made, dtype=str)
     buffer = io.BytesIO()
     # Like numpy.savez, which fails for a column named "file"; without times, so that equal data give equal bytes.

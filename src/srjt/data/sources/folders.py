@@ -12,6 +12,7 @@ from srjt.data.grades import order_names, refuse_too_many
 from srjt.data.images.decode import IMAGE_SUFFIXES, is_image
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
+from srjt.data.sources.hints import folder_without_grades
 from srjt.errors import SrjtError
 from srjt.files import why_not_a_file
 
@@ -51,9 +52,7 @@ def read_folders(directory: Path, *, grades: Sequence[str] | None = None) -> Rea
                 row = {"id": image, "image": image, "grade": folder.name}
                 rows.append(row | {"split": side} if with_split else row)
     if not rows:
-        raise SrjtError(
-            f"{directory} has no images in subfolders, one per grade. To read a table in it, give the table's own path."
-        )
+        raise SrjtError(folder_without_grades(directory))
     if grades is None:
         grades = order_names(names)
         refuse_too_many(grades, samples=len(rows))

@@ -10,24 +10,16 @@ import pandas as pd
 from srjt.data.features import as_features
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import Reading
-from srjt.data.sources.columns import SYNONYMS, choose_columns, one_column
+from srjt.data.sources.columns import one_column
 from srjt.data.sources.feature_files import FeatureFile
-from srjt.data.sources.feature_tables import NUMBERED, feature_columns_of
+from srjt.data.sources.feature_tables import feature_columns_of
 from srjt.data.sources.features import graded_features, ungraded_features
 from srjt.data.sources.text_table import from_frame, refuse_repeated
 from srjt.errors import SrjtError, count_of
 
-__all__ = ["has_features", "read_feature_frame", "read_ungraded_frame"]
+__all__ = ["read_feature_frame", "read_ungraded_frame"]
 
 SOURCE = "the table"
-
-
-def has_features(frame: pd.DataFrame) -> bool:
-    """Whether the columns are features by their names (f0, f1, …), and none of them names images."""
-    names = [str(column) for column in frame.columns]
-    images = {"image": [name for name in SYNONYMS["image"] if name != "id"]}  # features have ids, too
-    chosen, _ = choose_columns(names, {}, source="", required=(), synonyms=images)
-    return not chosen and sum(NUMBERED.match(name) is not None for name in names) > 1
 
 
 def read_feature_frame(

@@ -88,10 +88,6 @@ def _from_paths(
     if not paths:
         raise SrjtError("The list of paths is empty.")
     if not features:
-        if arrays := [path for path in paths if Path(path).suffix == ".npz"]:
-            raise SrjtError(
-                f"This run reads images, but {arrays[0]} is a file of arrays: pass an image, folder or table."
-            )
         return read_images(paths, columns=columns, grades=grades)
     if len(paths) > 1:
         raise SrjtError("This run reads features: pass one file of features.")

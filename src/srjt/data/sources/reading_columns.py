@@ -11,6 +11,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING
 from srjt.data.sources.columns import SYNONYMS, choose_columns
+from srjt.data.sources.hints import looks_like_grades
 from srjt.errors import SrjtError, suggest
 
 __all__ = [
@@ -114,13 +115,14 @@ def reading_columns(
         wide = wide_columns(frame)
     if not wide and "grade" not in chosen:
         raise SrjtError(
-            f"No column of {source} looks like the grade: give its name with --grade-column, or the columns of all "
-            f"readers by repeating it (grade_column=[…] in Python). Columns: {', '.join(columns)}."
+            f"No column of {source} looks like the grade: give its name with `grade_column`, or the columns of all "
+            f"readers. Columns: {', '.join(columns)}."
+            f"{looks_like_grades(frame, taken=tuple(chosen.values()), combine=False)}"
         )
     item = chosen.get("item") or chosen.get("image")
     if item is None and not wide:
         raise SrjtError(
-            f"No column of {source} looks like the image: give its name with --image-column (image_column in Python). "
+            f"No column of {source} looks like the image: give its name with `image_column`. "
             f"Columns: {', '.join(columns)}."
         )
     notes = [note for note in notes if not note.startswith("reference:")]  # said with their number
@@ -169,8 +171,8 @@ def refuse_columns_of_readers(frame: pd.DataFrame, *, source: str) -> None:
     if readers:
         shown = ", ".join(readers[:6]) + (", …" if len(readers) > 6 else "")
         raise SrjtError(
-            f"{source} has the grades of {len(readers)} readers ({shown}): combine them with --several-readings "
-            "consensus, compare them with srjt readers, or choose one with --grade-column."
+            f"{source} has the grades of {len(readers)} readers ({shown}): combine them with "
+            "`several_readings='consensus'`, compare them with srjt readers, or choose one with `grade_column`."
         )
 
 

@@ -30,7 +30,7 @@ def parse_dates(cells: Sequence[str], *, column: str) -> Times:
         if not best:
             raise SrjtError(
                 f"The column {column!r} holds no date that can be read; the first is {first[:40]!r}: write them as "
-                "2024-05-31, or choose another column with --date-column."
+                "2024-05-31, or choose another column with `date_column`."
             )
         found = read[good[0]]
         if any((read[other] != found)[~np.isnat(found)].any() for other in good[1:]):

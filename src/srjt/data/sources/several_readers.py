@@ -155,7 +155,7 @@ def readings_of(
         for row in np.flatnonzero(unnamed).tolist()
     ]
     if unnamed.all():
-        raise SrjtError(f"No row of {source} names its image: choose another column with --image-column.")
+        raise SrjtError(f"No row of {source} names its image: choose another column with `image_column`.")
 
     readers = list(chosen.grades) if chosen.wide else _reader_cells(frame, chosen)
     # wide tables row by row, so that an item's readings stay together

@@ -79,7 +79,7 @@ def read_table(
     }
     if given["grade"] is None:
         refuse_columns_of_readers(loaded.frame, source=source)
-    chosen, notes = choose_columns(list(loaded.frame.columns), given, source=source)
+    chosen, notes = choose_columns(list(loaded.frame.columns), given, source=source, frame=loaded.frame)
     notes = check_split_column(loaded.frame, chosen, notes, given=split_column is not None)
     if combined:  # its notes tell of these columns already
         notes = [note for note in notes if not note.startswith(("image:", "grade:", "patient:"))]

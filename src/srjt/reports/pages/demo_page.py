@@ -105,17 +105,18 @@ def _labels(seeds: Sequence[SeedFacts], settings: DemoSettings) -> Section:
 def told() -> str:
     """Who knows what."""
     return (
-        f"{PAPER} is the paper’s method and is told the true share of wrong labels. standard and {RECIPE} are told "
-        f"nothing; {RECIPE} estimates which grades are confused."
+        f"{PAPER} is the paper’s method and is told the true share of wrong labels. The others are told nothing; "
+        f"{RECIPE} estimates which grades are confused."
     )
 
 
 def _result(seeds: Sequence[SeedFacts], settings: DemoSettings, ranking: Ranking) -> Section:
     place = ranking.order.index(RECIPE) + 1
-    ordinal = {1: "first", 2: "second", 3: "third"}[place]
+    ordinal = ("first", "second", "third", "fourth")[place - 1]
     many = f"{len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     corrected = (
-        " The intervals of differences are 95 % intervals over seeds, corrected for three comparisons (Bonferroni)."
+        f" The intervals of differences are 95 % intervals over seeds, corrected for {len(ranking.pairs)} comparisons "
+        "(Bonferroni)."
         if len(seeds) > 1
         else ""
     )
@@ -290,7 +291,7 @@ def _next(seeds: Sequence[SeedFacts], settings: DemoSettings, command: str) -> S
                 "images per seed",
                 f"{settings.images:,} of {settings.patients:,} patients, {settings.size} pixels",
             ),
-            ("training", f"tiny network, {settings.epochs} epochs, 60 % of the images"),
+            ("training", f"tiny network, {settings.epochs} epochs, {seeds[0].labels.labels:,} of the images"),
             ("seeds", ", ".join(str(one.seed) for one in seeds)),
             ("wrong labels", f"{truth.value:.0%} on average"),
             (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from srjt.errors import warn
 from srjt.files import cache_folder
 from srjt.training.engine.stacked_networks import StackedNetworks
 
@@ -40,10 +40,7 @@ def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
     try:
         networks.compiled = [_compile(member) for member in networks.members]
     except RuntimeError as problem:
-        warnings.warn(
-            f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.",
-            stacklevel=2,
-        )
+        warn(f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.")
 
 
 def _compile(network: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Generator, Iterator
 
 import torch
 
+from srjt.errors import warn
 from srjt.methods import Method
 from srjt.training.config import StepMode
 from srjt.training.engine.batches import Batch, Preprocess, TrainingSet, plan_buffers, train_batches
@@ -124,7 +124,7 @@ def _capture_with_fallback(
             raise
         networks.compiled = []
         reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        warnings.warn(f"torch.compile failed on this network ({reason}); training without it.", stacklevel=2)
+        warn(f"torch.compile failed on this network ({reason}); training without it.")
         undo()
         graph = capture(run, undo=undo)
     if graph is None:
@@ -155,9 +155,7 @@ def capture(run: Callable[[], None], *, undo: Callable[[], None]) -> torch.cuda.
     except RuntimeError as problem:
         torch.cuda.synchronize()
         reason = str(problem).splitlines()[0]
-        warnings.warn(
-            f"This network or method cannot run as a CUDA graph ({reason}); training eagerly.", stacklevel=2
-        )
+        warn(f"This network or method cannot run as a CUDA graph ({reason}); training eagerly.")
         graph = None
     undo()
     return graph

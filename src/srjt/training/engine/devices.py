@@ -33,7 +33,7 @@ def choose_device(requested: str | None = None) -> torch.device:
         raise _unknown_device(requested)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SrjtError(
-            f"Device {requested!r} is not available: torch finds no GPU on this machine. Use --device cpu."
+            f"Device {requested!r} is not available: torch finds no GPU on this machine. Use `device='cpu'`."
         )
     if device.type == "cuda":
         index = 0 if device.index is None else device.index
@@ -94,7 +94,7 @@ def torch_flags(config: TrainConfig, device: torch.device, *, images: int) -> It
             operation = str(problem).split(" ")[0]
             raise SrjtError(
                 f"This network uses {operation}, which has no deterministic version on a GPU: choose another "
-                "network, or turn --deterministic off."
+                "network, or choose `deterministic=False`."
             ) from None
         raise
     finally:

@@ -36,7 +36,7 @@ class Process:
         """The columns of each batch that this process works on."""
         if batch_size % self.world_size:
             raise SrjtError(
-                f"A batch of {batch_size} cannot be shared evenly by {self.world_size} processes: change --batch-size."
+                f"A batch of {batch_size} cannot be shared evenly by {self.world_size} processes: change `batch_size`."
             )
         share = batch_size // self.world_size
         return slice(self.rank * share, (self.rank + 1) * share)

@@ -50,5 +50,5 @@ class StarvationMonitor:
         return (
             f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected "
             f"as clean ({share.min():.0%} of them, {float(overall.mean()):.0%} of all), so the networks are "
-            "unlearning it. Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate."
+            "unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller `noise_rate`."
         )

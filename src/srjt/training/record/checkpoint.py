@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import struct
 import threading
-import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warn
 from srjt.files import remove_unfinished, write_atomically
 
 __all__ = ["CheckpointWriter", "latest", "read", "write"]
@@ -80,7 +79,7 @@ def latest(
             if not isinstance(problem, SrjtError):
                 problem = SrjtError(f"{path} is damaged or not from srjt ({problem}).")
             fallback = "Falling back to the previous checkpoint." if found else "Starting from the beginning."
-            warnings.warn(f"{problem} {fallback}", stacklevel=2)
+            warn(f"{problem} {fallback}")
     return None
 
 

@@ -47,7 +47,7 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
         others = f" (and {len(changed) - 1:,} others)" if len(changed) > 1 else ""
         which = f"The image {changed[0]}{others} has" if changed else "Some images have"
         raise SrjtError(
-            f"{which} changed since this {what} began: restore the images, or choose another --out. (Another version "
+            f"{which} changed since this {what} began: restore the images, or choose another `out`. (Another version "
             "of Pillow may also decode a file differently.)"
         )
     if not file.exists():

@@ -117,8 +117,9 @@ class PlainReporter(SilentReporter):
         self._print(text)
 
     def decoded(self, done: int, total: int) -> None:
-        if done == total:
-            self.note(f"{count_of(total, 'image')} decoded.")
+        said = f"{count_of(total, 'image')} decoded."
+        if done == total and said not in self.notes:  # a search for identical images may decode them again
+            self.note(said)
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
         position = _position(epoch, epochs=self.epochs, folds=self.folds)

@@ -180,7 +180,7 @@ def _refuse_other_files(folder: Path) -> None:
     if (folder / "run.json").exists() or not folder.is_dir():
         return
     if any(is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
-        raise SrjtError(f"{folder} already contains other files: choose another --out.")
+        raise SrjtError(f"{folder} already contains other files: choose another `out`.")
 
 
 def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
@@ -205,7 +205,7 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
         differences.append("one of them uses a network of your own, the other a network by name")
     if differences:
         raise SrjtError(
-            f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another --out, "
+            f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another `out`, "
             "or delete that folder."
         )
     if requested.grade_names and requested.grade_names != found.grade_names:

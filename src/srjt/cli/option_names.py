@@ -1,0 +1,62 @@
+"""Errors and warnings name a setting as it is written in Python, ```grade_column='severity'```; here it becomes the
+option that is typed in a shell, ``--grade-column severity``."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from typing import Any
+
+__all__ = ["as_typed", "use_options_of"]
+
+# a setting in backticks, with or without a value; or a name that can be nothing else: image_size, "epochs takes …"
+SETTING = re.compile(
+    r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`"
+    r"|(?<![\w./`'\"-])(?P<bare>[a-z]+(?:_[a-z]+)+|^[a-z]+(?= (?:takes|must|cannot|lies|is at most)\b))(?![\w./`'\"=-])"
+)
+OTHER_NAMES = {"decoding": "decode", "overwrite": "force", "split": "fold"}  # Python's → the command line's
+
+_options: dict[str, Any] = {}  # of the command that runs, by name
+
+
+def use_options_of(command: Any) -> None:
+    """From now on, ``as_typed`` uses the options of this command and of its subcommands."""
+    _options.clear()
+    commands = [command, *getattr(command, "commands", {}).values()]
+    _options.update(
+        (option.name, option) for one in commands for option in one.params if option.opts[0][0] == "-"
+    )
+
+
+def as_typed(text: str) -> str:
+    """A message with its settings as options of the command that runs. Other settings lose their backticks."""
+    return SETTING.sub(_as_option, text)
+
+
+def _as_option(found: re.Match[str]) -> str:
+    if bare := found["bare"]:
+        return _options[bare].opts[-1] if bare in _options else bare
+    name, value = found["name"], found["value"]
+    name = name if name in _options else OTHER_NAMES.get(name, name)
+    option = _options.get(name)
+    if option is None:
+        if "set_" in _options and value and name in _training_settings():
+            return f"--set {name}={value}"
+        return f"--{name}" if name in OTHER_NAMES.values() else found[0].strip("`")
+    flag: str = option.opts[-1]
+    if value is None:
+        return flag
+    given = ast.literal_eval(value)
+    if isinstance(given, bool):
+        return flag if given else next(iter(option.secondary_opts), f"no {flag}")
+    values = given if isinstance(given, list) else [given]
+    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
+
+
+def _training_settings() -> set[str]:
+    import dataclasses
+
+    from srjt.training.config import TrainConfig
+
+    return {field.name for field in dataclasses.fields(TrainConfig)}

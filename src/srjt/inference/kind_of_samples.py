@@ -1,0 +1,75 @@
+"""A run takes images, or rows of features: the other kind gets one sentence that says how to make what it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from srjt.data.images.decode import is_image
+from srjt.data.sources.columns import choose_columns
+from srjt.data.sources.hints import NUMBERED
+from srjt.data.sources.text_table import TABLE_SUFFIXES, load
+from srjt.errors import SrjtError
+from srjt.training.trained import Trained
+
+__all__ = ["refuse_other_kind"]
+
+Kind = Literal["images", "features"]
+
+
+def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -> None:
+    """An error for files of features where the run takes images, and the reverse. What is neither is not judged."""
+    takes: Kind = "features" if len(run.in_shape) == 1 else "images"
+    for path in map(Path, sources):
+        if (found := _kind(path)) is None or found == takes:
+            continue
+        if takes == "images":
+            raise SrjtError(
+                f"This run takes images, and {path} has features: give image files, a folder or a table of images, "
+                "or a run that was trained on such features."
+            )
+        raise SrjtError(
+            f"This run takes rows of {run.in_shape[0]:,} features, and {path} has images. Compute their features "
+            f"first, as those of the training: {_features_command(path, run.feature_settings)}"
+        )
+
+
+def _kind(path: Path) -> Kind | None:
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return "features"
+    if path.is_dir() or (suffix != ".npy" and is_image(path)):  # an array may be an image or features
+        return "images"
+    if suffix not in TABLE_SUFFIXES or not path.is_file():
+        return None
+    columns = list(load(path).frame.columns)
+    numbered = sum(bool(NUMBERED.match(column)) for column in columns) > 1
+    images = {
+        "image": ("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile")
+    }
+    named = bool(choose_columns(columns, {}, source="", required=(), synonyms=images)[0])
+    return None if numbered == named else "features" if numbered else "images"
+
+
+def _features_command(path: Path, settings: str) -> str:
+    """The command that computes the features of ``path`` with the settings of the run's, as far as they are known."""
+    words = ["srjt", "features", str(path), "--ungraded"]
+    try:
+        made = json.loads(settings)
+        words += [
+            word
+            for name in ("backbone", "image_size", "crop", "resize")
+            for word in _option(name, made[name])
+        ]
+        words += ["--flip"] if made["flip"] else []
+    except (ValueError, KeyError, TypeError):  # computed by another program
+        pass
+    return shlex.join([*words, "--out", "features.npz"])
+
+
+def _option(name: str, value: object) -> tuple[str, str]:
+    return f"--{name.replace('_', '-')}", str(value)

@@ -1,0 +1,23 @@
+"""``srjt explain`` as a person runs it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+
+def test_the_training_data_are_read_with_the_same_options(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    """The table is not beside its images, and names its columns in its own way."""
+    table = Path("table.csv")
+    shutil.copy(labelled, table)
+    renamed = table.read_text().replace("image,", "picture,", 1).replace(",grade,", ",reading,", 1)
+    table.write_text(renamed)
+    how = ("--images", labelled.parent, "--image-column", "picture", "--grade-column", "reading")
+    code, _, err = command("explain", finished, table, "--training", table, "--limit", 2, *how)
+    assert (code, err) == (0, "")
+    assert Path("explanation.html").read_text().count("labelled") >= 2 * 4

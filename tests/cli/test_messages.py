@@ -1,0 +1,87 @@
+"""What errors and warnings look like: options as they are typed, and the width of the terminal."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import srjt
+from srjt.cli import app
+from srjt.cli.messages import say
+from srjt.cli.option_names import as_typed, use_options_of
+
+Srjt = Callable[..., tuple[int, str, str]]
+
+# only the command line, or another program's, comes here
+COMMAND_LINE = ("cli", "review", "studies/executors", "methods/plugins.py", "methods/registry.py", "files.py")
+
+
+@pytest.fixture
+def train_options() -> None:
+    from typer.main import get_command
+
+    group = get_command(app)
+    group.load("train")  # type: ignore[attr-defined]
+    use_options_of(group.commands["train"])  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("train_options")
+@pytest.mark.parametrize(
+    ("message", "typed"),
+    [
+        ("Choose another `out`, or delete it.", "Choose another --out, or delete it."),
+        ("Leave it out with `on_bad_image='skip'`.", "Leave it out with --on-bad-image skip."),
+        ("`grade_column=['dr a', 'b']`", "--grade-column 'dr a' --grade-column b"),
+        ("Start with `pretrained=False` or `per_class=True`.", "Start with --no-pretrained or --per-class."),
+        ("Less with `memory_share=0.2`.", "Less with --set memory_share=0.2."),
+        ("train it with `split`", "train it with --fold"),
+        ("image_size takes a whole number", "--image-size takes a whole number"),
+        ("epochs takes a whole number", "--epochs takes a whole number"),
+        ("`coverage` is not one of its options", "coverage is not one of its options"),
+        ("runs/image_size.csv and 'image_size' stay", "runs/image_size.csv and 'image_size' stay"),
+    ],
+)
+def test_settings_become_options(message: str, typed: str) -> None:
+    assert as_typed(message) == typed
+
+
+def test_errors_of_the_library_name_no_options() -> None:
+    found = []
+    package = Path(srjt.__file__).parent
+    for file in package.rglob("*.py"):
+        if file.relative_to(package).as_posix().startswith(COMMAND_LINE):
+            continue
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "SrjtError",
+                "suggest",
+                "warn",
+            ):
+                texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                said = "".join(text for text in texts if isinstance(text, str))
+                if re.search(r"(?<!\S)--[a-z]", re.sub(r"srjt [a-z].*|--set .*", "", said)):
+                    found.append(f"{file.name}: {said}")
+    assert not found
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_terminal_wraps_sentences_but_neither_paths_nor_commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    path, command = "a-long/" * 9 + "name.csv", "srjt features new images --ungraded --out features.npz"
+    say(f"This sentence is longer than forty columns, and so is {path}. Next: {command}")
+    lines = capsys.readouterr().out.splitlines()
+    assert path + "." in " ".join(lines).split()
+    assert lines[-1] == f"  {command}"
+    assert all(len(line) <= 40 or path in line for line in lines[:-1])
+
+
+def test_a_pipe_gets_one_line_per_message(command: Srjt, labelled: Path) -> None:
+    code, _, err = command("train", labelled, "--out", "run", "--image-column", "picture")
+    assert (code, err.count("\n")) == (2, 1)
+    assert len(err) > 80
