@@ -110,6 +110,9 @@ def test_the_recipe_is_forward_correction_and_agreement_on_all_samples() -> None
         loss = method.loss(both, LABELS, keep=1, memory=memory)  # type: ignore[call-arg]  # nothing is discarded
         assert float(loss.total) == pytest.approx(float(own[0] + own[1] + 0.5 * progress * divergence))
     assert float(method.loss(both, LABELS).total) == pytest.approx(float(loss.total))  # as at the end
+    fit = (0.25 + 0.75 + 0.25 + 0.125) / 4  # how probable the given labels are
+    on_features = create("srjt", transition=P3, co_lambda=0.5, grows_with="fit").loss(both, LABELS)
+    assert float(on_features.total) == pytest.approx(float(own[0] + own[1] + 0.5 * fit * divergence))
     assert loss.per_network.tolist() == pytest.approx([float(one) for one in own])
     assert loss.selected.all()
     twins = create("srjt", transition=P3).loss(LOGITS.expand(2, -1, -1), LABELS)

@@ -28,7 +28,8 @@ def test_unset_settings_follow_the_recipe(features: bool) -> None:
     assert config.method == "srjt"  # what is trained if nothing is asked for
     assert (config.noise_rate, config.transition) == ("auto", None)
     assert config.balance == methods.lookup("srjt").recipe.balance
-    assert config.method_options == SPELT_OUT
+    assert config.method_options == {**SPELT_OUT, "grows_with": "fit" if features else "training"}
+    assert config.for_data(features=not features) == config  # what is chosen stays
     assert config.for_data(features=features) == config  # once decided, it stays
     assert TrainConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 

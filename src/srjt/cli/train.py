@@ -144,8 +144,8 @@ def train(
         set_,
         given={**settings, "imports": import_},
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
-    ).with_recipe()
-    check_settings(run_config, fold=fold, folds=None if splits else folds)
+    )
+    check_settings(run_config.with_recipe(), fold=fold, folds=None if splits else folds)
     reading = read(source, **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if group_near_duplicates:  # identical images are grouped when the image store is opened

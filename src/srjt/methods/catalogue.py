@@ -78,5 +78,6 @@ METHODS = (
     RegisteredMethod(
         name="srjt", source="srjt.methods.agreement:ForwardAgreement", networks=2, needs=("transition",),
         scores="–", updates="−log (Pᵀp) at the label, P estimated; λD on all samples", paper="this project",
-        recipe=Recipe(noise_rate="auto"), defaults={"co_lambda": 4.0}),
+        recipe=Recipe(noise_rate="auto", for_features={"grows_with": "fit"}),
+        defaults={"co_lambda": 4.0, "grows_with": "training"}),
 )  # fmt: skip

@@ -37,6 +37,8 @@ class Recipe:
         Grade c is drawn with probability ∝ n_c^(1 − balance).
     ramp_share : float, optional
         Share of the epochs until only 1 − ε of a batch is kept. Default: the method's own number of epochs.
+    for_features : mapping
+        Options of the method that are other ones for features than for images.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class Recipe:
     noise_rate: Literal["auto"] | None = None
     balance: float = 0.0
     ramp_share: float | None = None
+    for_features: Mapping[str, Any] = field(default_factory=dict)
 
     def ramp_epochs(self, epochs: int) -> int | None:
         """T' of a training of so many epochs; None: the method's own."""

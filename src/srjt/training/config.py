@@ -343,15 +343,15 @@ class TrainConfig:
             )
         return self.noise_rate
 
-    def with_recipe(self) -> TrainConfig:
-        """A copy in which the method's recipe fills in what was not given.
+    def with_recipe(self, *, features: bool = False) -> TrainConfig:
+        """A copy in which the method's recipe for images, or for features, fills in what was not given.
 
         The options of a recipe are written out, so that a run says what it was even if the recipe changes later.
         """
         known = methods.lookup(self.method, registered_by=self.imports)
         recipe, options = known.recipe, dict(self.method_options)
         if known.is_recipe:
-            options = {**known.defaults, **options}
+            options = {**known.defaults, **(recipe.for_features if features else {}), **options}
         if (ramp := recipe.ramp_epochs(self.epochs)) is not None:
             options.setdefault("ramp_epochs", ramp)
         balance = recipe.balance if self.balance is None else self.balance
@@ -362,7 +362,7 @@ class TrainConfig:
         the paper's, features a head), the rest by the method's recipe."""
         network = self.network or (HEAD if features else PAPER_NETWORK)
         rate = HEAD_RATES.get(network, PAPER_RATE) if self.learning_rate is None else self.learning_rate
-        return self.replace(network=network, learning_rate=rate).with_recipe()
+        return self.replace(network=network, learning_rate=rate).with_recipe(features=features)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON and YAML keep them."""
