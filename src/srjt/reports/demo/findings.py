@@ -116,7 +116,7 @@ def ranking_sentences(ranking: Ranking, *, metric: str = "MAE", extreme: str = "
 
 
 def _each(ranking: Ranking, best: str, others: Sequence[str]) -> str:
-    return " and ".join(f"{name} (by {_by(ranking.pair(best, name))})" for name in others)
+    return _names([f"{name} (by {_by(ranking.pair(best, name))})" for name in others])
 
 
 def _by(pair: Pair) -> str:
