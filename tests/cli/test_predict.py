@@ -165,7 +165,7 @@ def test_features_for_a_run_that_reads_images(command: Srjt, finished: Path) -> 
     Path("features.npz").write_bytes(b"")
     code, _, err = command("predict", finished, "features.npz")
     assert (code, len(err.splitlines())) == (2, 1)
-    assert "This run takes images, and features.npz has features" in err
+    assert "This run takes images, and features.npz is a file of arrays" in err
 
 
 def test_every_row_that_is_left_out_is_counted_and_named(

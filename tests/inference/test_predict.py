@@ -153,5 +153,5 @@ def test_mistaken_runs_and_data_are_one_sentence(run: Trained, data: Any, tmp_pa
     with pytest.raises(SrjtError, match=r"pair \(images, grades\)"):
         evaluate(run, data.manifest.arrays)
     np.savez(tmp_path / "images.npz", images=data.manifest.arrays)
-    with pytest.raises(SrjtError, match=r"reads images, but .*images\.npz is a file of arrays"):
+    with pytest.raises(SrjtError, match=r"takes images, and .*images\.npz is a file of arrays"):
         predict(run, tmp_path / "images.npz")

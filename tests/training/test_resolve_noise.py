@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,9 @@ def test_an_undetermined_rate_warns_and_is_used_as_it_is(
     assert config.noise_rate == estimate.rate == 0.03
     if method == "f-correction":
         np.testing.assert_array_equal(config.transition, estimate.transition)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the recipe discards nothing: a note is enough
+        resolve_noise_rate(noisy, config=fits.replace(method="srjt"), device="cpu")
 
 
 def test_several_processes_at_once_are_refused_unless_it_is_known(

@@ -28,9 +28,10 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
         if (found := _kind(path)) is None or found == takes:
             continue
         if takes == "images":
+            holds = "is a file of arrays" if path.suffix.lower() == ".npz" else "has features"
             raise SrjtError(
-                f"This run takes images, and {path} has features: give image files, a folder or a table of images, "
-                "or a run that was trained on such features."
+                f"This run takes images, and {path} {holds}: give image files, a folder or a table of images, or a run "
+                "that was trained on such features."
             )
         raise SrjtError(
             f"This run takes rows of {run.in_shape[0]:,} features, and {path} has images. Compute their features "

@@ -153,7 +153,8 @@ def resolve_noise_rate(
         nothing_wrong = np.eye(manifest.num_classes)
         resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
     reporter.note(describe(estimate, epochs=warm_up_config.epochs))
-    if not estimate.identifiable:
+    made_for_doubt = methods.lookup(config.method).is_recipe and estimate.informed  # the note above is enough
+    if not estimate.identifiable and not made_for_doubt:
         warn(not_determined(estimate, used=resolved.known_noise_rate))
     return resolved, estimate
 

@@ -110,7 +110,7 @@ def test_one_warning_after_several_epochs() -> None:
     message = said[PATIENCE - 1]
     assert message is not None
     assert message.startswith(f"The selection is starving grade severe: for {PATIENCE} epochs hardly any")
-    for advice in ("--per-class", "--ramp-epochs", "--noise-rate"):
+    for advice in ("`per_class=True`", "`ramp_epochs`", "`noise_rate`"):
         assert advice in message
     assert "mild" not in message
     assert said[PATIENCE:] == [None] * 5
