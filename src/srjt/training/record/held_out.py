@@ -18,6 +18,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Manifest
+from srjt.data.sources.columns import plain_name
 from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
@@ -30,9 +31,11 @@ FILE = "held_out.csv"
 OWN = re.compile(r"(side|group|p\d+_\d+)(_source)*")
 # Of further columns: who someone is has no place in a run, and no use there.
 PERSONAL = frozenset(
-    ("name", "patientname", "fullname", "firstname", "lastname", "surname", "givenname", "familyname")
-    + ("birthdate", "birthday", "dateofbirth", "dob", "patientbirthdate")
-    + ("address", "email", "phone", "telephone")
+    (
+        *("name", "patientname", "fullname", "firstname", "lastname", "surname", "givenname", "familyname"),
+        *("birthdate", "birthday", "dateofbirth", "dob", "patientbirthdate"),
+        *("address", "email", "phone", "telephone"),
+    )
 )
 LONGEST = 64  # characters of a value of a further column
 
@@ -76,7 +79,7 @@ class HeldOut:
 
     @property
     def table(self) -> pd.DataFrame:
-        """What is known of each sample beside its grades: ``id``, ``patient`` if it is known, further columns by their names in the data."""
+        """What is known beside the grades: ``id``, ``patient`` if known, further columns by their names in the data."""
         patients = {} if self.patients is None else {"patient": self.patients}
         columns = {_name_in_data(name): values for name, values in self.columns.items()}
         return pd.DataFrame({"id": self.ids, **patients, **columns}, dtype=object)
@@ -102,7 +105,7 @@ def _further_columns(table: pd.DataFrame) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for column in table.columns:
         name = str(column)
-        if column in CANONICAL or re.sub(r"[\W_]+", "", name.casefold()) in PERSONAL:
+        if column in CANONICAL or plain_name(name) in PERSONAL:
             continue
         values = [as_text(value) for value in table[column]]
         if not _puts_together(values) or not _is_short(name):
