@@ -9,8 +9,8 @@
 row per training; after so many minutes it ends, and the same command continues. The six methods that matter most come
 first, in all six cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
 
-One such network does not fill a large GPU: add --processes 12 there (and start NVIDIA's MPS). On a machine without
-images of its own carry the folder ``small`` (40 MiB with the weights in it).
+One such network does not fill a large GPU: add --processes 12 there (and start NVIDIA's MPS). For another machine copy
+the folder ``small`` (40 MiB with the weights in it).
 
 To try it on a CPU: --network tiny --limit 200 --epochs 2 --folds 0.
 """

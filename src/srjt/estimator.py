@@ -227,7 +227,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         self.noise_estimate_ = trained.noise_estimate
         self.noise_rate_ = used.known_noise_rate
         matrix: npt.ArrayLike | None = used.transition
-        if matrix is None and trained.noise_estimate is not None:
+        if matrix is None and trained.noise_estimate is not None and trained.noise_estimate.informed:
             matrix = trained.noise_estimate.transition
         self.transition_ = None if matrix is None else np.asarray(matrix, dtype=np.float64)
         self.selected_ = _selected(trained)

@@ -140,3 +140,17 @@ def test_patients_are_the_unit_of_verified_grades() -> None:
 def test_bad_verified_grades_get_one_sentence(verified, sentence: str) -> None:
     with pytest.raises(SrjtError, match=sentence):
         read_verified(verified, samples=2, classes=3)
+
+
+def test_a_few_verified_labels_determine_nothing() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, size=300)
+    guesses = rng.dirichlet(np.ones(4), size=300)  # networks that know nothing
+    verified = np.full(300, -1)
+    verified[7] = (labels[7] + 1) % 4
+    one = estimate_noise(labels, guesses, verified=verified, bootstrap=5)
+    assert not one.informed
+    assert one.reason == "only 1 label is verified."
+    rows = rng.choice(300, size=60, replace=False)
+    verified[rows] = labels[rows]
+    assert estimate_noise(labels, guesses, verified=verified, bootstrap=5).informed

@@ -102,7 +102,7 @@ def test_a_run_without_known_truth_or_unfinished_is_shown_as_it_is(tmp_path: Pat
 
 def estimate(rate: float) -> NoiseEstimate:
     fields = {f.name: None for f in dataclasses.fields(NoiseEstimate)}
-    return NoiseEstimate(**{**fields, "rate": rate})
+    return NoiseEstimate(**{**fields, "rate": rate, "informed": rate < 1.0})
 
 
 MATRIX = ((0.9, 0.1), (0.2, 0.8))
@@ -121,6 +121,11 @@ MATRIX = ((0.9, 0.1), (0.2, 0.8))
             {"method": "jocor+ours", "noise_rate": 0.3},
             0.02,
             "noise rate 0.30 used, 0.02 estimated from the training labels",
+        ),
+        (
+            {"method": "srjt", "noise_rate": 0.0, "transition": MATRIX},
+            1.0,
+            "nothing: the short trainings of the estimate have not learnt to tell the grades apart",
         ),
         ({"method": "garg", "transition": MATRIX}, None, "given transition matrix"),
         ({"method": "standard", "noise_rate": 0.25}, None, ""),  # it does not use the rate

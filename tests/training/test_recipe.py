@@ -16,7 +16,7 @@ from srjt import methods
 from srjt.errors import SrjtError
 from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
-from srjt.training.record.run_folder import read_facts
+from srjt.training.record.run_folder import _as_written_now, read_facts
 from srjt.training.resolve_noise import NOT_INFORMED, needs_estimate, neighbour_matrix, usable_matrix
 
 SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what was trained
@@ -125,3 +125,10 @@ def test_a_run_without_the_balance_setting_can_be_resumed(
     (tmp_path / "run.json").write_text(json.dumps(facts))
     assert read_facts(tmp_path).config.balance == 0.0
     srjt.train(data.manifest, out=tmp_path, **run)
+
+
+def test_unfinished_runs_on_features_of_the_former_weight_still_match() -> None:
+    stored = {"method": "srjt", "method_options": {"co_lambda": 4.0}}
+    assert _as_written_now(stored)["method_options"] == {"co_lambda": 4.0, "grows_with": "fit"}
+    now = {"method": "srjt", "method_options": {"co_lambda": 4.0, "grows_with": "training"}}
+    assert _as_written_now(now)["method_options"] == now["method_options"]

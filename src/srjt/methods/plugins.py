@@ -10,7 +10,7 @@ from functools import cache
 
 from srjt.errors import SrjtError, warn
 
-__all__ = ["GROUP", "import_modules", "load_entry_points"]
+__all__ = ["GROUP", "entry_point_modules", "import_modules", "load_entry_points"]
 
 GROUP = "srjt.methods"
 
@@ -47,6 +47,14 @@ def load_entry_points() -> None:
                 f"The plug-in {plugin.name!r} of the package {package} cannot be loaded, so its methods are missing "
                 f"({_reason(problem)})."
             )
+
+
+@cache
+def entry_point_modules() -> tuple[str, ...]:
+    """The modules of installed packages that register methods; every process loads them."""
+    from importlib.metadata import entry_points
+
+    return tuple(plugin.module for plugin in entry_points(group=GROUP))
 
 
 def _reason(problem: Exception) -> str:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from srjt.errors import SrjtError, suggest
-from srjt.methods.plugins import load_entry_points
+from srjt.methods.plugins import entry_point_modules, load_entry_points
 
 if TYPE_CHECKING:
     from srjt.methods.base import Method
@@ -22,7 +22,6 @@ M = TypeVar("M", bound="type[Method]")
 
 _COMMON = {"num_classes", "noise_rate", "transition", "convention"}  # create()'s own arguments
 _REGISTRY: dict[str, RegisteredMethod] = {}
-_INSTALLED: set[str] = set()  # names of methods that installed packages have registered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,7 +211,11 @@ def is_known_to_workers(name: str, *, registered_by: Sequence[str] = ()) -> bool
 
     registered_by: modules that the process imports.
     """
-    return isinstance(lookup(name).source, str) or name in _INSTALLED or bool(registered_by)
+    found = lookup(name)
+    if isinstance(found.source, str):
+        return True
+    package = found.source.__module__.partition(".")[0]
+    return package in {module.partition(".")[0] for module in (*entry_point_modules(), *registered_by)}
 
 
 def options(name: str) -> tuple[str, ...]:
@@ -292,9 +295,7 @@ def create(
 
 def _registry() -> dict[str, RegisteredMethod]:
     """All methods, after those of installed packages have been loaded."""
-    before = set(_REGISTRY)
     load_entry_points()
-    _INSTALLED.update(set(_REGISTRY) - before)
     return _REGISTRY
 
 

@@ -190,7 +190,7 @@ def estimate_noise(
     if bootstrap:
         joints, rates = _draws(found, bootstrap, seed=seed)
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
-    informed = known is not None or _informed(y, found)
+    informed = _informed(y, found)
     if not informed and bootstrap:
         low = lower_bound = 0.0
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
@@ -204,6 +204,7 @@ def estimate_noise(
         joint, rate, worth = combined.joint, combined.rate, combined.worth
         interval = combined.interval if bootstrap else (rate, rate)
         lower_bound, reason = combined.lower_bound, combined.reason
+        informed = informed or not reason
         joints = _moved(joints, joint)
         assumption = (
             f"The rate rests on {len(known.rows)} verified labels, which must be a random sample of all; the model "

@@ -16,12 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import betaincinv, gammaln  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 __all__ = ["Verified", "exact_interval", "labels_to_verify", "read_verified", "repetition", "use_verified"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+_WIDE = 0.5  # an interval of the rate that says little; reached by about 20 verified labels
 
 _STRENGTHS = 2.0 ** np.arange(
     -2, 11
@@ -184,7 +186,9 @@ def use_verified(
         lower_bound=exact_interval(rate, worth, confidence=1.0 - 2.0 * (1.0 - confidence))[0],
         joint=joint,
         worth=worth,
-        reason="",
+        reason=""
+        if interval[1] - interval[0] <= _WIDE
+        else f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified.",
     )
 
 
@@ -193,7 +197,8 @@ def _joint(labels: Ints, posterior: Floats, known: Verified, *, rate: float) -> 
 
     For each label the verified true grades are counted, and the model's p(true grade | label) is added as a prior
     (Dirichlet). How many verified labels the prior is worth, the verified labels tell: the result is averaged over
-    strengths by the likelihood of the counts. A model that they contradict counts little.
+    strengths by the likelihood of the counts. A model that they contradict counts little. (Its explanations were
+    weighed by the same labels before, so it counts for a little too much.)
     """
     classes = posterior.shape[1]
     given = np.eye(classes)[labels]

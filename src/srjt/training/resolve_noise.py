@@ -153,8 +153,9 @@ def resolve_noise_rate(
         nothing_wrong = np.eye(manifest.num_classes)
         resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
     reporter.note(describe(estimate, epochs=warm_up_config.epochs))
-    made_for_doubt = methods.lookup(config.method).is_recipe and estimate.informed  # the note above is enough
-    if not estimate.identifiable and not made_for_doubt:
+    method = methods.lookup(config.method)
+    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs  # then the note above is enough
+    if not estimate.identifiable and not (nothing_discarded and estimate.informed):
         warn(not_determined(estimate, used=resolved.known_noise_rate))
     return resolved, estimate
 
@@ -235,7 +236,7 @@ def warm_up(config: TrainConfig) -> TrainConfig:
 def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
     """The estimate, and what it was computed from, for a log: an audit of the same data has more to go by."""
     low, high = estimate.rate_interval
-    doubt = "" if estimate.identifiable else "; the data do not determine it"
+    doubt = "" if estimate.identifiable else f"; the data do not determine it ({estimate.reason.rstrip('.')})"
     verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
     return (
         f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), {estimate.form} form, from "
@@ -252,10 +253,9 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
     if estimate is None and rate is not None and requested.requested_noise_rate == "auto":
         why = from_readers(used)
     elif estimate is not None:
-        why = f"{describe(estimate, epochs=warm_up(used).epochs)} {estimate.assumption}".strip()
-        if not estimate.informed:
-            why += f" {NOT_INFORMED}"
-        elif rate is not None and rate < estimate.rate:
+        rests_on = estimate.assumption if estimate.informed else NOT_INFORMED
+        why = f"{describe(estimate, epochs=warm_up(used).epochs)} {rests_on}".strip()
+        if estimate.informed and rate is not None and rate < estimate.rate:
             why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
     elif "noise_rate" in needs:
         why = "The rate was given."
@@ -297,7 +297,7 @@ def from_readers(used: TrainConfig) -> str:
 
 def _apply(config: TrainConfig, rate: float, transition: Floats, posterior: Floats) -> TrainConfig:
     """The configuration with this noise, as far as the method needs it."""
-    resolved: dict[str, Any] = {"noise_rate": rate}
+    resolved: dict[str, Any] = {"noise_rate": min(rate, 0.95)}  # a method that discards keeps some samples
     if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
         resolved["transition"] = usable_matrix(rate, transition).tolist()
         if "noise_rate" not in methods.lookup(config.method).method.needs:

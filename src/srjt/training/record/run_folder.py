@@ -117,10 +117,16 @@ def read_facts(folder: Path) -> RunFacts:
 
 
 def _as_written_now(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of older runs, which lack ``balance``, and whose recipe was "+ours" on JoCoR with other options."""
+    """The settings of older runs, which lack ``balance``, and whose recipe was another one.
+
+    It was first "+ours" on JoCoR with other options; then its agreement grew with the fit for images, too.
+    """
     config = {"balance": 0.0, **config}
-    if config.get("method") == "srjt" and "agree" in (config.get("method_options") or {}):
+    options = config.get("method_options") or {}
+    if config.get("method") == "srjt" and "agree" in options:
         config["method"] = "jocor+ours"
+    elif config.get("method") == "srjt":
+        config["method_options"] = {**options, "grows_with": options.get("grows_with", "fit")}
     return config
 
 
