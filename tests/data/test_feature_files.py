@@ -324,6 +324,19 @@ def test_ordinary_tables_are_still_tables(tmp_path: Path) -> None:
     assert reading.manifest.table["features"].tolist() == ["round [1]", "flat"]
 
 
+def test_bounding_boxes_are_not_features(tmp_path: Path) -> None:
+    boxes = tmp_path / "boxes.csv"
+    boxes.write_text("scan,x1,y1,x2,y2,grade\na.png,1,2,3,4,0\nb.png,1,2,3,4,1\n")
+    with pytest.raises(SrjtError, match=r"No column of boxes.csv looks like the image.*feature_columns"):
+        read(boxes)
+    for source in (boxes, pd.read_csv(boxes)):
+        reading = read(source, image_column="scan", images=tmp_path)
+        assert (reading.kind, reading.manifest.ids) == ("table", ["a.png", "b.png"])
+    many = pd.DataFrame(X, columns=COLUMNS).assign(grade=[0, 1] * 4, batch="A")  # one name that is not known
+    many.to_csv(tmp_path / "many.csv", index=False)
+    assert read(tmp_path / "many.csv").kind == read(many).kind == "features"
+
+
 def test_a_table_of_images_may_have_a_column_of_lists(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text('image,grade,embedding\na.png,0,"[1, 2]"\nb.png,1,"[3, 4]"\n')
     with pytest.raises(SrjtError, match="has lists of numbers in the column 'embedding'"):

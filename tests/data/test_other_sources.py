@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -62,9 +63,17 @@ def test_folders_below_train_and_test(tmp_path: Path) -> None:
     assert Counter(manifest.table["split"]) == {"train": 2, "validation": 2, "test": 2}
 
 
-def test_a_folder_without_images_or_options_that_do_not_apply(tmp_path: Path) -> None:
+def test_a_folder_without_images_or_options_that_do_not_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SrjtError, match="no images in subfolders"):
         read(tmp_path)
+    for name in "abcd":
+        picture(tmp_path / f"flat/{name}.png")
+    monkeypatch.setattr("srjt.data.sources.hints.WALKED", 2)  # the rest of a large folder is not listed
+    with pytest.raises(SrjtError, match="flat has at least 2 images, but no subfolders"):
+        read(tmp_path / "flat")
+    shutil.rmtree(tmp_path / "flat")
     picture(tmp_path / "0/a.png")
     picture(tmp_path / "1/a.png")
     with pytest.raises(

@@ -216,7 +216,10 @@ def test_skipping_keeps_manifest_and_pixels_aligned(
 
 
 def test_no_image_at_all_is_an_error_even_when_skipping(images: Manifest, tmp_path: Path) -> None:
-    elsewhere = manifest_of(tmp_path / "nowhere", ["a.png", "b.png"])
+    (tmp_path / "nowhere" / "beside").mkdir(parents=True)
+    elsewhere = manifest_of(
+        tmp_path / "nowhere", ["a" * 300 + ".png", "b.png"]
+    )  # a name that no file can have
     with pytest.raises(SrjtError, match="None of the 2 images exists"):
         opened(elsewhere, tmp_path, on_bad_image="skip")
 

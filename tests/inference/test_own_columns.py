@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import srjt
@@ -24,12 +28,37 @@ def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest
     assert srjt.evaluate(run, (severe.arrays, severe.labels), resamples=0).samples == len(severe)
 
 
+def test_row_numbers_of_other_arrays_are_no_overlap(run: Trained, features: Manifest) -> None:
+    assert features.arrays is not None
+    other = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest
+    assert set(other.ids) & set(run.held_out["validation"].ids)
+    assert srjt.evaluate(run, other, resamples=0).overlaps == ()
+    validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
+    (same,) = srjt.evaluate(run, validation, resamples=0).overlaps
+    assert (same.samples, same.patients) == (len(validation), len(set(validation.patients or [])))
+    assert str(replace(same, fitted=("ranges",), samples=1, patients=None)) == (
+        "1 of the samples has the id of a sample that was used to fit the ranges: if they are the same, the scores "
+        "look too good. Evaluate samples of other patients, such as the test side."
+    )
+
+
 def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, features: Manifest) -> None:
     named = features.select(np.arange(40))
     named.table["refer"] = "their word"
     table = srjt.predict(run, named, keep=["refer"], refer_from="2")
     assert set(table["refer"]) <= {"yes", "no"}
     assert set(table["refer_source"]) == {"their word"}
+
+
+def test_lists_of_features_may_name_their_images(run: Trained, features: Manifest, tmp_path: Path) -> None:
+    assert features.arrays is not None
+    rows = features.arrays[:4].tolist()
+    table = pd.DataFrame(
+        {"image": ["a.png", "b.png", "c.png", "d.png"], "grade": [0, 1, 2, 3], "features": rows}
+    )
+    table.to_parquet(tmp_path / "rows.parquet")
+    found = srjt.predict(run, tmp_path / "rows.parquet", recalibrate=False)
+    assert list(found["grade"]) == list(srjt.predict(run, features.arrays[:4], recalibrate=False)["grade"])
 
 
 def test_nothing_to_pool_is_said_in_one_sentence(run: Trained, features: Manifest) -> None:

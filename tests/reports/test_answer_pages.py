@@ -152,7 +152,7 @@ EVALUATION: dict[str, Rule] = {
     r"patients' names: if they are the same, the scores look too good\.": lambda f, m: (
         (int(m[1]), int(m[3])) == f["calibrated"] and (m[2] == "the ranges") == f["coverage"]
     ),
-    r"Choose the test side with --fold, --splits or --side\.": lambda f, _: f["calibrated"] != (0, 0),
+    r"Evaluate samples of other patients, such as the test side\.": lambda f, _: f["calibrated"] != (0, 0),
     r"This run does not beat a naive prediction on these samples: .*": lambda f, _: not f["per"],
     r"The answers are compared with labels that may be wrong themselves\.": lambda f, _: (
         f["judged_by"] == "given grades"

@@ -61,12 +61,14 @@ def _networks(run: Trained, network: WhichNetwork) -> str:
 def _precision(run: Trained) -> str:
     if amp_dtype(run.config, run.device) is not None:
         return "bf16"
-    return "tf32" if run.config.precision == "tf32" else "fp32"
+    return (
+        "tf32" if run.config.precision == "tf32" and run.device.type == "cuda" else "fp32"
+    )  # a CPU has no tf32
 
 
 def _calibrated_on(run: Trained, fitted: Fitted) -> str:
     side = fitted.calibrate_on
-    where = "other labelled samples (--calibrate-on)"
+    where = "other labelled samples"
     if side is None:
         side, where = run.held_out["validation"], "the validation side of the run"
     of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"

@@ -11,6 +11,7 @@ from typing import Literal
 
 from srjt.data.images.decode import is_image
 from srjt.data.sources.columns import choose_columns
+from srjt.data.sources.feature_tables import list_column
 from srjt.data.sources.hints import NUMBERED
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 from srjt.errors import SrjtError
@@ -48,12 +49,12 @@ def _kind(path: Path) -> Kind | None:
     if suffix not in TABLE_SUFFIXES or not path.is_file():
         return None
     columns = list(load(path).frame.columns)
-    numbered = sum(bool(NUMBERED.match(column)) for column in columns) > 1
+    features = list_column(path) is not None or sum(bool(NUMBERED.match(name)) for name in columns) > 1
     images = {
         "image": ("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile")
     }
     named = bool(choose_columns(columns, {}, source="", required=(), synonyms=images)[0])
-    return None if numbered == named else "features" if numbered else "images"
+    return None if features == named else "features" if features else "images"  # a table may have both
 
 
 def _features_command(path: Path, settings: str) -> str:

@@ -37,14 +37,23 @@ class Overlap:
     def __str__(self) -> str:
         names = [f"the {name}" for name in self.fitted]
         fitted = f"used to fit {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}"
+        patients = self.patients or 0
         if self.samples:
-            same = f"{self.samples:,} of the samples have the ids of samples that were {fitted}"
-            if self.patients:
-                same += f", and {self.patients:,} of the patients their patients' names"
+            have = (
+                "has the id of a sample that was"
+                if self.samples == 1
+                else "have the ids of samples that were"
+            )
+            same = f"{self.samples:,} of the samples {have} {fitted}"
+            if patients == 1:
+                same += ", and 1 of the patients has the name of such a sample's patient"
+            elif patients:
+                same += f", and {patients:,} of the patients their patients' names"
         else:
-            same = f"{self.patients or 0:,} of the patients have the names of patients whose samples were {fitted}"
+            have = "has the name of a patient" if patients == 1 else "have the names of patients"
+            same = f"{patients:,} of the patients {have} whose samples were {fitted}"
         advice = {
-            "validation": "Choose the test side with --fold, --splits or --side.",
+            "validation": "Evaluate samples of other patients, such as the test side.",
             "calibrate_on": "Calibrate on samples of other patients.",
         }[self.to]
         return f"{same}: if they are the same, the scores look too good. {advice}"
@@ -74,7 +83,7 @@ def _overlap(
 ) -> Overlap | None:
     if side is None or not parts:
         return None
-    samples = len(set(side.ids) & set(data.ids))
+    samples = _shared_samples(data, side)
     patients = None
     if side.patients is not None and data.patients is not None:
         patients = len(set(side.patients) & set(data.patients))
@@ -83,3 +92,17 @@ def _overlap(
         if samples or patients
         else None
     )
+
+
+def _shared_samples(data: Manifest, side: HeldOut) -> int:
+    """How many samples have the id of one of the side. Row numbers of other arrays are not ids."""
+    labels = dict(zip(side.ids, side.labels.tolist(), strict=True))
+    shared = [
+        (labels[name], label)
+        for name, label in zip(data.ids, data.labels.tolist(), strict=True)
+        if name in labels
+    ]
+    in_memory = side.images is None and data.arrays is not None
+    if in_memory and all(map(str.isdecimal, data.ids)) and any(kept != label for kept, label in shared):
+        return 0  # the same rows would have the same labels
+    return len(shared)

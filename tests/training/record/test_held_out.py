@@ -23,7 +23,7 @@ SETTINGS = {
 
 def some_side(*, patients: bool) -> HeldOut:
     rng = np.random.default_rng(0)
-    names = ["a", "07", 'é,\n"x', "\udce9"]
+    names = ["a", "0\r7", 'é,\n"x', "\udce9"]
     return HeldOut(
         ids=names,
         probabilities=rng.dirichlet(np.ones(3), (2, 4)).astype(np.float32),
@@ -49,13 +49,25 @@ def assert_equal(found: HeldOut, expected: HeldOut) -> None:
 @pytest.mark.parametrize("patients", [True, False])
 def test_what_is_written_is_read_to_the_bit(patients: bool, tmp_path: Path) -> None:
     side = some_side(patients=patients)
-    write_held_out(tmp_path, {"validation": side})
-    assert_equal(read_held_out(tmp_path, networks=2, classes=3)["validation"], side)
+    other = some_side(patients=False)
+    write_held_out(tmp_path, {"validation": side, "test": other})
+    again = read_held_out(tmp_path, networks=2, classes=3)
+    assert_equal(again["validation"], side)
+    assert_equal(again["test"], other)
 
 
 def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
     data = srjt.data.synthetic.generate(images=80, patients=20, size=32)
-    data.table["reader"], data.table["p1_0"] = "A", np.arange(80)  # a column may have the name of one of ours
+    # a column may have the name of one of ours
+    data.table["reader"], data.table["p1_0"], data.table["side"] = "A", np.arange(80) // 4, "left"
+    texts = {
+        "name": "Ada",
+        "report": "no finding; " * 20_000,
+        "note": "a\rb",
+        "number": [f"{n}" for n in range(80)],
+    }
+    for name, values in texts.items():
+        data.table[name] = values
     run = srjt.train(data, out=tmp_path / "run", split=srjt.data.folds(data)[0], **SETTINGS)
     assert set(run.held_out) == {"validation", "test"}
     again = srjt.load_run(tmp_path / "run")
@@ -68,8 +80,18 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
         )
         assert (side.labels == samples.labels).all()
         assert side.patients == samples.patients
-        assert list(map(float, side.columns.pop("severity"))) == samples.table["severity"].tolist()
-        assert side.columns == {"reader": ["A"] * len(rows), "p1_0_source": [str(row) for row in rows]}
+        assert side.columns == {
+            "reader": ["A"] * len(rows),
+            "p1_0_source": [str(row // 4) for row in rows],
+            "side_source": ["left"] * len(rows),
+        }
+        assert list(side.table) == [
+            "id",
+            "patient",
+            "reader",
+            "p1_0",
+            "side",
+        ]  # as `per` and `coverage_by` name them
 
 
 def test_without_sides_there_is_no_file(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def _bad_images(folder: Path, manifest: Manifest, bad: dict[int, str]) -> SrjtEr
     paths = manifest.paths
     named = "; ".join(f"{paths[row]}: {reason}" for row, reason in sorted(bad.items())[:NAMED])
     more = f"; and {len(bad) - NAMED:,} more" if len(bad) > NAMED else ""
-    if not any(path.exists() for path in paths):
+    if not any(map(os.path.exists, paths)):
         return SrjtError(no_image_exists(manifest))
     advice = (
         "Repair them, or leave them out with `on_bad_image='skip'`."

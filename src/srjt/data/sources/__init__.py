@@ -17,7 +17,7 @@ import pandas as pd
 from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table, text_table
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
-from srjt.data.sources.feature_tables import has_features
+from srjt.data.sources.feature_tables import has_features, list_column
 from srjt.data.sources.frames import read_feature_frame
 from srjt.errors import SrjtError, suggest
 from srjt.files import check_regular_file
@@ -120,11 +120,12 @@ def read(
         raise suggest("kind of source", kind, sorted(SOURCES))
     readers: Mapping[str, Callable[..., Reading]] = {name: known.read for name, known in SOURCES.items()}
     path: Path | pd.DataFrame
+    of_images = image_column is not None or images is not None
     if isinstance(source, pd.DataFrame):
         path, name, readers = source, "the table", FRAMES
         kind = kind or (
             "features"
-            if feature_columns is not None or has_features(list(map(str, source.columns)))
+            if feature_columns is not None or (not of_images and has_features(list(map(str, source.columns))))
             else "table"
         )
         if kind not in FRAMES:
@@ -135,8 +136,13 @@ def read(
             raise SrjtError(f"{path} does not exist.")
         if not path.is_dir():
             check_regular_file(path)
-        if kind is None:
-            kind = "features" if labels is not None or feature_columns is not None else _recognise(path)
+        if kind is None and (labels is not None or feature_columns is not None):
+            kind = "features"
+        elif kind is None:
+            kind = _recognise(path)
+            # the names of columns are a weaker sign than images that the user names
+            if kind == "features" and of_images and table.is_table(path) and list_column(path) is None:
+                kind = "table"
     if images is not None and not os.path.isdir(images):
         raise SrjtError(f"The image folder {images} does not exist.")
     options = {

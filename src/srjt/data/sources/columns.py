@@ -10,7 +10,7 @@ import pandas as pd
 from srjt.data.sources.hints import looks_like_features, looks_like_grades
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["choose_columns", "one_column"]
+__all__ = ["choose_columns", "one_column", "plain_name"]
 
 # The more specific name first: if a table has both "grade" and "severity", "grade" is used.
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -58,7 +58,7 @@ def choose_columns(
             if column not in columns:
                 raise suggest(f"column (for the {role.replace('_', ' ')}, in {source})", column, columns)
             chosen[role] = column
-    plain = {_plain(column): column for column in reversed(columns)}
+    plain = {plain_name(column): column for column in reversed(columns)}
     for role, names in synonyms.items():
         if role in chosen:
             notes.append(f"{role.replace('_', ' ')}: column {chosen[role]!r} (as given)")
@@ -86,5 +86,6 @@ def one_column(column: str | Sequence[str] | None) -> str | None:
     return column if column is None or isinstance(column, str) else next(iter(column), None)
 
 
-def _plain(column: str) -> str:
+def plain_name(column: str) -> str:
+    """A name in small letters, without spaces and punctuation: "Patient-ID" is patientid."""
     return re.sub(r"[\W_]+", "", column.casefold())

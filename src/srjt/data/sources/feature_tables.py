@@ -15,8 +15,9 @@ import pandas as pd
 
 from srjt.data.features import Features, as_features
 from srjt.data.grades import as_text
-from srjt.data.sources.columns import SYNONYMS, choose_columns
+from srjt.data.sources.columns import SYNONYMS, plain_name
 from srjt.data.sources.hints import NUMBERED
+from srjt.data.sources.reading_columns import READING_SYNONYMS
 from srjt.data.sources.text_table import load, read_parquet
 from srjt.errors import SrjtError
 
@@ -32,6 +33,12 @@ __all__ = [
 
 # Names of an array in a .npz file, or of a column of lists.
 NAMES = ("features", "feature", "embeddings", "embedding")
+# Names of columns beside the features: of the roles of a table, and of what is often known of a sample.
+BESIDE = {name for names in (*SYNONYMS.values(), *READING_SYNONYMS.values()) for name in names} | {
+    *("eye", "laterality", "side", "age", "sex", "gender", "site", "hospital", "centre", "center", "scanner"),
+    *("series", "seriesid", "study", "studyid", "visit", "fold"),
+}
+FEW = 4  # so many numbered columns may also be a bounding box: x1, y1, x2, y2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,10 +124,18 @@ def column_names(path: Path) -> list[str]:
 
 
 def has_features(names: Sequence[str]) -> bool:
-    """Whether the columns are features by their names (f0, f1, …), and none of them names images."""
-    images = {"image": [name for name in SYNONYMS["image"] if name != "id"]}  # features have ids, too
-    chosen, _ = choose_columns(names, {}, source="", required=(), synonyms=images)
-    return not chosen and sum(NUMBERED.match(name) is not None for name in names) > 1
+    """Whether the columns are features by their names (f0, f1, …), and none of them names images.
+
+    Beside columns of unknown names, which may be the images, the features must be many.
+    """
+    numbered = sum(NUMBERED.match(name) is not None for name in names)
+    others = [plain_name(name) for name in names if not NUMBERED.match(name)]
+    if numbered < 2 or any(
+        name in SYNONYMS["image"] and name != "id" for name in others
+    ):  # features have ids, too
+        return False
+    unknown = [name for name in others if name not in BESIDE]
+    return not unknown or numbered > max(FEW, len(unknown))
 
 
 def feature_columns_of(frame: pd.DataFrame, patterns: str | Sequence[str] | None) -> list[str]:

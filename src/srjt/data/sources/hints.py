@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +21,8 @@ __all__ = ["NUMBERED", "folder_without_grades", "looks_like_features", "looks_li
 NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
 MOST_GRADES = 12  # a column with more different values is a measurement
 FEWEST_FEATURES = 3
-COUNTED = 1000  # files of a folder that are looked at
+COUNTED = 1000  # files of a folder that are opened, to see whether they are images
+WALKED = 5000  # files and folders below a folder that are listed: it may be a whole home directory
 
 
 def looks_like_features(frame: pd.DataFrame, *, taken: Sequence[str] | None = None) -> str:
@@ -54,34 +56,39 @@ def looks_like_grades(frame: pd.DataFrame, *, taken: Sequence[str], combine: boo
 
 def folder_without_grades(folder: Path) -> str:
     """What a folder has that is not one of the sources."""
-    images = tables = looked_at = 0
-    table = Path()
-    for parent, _, names in os.walk(folder):
-        for name in sorted(names):
-            looked_at += 1
-            path = Path(parent) / name
-            if path.suffix.lower() in TABLE_SUFFIXES:
-                tables, table = tables + 1, path
-            elif looked_at <= COUNTED and is_image(path):
-                images += 1
+    listed = list(islice(_below(folder), WALKED + 1))
+    files = [path for path, is_folder in listed[:WALKED] if not is_folder]
+    tables = [path for path in files if _is_table(path)]
+    images = sum(is_image(path) for path in files[:COUNTED] if not _is_table(path))
     if not images and not tables:
         return f"{folder} has no images in subfolders, one per grade."
-    more = "at least " if looked_at > COUNTED else ""
+    more = "at least " if len(files) > COUNTED or len(listed) > WALKED else ""
     seen = f"{folder} has no images"
     if images:
         seen = f"{folder} has {more}{images:,} images, but no subfolders, one per grade"
-    if tables == 1:
-        return f"{seen}. If {table} has the grades, give it in place of the folder, with `images={str(folder)!r}`."
+    if len(tables) == 1:
+        return f"{seen}. If {tables[0]} has the grades, give it in place of the folder, with `images={str(folder)!r}`."
     return (
         f"{seen}. Write a table with the columns image and grade, and give it in place of the folder, with "
         f"`images={str(folder)!r}`."
     )
 
 
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in TABLE_SUFFIXES
+
+
+def _below(folder: Path) -> Iterator[tuple[Path, bool]]:
+    """Each file and folder below a folder, and whether it is a folder."""
+    for parent, folders, names in os.walk(folder):
+        yield from ((Path(parent) / name, True) for name in folders)
+        yield from ((Path(parent) / name, False) for name in sorted(names))
+
+
 def no_image_exists(manifest: Manifest) -> str:
     """The error if no image is where it is looked for, with the folder beside the table that has the first one."""
     name = str(manifest.table["image"].iloc[0])
-    beside = [folder for folder in sorted(manifest.root.glob("*/")) if (folder / name).is_file()]
+    beside = [folder for folder in sorted(manifest.root.glob("*/")) if os.path.isfile(folder / name)]
     where = "`images`" if not beside else f"`images={_from_here(beside[0])!r}`"
     hint = looks_like_features(manifest.table)
     return (

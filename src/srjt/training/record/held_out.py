@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import as_text
+from srjt.data.grades import MISSING, as_text
 from srjt.data.manifest import Manifest
+from srjt.data.sources.columns import plain_name
 from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
@@ -25,6 +26,18 @@ from srjt.files import write_atomically
 __all__ = ["FILE", "HeldOut", "held_out_side", "read_held_out", "write_held_out"]
 
 FILE = "held_out.csv"
+
+# Names of the file's own columns; such a name in the data gets one more _source.
+OWN = re.compile(r"(side|group|p\d+_\d+)(_source)*")
+# Of further columns: who someone is has no place in a run, and no use there.
+PERSONAL = frozenset(
+    (
+        *("name", "patientname", "fullname", "firstname", "lastname", "surname", "givenname", "familyname"),
+        *("birthdate", "birthday", "dateofbirth", "dob", "patientbirthdate"),
+        *("address", "email", "phone", "telephone"),
+    )
+)
+LONGEST = 64  # characters of a value of a further column
 
 Ints = npt.NDArray[np.int64]
 
@@ -48,7 +61,7 @@ class HeldOut:
     images : list of str or None
         (N,) the absolute path of each image file; None for samples in memory.
     columns : dict of str to list of str
-        (N,) texts of each further column of the data, such as the eye or the reader.
+        (N,) texts of each further column of the data that samples are put together by, such as the eye or the reader.
     """
 
     ids: list[str]
@@ -66,9 +79,10 @@ class HeldOut:
 
     @property
     def table(self) -> pd.DataFrame:
-        """What is known of each sample beside its grades: ``id``, ``patient`` if it is known, further columns."""
+        """What is known beside the grades: ``id``, ``patient`` if known, further columns by their names in the data."""
         patients = {} if self.patients is None else {"patient": self.patients}
-        return pd.DataFrame({"id": self.ids, **patients, **self.columns}, dtype=object)
+        columns = {_name_in_data(name): values for name, values in self.columns.items()}
+        return pd.DataFrame({"id": self.ids, **patients, **columns}, dtype=object)
 
 
 def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32]) -> HeldOut:
@@ -87,29 +101,49 @@ def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32]) -> 
 
 
 def _further_columns(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Those that the file has no column of its own for; a name that it uses itself becomes another."""
+    """Those that samples are put together by; a name that the file uses itself becomes another."""
     found: dict[str, list[str]] = {}
     for column in table.columns:
-        if column in CANONICAL:
-            continue
         name = str(column)
-        while _is_own(name) or name in found:
+        if column in CANONICAL or plain_name(name) in PERSONAL:
+            continue
+        values = [as_text(value) for value in table[column]]
+        if not _puts_together(values) or not _is_short(name):
+            continue
+        name = f"{name}_source" if OWN.fullmatch(name) else name
+        while name in found:
             name = f"{name}_source"
-        found[name] = [as_text(value) for value in table[column]]
+        found[name] = values
     return found
+
+
+def _puts_together(values: list[str]) -> bool:
+    """Whether a value repeats, as an eye or a reader does, and none is a free text."""
+    known = [value for value in values if value.casefold() not in MISSING]
+    return len(set(known)) < len(known) and all(map(_is_short, values))
+
+
+def _is_short(text: str) -> bool:
+    return len(text) <= LONGEST and text.isprintable()
+
+
+def _name_in_data(name: str) -> str:
+    return name.removesuffix("_source") if OWN.fullmatch(name) else name
 
 
 def _is_own(name: str) -> bool:
     """Whether the file has a column of this name itself."""
-    return name in ("side", "group", *CANONICAL) or re.fullmatch(r"p\d+_\d+", name) is not None
+    return name in CANONICAL or (OWN.fullmatch(name) is not None and not name.endswith("_source"))
 
 
 def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
     """Write the sides of a run: one row per sample, ``p1_0`` the first network's probability of the first grade."""
     tables = [pd.DataFrame({"side": name, **_columns(side)}) for name, side in sides.items() if len(side)]
     if tables:
-        # nine digits keep every bit of a float32
-        content = pd.concat(tables).to_csv(index=False, float_format="%.9g")
+        # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
+        content = pd.concat(tables).to_csv(
+            index=False, float_format="%.9g", quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n"
+        )
         write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
 
 
@@ -174,6 +208,7 @@ def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut
     probabilities = np.array(cells, dtype=np.float32).transpose(0, 2, 1)
     if not (np.isfinite(probabilities) & (probabilities >= 0.0)).all():
         raise ValueError("probabilities that are negative or not numbers")
+    further = {name: [row[name] for row in rows] for name in rows[0] if name and not _is_own(name)}
     return HeldOut(
         ids=[row["id"] for row in rows],
         probabilities=np.ascontiguousarray(probabilities),
@@ -183,5 +218,7 @@ def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut
         patients=texts("patient"),
         groups=texts("group"),
         images=texts("image"),
-        columns={name: [row[name] for row in rows] for name in rows[0] if name and not _is_own(name)},
+        columns={
+            name: values for name, values in further.items() if any(values)
+        },  # those of another side are empty
     )
