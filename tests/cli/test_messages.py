@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 import srjt
 from srjt.cli import app
-from srjt.cli.messages import say
+from srjt.cli.messages import say, warnings_as_sentences
 from srjt.cli.option_names import as_typed, use_options_of
 
 Srjt = Callable[..., tuple[int, str, str]]
@@ -42,6 +43,11 @@ def train_options() -> None:
         ("image_size takes a whole number", "--image-size takes a whole number"),
         ("epochs takes a whole number", "--epochs takes a whole number"),
         ("`coverage` is not one of its options", "coverage is not one of its options"),
+        ("Choose another `memory_share`.", "Choose another --set memory_share=…."),
+        ("Unknown on_bad_image 'x'. Known: image_size", "Unknown --on-bad-image 'x'. Known: image_size"),
+        ("Which is the grade? Columns: image, image_size, out.",) * 2,
+        ("image_size does not exist.",) * 2,
+        ("The column level`s has `out=3 ills` in it",) * 2,
         ("runs/image_size.csv and 'image_size' stay", "runs/image_size.csv and 'image_size' stay"),
     ],
 )
@@ -79,6 +85,15 @@ def test_a_terminal_wraps_sentences_but_neither_paths_nor_commands(
     assert path + "." in " ".join(lines).split()
     assert lines[-1] == f"  {command}"
     assert all(len(line) <= 40 or path in line for line in lines[:-1])
+
+
+@pytest.mark.usefixtures("train_options")
+def test_a_control_character_in_a_setting_does_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with warnings_as_sentences():
+        warnings.warn("Read `grade_column='a\\x07b'`.", stacklevel=1)
+    assert capsys.readouterr().err == "Warning: Read --grade-column 'a\\x07b'.\n"
 
 
 def test_a_pipe_gets_one_line_per_message(command: Srjt, labelled: Path) -> None:

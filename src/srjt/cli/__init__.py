@@ -50,7 +50,7 @@ def main() -> None:
     except SrjtError as problem:
         if os.environ.get("SRJT_TRACEBACK"):
             raise
-        say(f"srjt: {as_typed(printable(problem))}", fg=typer.colors.RED, err=True)
+        say(f"srjt: {printable(as_typed(str(problem)))}", fg=typer.colors.RED, err=True)
         status = 2
     except Interrupted as stopped:
         say(f"srjt: {stopped} Run the same command again to resume.", err=True)

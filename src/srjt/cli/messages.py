@@ -54,7 +54,7 @@ def warnings_as_sentences() -> Iterator[None]:
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
         if str(message) not in shown:
             shown.add(str(message))
-            say(f"Warning: {as_typed(printable(message))}", fg=typer.colors.YELLOW, err=True)
+            say(f"Warning: {printable(as_typed(str(message)))}", fg=typer.colors.YELLOW, err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
