@@ -8,12 +8,15 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import srjt
 from srjt.cli import app
-from srjt.cli.messages import say, warnings_as_sentences
+from srjt.cli.messages import OptionsReporter, say, warnings_as_sentences
 from srjt.cli.option_names import as_typed, use_options_of
+from srjt.training.engine.starvation import StarvationMonitor
+from srjt.training.record.reporters import SilentReporter
 
 Srjt = Callable[..., tuple[int, str, str]]
 
@@ -85,6 +88,22 @@ def test_a_terminal_wraps_sentences_but_neither_paths_nor_commands(
     assert path + "." in " ".join(lines).split()
     assert lines[-1] == f"  {command}"
     assert all(len(line) <= 40 or path in line for line in lines[:-1])
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_sentence_that_begins_with_the_program_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    say("srjt review needs an audit", before="srjt: ")
+    assert capsys.readouterr().out == "srjt: srjt review needs an audit\n"
+
+
+@pytest.mark.usefixtures("train_options")
+def test_the_notes_of_a_training_name_options() -> None:
+    heard = SilentReporter()
+    monitor = StarvationMonitor(["0", "1"])
+    counts = np.array([[[0, 0], [0, 90], [0, 0], [100, 100]]])
+    warnings = [monitor.update(counts) for _ in range(3)]
+    OptionsReporter(heard).note(str(warnings[-1]))
+    assert "Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate." in heard.notes[0]
 
 
 @pytest.mark.usefixtures("train_options")

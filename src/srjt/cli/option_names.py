@@ -10,8 +10,8 @@ from typing import Any
 
 __all__ = ["as_typed", "use_options_of"]
 
-# a setting in backticks, with or without a value; or a bare name that the message says something about. Other bare names
-# may be the user's: columns, files, grades.
+# a setting in backticks, with or without a value; or a bare name that the message says something about. Other bare
+# names may be the user's: columns, files, grades.
 SETTING = re.compile(
     r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`"
     r"|^[a-z_]+(?= (?:takes|must (?:be|lie|list)|lies|says|needs|waits|works|is at most|is 1|cannot be negative)\b)"
