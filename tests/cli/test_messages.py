@@ -42,6 +42,7 @@ def train_options() -> None:
         ("`grade_column=['dr a', 'b']`", "--grade-column 'dr a' --grade-column b"),
         ("Start with `pretrained=False` or `per_class=True`.", "Start with --no-pretrained or --per-class."),
         ("Less with `memory_share=0.2`.", "Less with --set memory_share=0.2."),
+        ("name it in `imports`", "name it in --import"),
         ("train it with `split`", "train it with --fold"),
         ("image_size takes a whole number", "--image-size takes a whole number"),
         ("epochs takes a whole number", "--epochs takes a whole number"),

@@ -18,7 +18,7 @@ SETTING = re.compile(
     r"|(?<=^Unknown )[a-z_]+(?= ')"
     r"|(?<![\w./`'\"-])[a-z]+(?:_[a-z]+)+(?= '[a-z]+')"  # soft_labels 'estimated'
 )
-OTHER_NAMES = {"decoding": "decode", "overwrite": "force", "split": "fold"}  # Python's → the command line's
+OTHER_NAMES = {"decoding": "decode", "imports": "import_", "overwrite": "force", "split": "fold"}  # Python's → the command line's
 
 _options: dict[str, Any] = {}  # of the command that runs, by name
 
@@ -46,7 +46,7 @@ def _as_option(found: re.Match[str]) -> str:
     if option is None:
         if "set_" in _options and name in _training_settings():
             return f"--set {name}={value or '…'}"
-        return f"--{name}" if name in OTHER_NAMES.values() else found[0].strip("`")
+        return f"--{name.rstrip('_')}" if name in OTHER_NAMES.values() else found[0].strip("`")
     flag: str = option.opts[-1]
     if value is None:
         return flag
