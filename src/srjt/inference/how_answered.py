@@ -66,7 +66,7 @@ def _precision(run: Trained) -> str:
 
 def _calibrated_on(run: Trained, fitted: Fitted) -> str:
     side = fitted.calibrate_on
-    where = "other labelled samples (--calibrate-on)"
+    where = "other labelled samples"
     if side is None:
         side, where = run.held_out["validation"], "the validation side of the run"
     of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
