@@ -44,7 +44,5 @@ def test_what_was_not_asked_for_is_not_said(run: Trained, features: Manifest) ->
     assert (table.attrs["threshold"], table.attrs["cut"]) == (None, None)
     other = features.select(folds(features)[0].test)
     given = srjt.predict(run, few, calibrate_on=other, coverage=0.8, refer_from="1", threshold="grade")
-    assert given.attrs["how"]["calibrated on"] == (
-        "other labelled samples: 120 samples of 30 patients"
-    )
+    assert given.attrs["how"]["calibrated on"] == ("other labelled samples: 120 samples of 30 patients")
     assert given.attrs["how"]["refer"] == "if predicted grade ≥ 1. The predicted grade decides."

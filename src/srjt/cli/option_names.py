@@ -18,7 +18,8 @@ SETTING = re.compile(
     r"|(?<=^Unknown )[a-z_]+(?= ')"
     r"|(?<![\w./`'\"-])[a-z]+(?:_[a-z]+)+(?= '[a-z]+')"  # soft_labels 'estimated'
 )
-OTHER_NAMES = {"decoding": "decode", "imports": "import_", "overwrite": "force", "split": "fold"}  # Python's → the command line's
+# Python's → the command line's
+OTHER_NAMES = {"decoding": "decode", "imports": "import_", "overwrite": "force", "split": "fold"}
 
 _options: dict[str, Any] = {}  # of the command that runs, by name
 
