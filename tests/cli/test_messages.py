@@ -56,6 +56,7 @@ def train_options() -> None:
         ("`coverage` is not one of its options", "coverage is not one of its options"),
         ("Choose another `memory_share`.", "Choose another --set memory_share=…."),
         ("Unknown on_bad_image 'x'. Known: image_size", "Unknown --on-bad-image 'x'. Known: image_size"),
+        ("Unknown network 'tini': did you mean 'tiny'?",) * 2,
         ("Which is the grade? Columns: image, image_size, out.",) * 2,
         ("image_size does not exist.",) * 2,
         ("The column level`s has `out=3 ills` in it",) * 2,

@@ -15,7 +15,7 @@ __all__ = ["as_typed", "use_options_of"]
 SETTING = re.compile(
     r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`"
     r"|^[a-z_]+(?= (?:takes|must (?:be|lie|list)|lies|says|needs|waits|works|is at most|is 1|cannot be negative)\b)"
-    r"|(?<=^Unknown )[a-z_]+(?= ')"
+    r"|(?<=^Unknown )[a-z]+(?:_[a-z]+)+(?= ')"
     r"|(?<![\w./`'\"-])[a-z]+(?:_[a-z]+)+(?= '[a-z]+')"  # soft_labels 'estimated'
 )
 # Python's → the command line's
