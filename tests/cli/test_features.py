@@ -65,6 +65,15 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
     assert pd.read_csv("predictions.csv")["image"].str.endswith(".png").all()
 
 
+def test_ungraded_images_have_patients(command: Srjt, labelled: Path) -> None:
+    pd.read_csv(labelled).head(4).rename(columns={"patient": "case"}).to_csv("new.csv", index=False)
+    how = ["--images", labelled.parent, "--patient-column", "case", "--split-column", "split"]
+    code, _, said = command("features", "new.csv", "--ungraded", *how, *SMALL)
+    assert (code, said) == (0, "Without effect beside --ungraded: --split-column.\n")
+    with np.load("features.npz") as made:
+        assert made["patients"].tolist() == pd.read_csv("new.csv", dtype=str)["case"].tolist()
+
+
 def test_features_made_in_another_way_are_refused(command: Srjt, embedded: Path, labelled: Path) -> None:
     assert command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0
     assert command("features", labelled, *SMALL, "--flip", "--out", "flipped.npz")[0] == 0

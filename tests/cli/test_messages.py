@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import srjt
 from srjt.cli import app
-from srjt.cli.messages import say
+from srjt.cli.messages import OptionsReporter, say, warnings_as_sentences
 from srjt.cli.option_names import as_typed, use_options_of
+from srjt.training.engine.starvation import StarvationMonitor
+from srjt.training.record.reporters import SilentReporter
 
 Srjt = Callable[..., tuple[int, str, str]]
 
 # only the command line, or another program's, comes here
 COMMAND_LINE = ("cli", "review", "studies/executors", "methods/plugins.py", "methods/registry.py", "files.py")
+KNOWN = (
+    "inference/kind_of_samples.py",  # words of a command
+    "notebook_html.py",  # variables of CSS
+    "reports/pages/demo_page.py",  # the page of a command
+    "inference/answers.py",
+    "inference/overlap.py",
+)
 
 
 @pytest.fixture
@@ -38,10 +49,17 @@ def train_options() -> None:
         ("`grade_column=['dr a', 'b']`", "--grade-column 'dr a' --grade-column b"),
         ("Start with `pretrained=False` or `per_class=True`.", "Start with --no-pretrained or --per-class."),
         ("Less with `memory_share=0.2`.", "Less with --set memory_share=0.2."),
+        ("name it in `imports`", "name it in --import"),
         ("train it with `split`", "train it with --fold"),
         ("image_size takes a whole number", "--image-size takes a whole number"),
         ("epochs takes a whole number", "--epochs takes a whole number"),
         ("`coverage` is not one of its options", "coverage is not one of its options"),
+        ("Choose another `memory_share`.", "Choose another --set memory_share=…."),
+        ("Unknown on_bad_image 'x'. Known: image_size", "Unknown --on-bad-image 'x'. Known: image_size"),
+        ("Unknown network 'tini': did you mean 'tiny'?",) * 2,
+        ("Which is the grade? Columns: image, image_size, out.",) * 2,
+        ("image_size does not exist.",) * 2,
+        ("The column level`s has `out=3 ills` in it",) * 2,
         ("runs/image_size.csv and 'image_size' stay", "runs/image_size.csv and 'image_size' stay"),
     ],
 )
@@ -53,19 +71,27 @@ def test_errors_of_the_library_name_no_options() -> None:
     found = []
     package = Path(srjt.__file__).parent
     for file in package.rglob("*.py"):
-        if file.relative_to(package).as_posix().startswith(COMMAND_LINE):
+        if file.relative_to(package).as_posix().startswith((*COMMAND_LINE, *KNOWN)):
             continue
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
-                "SrjtError",
-                "suggest",
-                "warn",
-            ):
-                texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
-                said = "".join(text for text in texts if isinstance(text, str))
-                if re.search(r"(?<!\S)--[a-z]", re.sub(r"srjt [a-z].*|--set .*", "", said)):
-                    found.append(f"{file.name}: {said}")
-    assert not found
+        for text in texts_in(ast.parse(file.read_text(encoding="utf-8"))):
+            if re.search(r"(?<![\w-])--[a-z]", re.sub(r"srjt [a-z][^:;,]*|--set .*", "", text)):
+                found.append(f"{file.relative_to(package)}: {text}")
+    assert "\n".join(found) == ""
+
+
+def texts_in(node: ast.AST) -> Iterator[str]:
+    """The strings of a program, formatted ones in one piece; without docstrings and the help of options."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "setting":
+        return
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(node, ast.JoinedStr) and isinstance(child, ast.Constant)):
+            yield from texts_in(child)
 
 
 @pytest.mark.usefixtures("terminal")
@@ -79,6 +105,31 @@ def test_a_terminal_wraps_sentences_but_neither_paths_nor_commands(
     assert path + "." in " ".join(lines).split()
     assert lines[-1] == f"  {command}"
     assert all(len(line) <= 40 or path in line for line in lines[:-1])
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_sentence_that_begins_with_the_program_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    say("srjt review needs an audit", before="srjt: ")
+    assert capsys.readouterr().out == "srjt: srjt review needs an audit\n"
+
+
+@pytest.mark.usefixtures("train_options")
+def test_the_notes_of_a_training_name_options() -> None:
+    heard = SilentReporter()
+    monitor = StarvationMonitor(["0", "1"])
+    counts = np.array([[[0, 0], [0, 90], [0, 0], [100, 100]]])
+    warnings = [monitor.update(counts) for _ in range(3)]
+    OptionsReporter(heard).note(str(warnings[-1]))
+    assert "Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate." in heard.notes[0]
+
+
+@pytest.mark.usefixtures("train_options")
+def test_a_control_character_in_a_setting_does_not_reach_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with warnings_as_sentences():
+        warnings.warn("Read `grade_column='a\\x07b'`.", stacklevel=1)
+    assert capsys.readouterr().err == "Warning: Read --grade-column 'a\\x07b'.\n"
 
 
 def test_a_pipe_gets_one_line_per_message(command: Srjt, labelled: Path) -> None:

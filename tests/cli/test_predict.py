@@ -49,6 +49,19 @@ def test_one_image_several_and_a_table_give_the_same(command: Srjt, finished: Pa
     assert three[numbers].to_numpy() == pytest.approx(table[numbers][:3].to_numpy(), abs=1e-5)
 
 
+def test_a_column_of_the_source_may_be_named_like_an_answer(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
+    table = pd.read_csv(labelled).head(3).assign(refer="yes", unsure="no")
+    table.to_csv("given.csv", index=False)
+    code, out, err = command(
+        "predict", finished, "given.csv", "--images", labelled.parent, "--keep", "refer", "--keep", "unsure"
+    )
+    assert (code, err) == (0, "")
+    assert "to refer" not in out
+    assert read()["refer"].tolist() == ["yes"] * 3
+
+
 def test_each_network_and_each_decoding(command: Srjt, finished: Path, labelled: Path) -> None:
     for network in ("ensemble", "1", "2"):
         assert command("predict", finished, labelled, "--network", network, "--out", f"{network}.csv")[0] == 0
@@ -177,7 +190,7 @@ def test_every_row_that_is_left_out_is_counted_and_named(
     try:
         code, _, err = command("predict", finished, source)
         assert code == 2
-        assert "1 unusable samples (1 malformed-row; the first: line 61: 1 cells where the header has" in err
+        assert "1 unusable sample (1 malformed-row; the first: line 61: 1 cells where the header has" in err
         code, out, err = command("predict", finished, source, "--on-bad-image", "skip")
     finally:
         source.unlink()

@@ -206,7 +206,11 @@ def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: 
     chances = pd.DataFrame(np.full((len(names), 4), 0.25), columns=[f"p_{g}" for g in range(4)])
     file = tmp_path / "predictions.csv"
     chances.assign(image=[f"/images/{name}" for name in names]).to_csv(file, index=False)
-    assert command("readers", table, "--probabilities", file)[0] == 0
+    into = ("--probabilities", file, "--out", tmp_path / "o")
+    assert [command("readers", table, *into)[0] for _ in range(2)] == [0, 0]
+    chances.assign(image=names, p_0=0.4, p_1=0.1).to_csv(file, index=False)  # another network, the same name
+    assert "or with another network" in command("readers", table, *into)[2]
+    assert command("readers", table, *into, "--force", "--next", 1)[1].count("(1 reading)") == 1
     chances.assign(image="other.png").to_csv(file, index=False)
     assert "names none of the images" in command("readers", table, "--probabilities", file)[2]
     chances.assign(image=names, quality=1, suggested=0).to_csv(file, index=False)

@@ -16,7 +16,7 @@ CONTENT = bytes(range(256)) * 9000  # more than one chunk
 HASH = hashlib.sha256(CONTENT).hexdigest()[:8]
 ADVICE = (
     "or pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the "
-    "small `network='tiny'`, or train on features that srjt features has computed on another machine."
+    "small network tiny, or train on features that srjt features has computed on another machine."
 )
 
 

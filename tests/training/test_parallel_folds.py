@@ -155,7 +155,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
         ):
             assert choose("auto", **alone) is None
             assert reason in reporter.notes[-1]
-            with pytest.raises(SrjtError, match=rf"{reason}.*: use jobs=1\."):
+            with pytest.raises(SrjtError, match=rf"{reason}.*: use `jobs=1`\."):
                 choose(2, **alone)
         with pytest.raises(SrjtError, match="jobs must be at least 1, or auto; got 0"):
             choose(0)

@@ -50,10 +50,10 @@ def main() -> None:
     except SrjtError as problem:
         if os.environ.get("SRJT_TRACEBACK"):
             raise
-        say(f"srjt: {as_typed(printable(problem))}", fg=typer.colors.RED, err=True)
+        say(printable(as_typed(str(problem))), before="srjt: ", fg=typer.colors.RED, err=True)
         status = 2
     except Interrupted as stopped:
-        say(f"srjt: {stopped} Run the same command again to resume.", err=True)
+        say(f"{stopped} Run the same command again to resume.", before="srjt: ", err=True)
         status = stopped.status
     except KeyboardInterrupt:
         status = 130

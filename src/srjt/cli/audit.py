@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.cli.messages import say
+from srjt.cli.messages import OptionsReporter, say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def audit(
             readings=reading.readings,
             config=run_config,
             device=device,
-            reporter=reporter,
+            reporter=OptionsReporter(reporter),
             jobs=_jobs(jobs),
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
             source=str(source),

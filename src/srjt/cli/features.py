@@ -66,7 +66,11 @@ def features(
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
     refuse_overwrite(out, force=force)
     if ungraded:
-        reading = read_images([source], images=how["images"], image_column=how["image_column"])
+        used = {name: how.pop(name) for name in ("images", "image_column", "patient_column")}
+        unused = [word for word in options.as_words(how) if word.startswith("--")]
+        if unused:
+            say(f"Without effect beside --ungraded: {', '.join(dict.fromkeys(unused))}.", err=True)
+        reading = read_images([source], **used)
     else:
         reading = read(source, **how)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)

@@ -19,7 +19,17 @@ from srjt.errors import printable
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["decoding_bar", "is_terminal", "progress_bar", "say", "transient_bar", "warnings_as_sentences"]
+    from srjt.training.record.reporters import Reporter
+
+__all__ = [
+    "OptionsReporter",
+    "decoding_bar",
+    "is_terminal",
+    "progress_bar",
+    "say",
+    "transient_bar",
+    "warnings_as_sentences",
+]
 
 COMMAND = re.compile(r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL)  # a sentence, and the command at its end
 
@@ -29,20 +39,23 @@ def is_terminal(*, err: bool) -> bool:
     return (sys.stderr if err else sys.stdout).isatty()
 
 
-def say(text: str, *, err: bool = False, **style: Any) -> None:
+def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None:
     """Print a sentence: wrapped to the terminal's width, on one line in a file or pipe, where it is searched for.
 
     A line is broken at spaces only, so that a path stays in one piece, and a command at the end of a sentence gets a
-    line of its own: both can be copied. style: as for ``typer.style``.
+    line of its own: both can be copied. before: what the sentence begins with ("srjt: "), which announces no command.
+    style: as for ``typer.style``.
     """
     if is_terminal(err=err):
         sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
         width = shutil.get_terminal_size().columns
         lines = [
             textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
-            for line in sentence.split("\n")
+            for line in f"{before}{sentence}".split("\n")
         ]
         text = "\n".join([*lines, f"  {command}"] if command else lines)
+    else:
+        text = f"{before}{text}"
     typer.secho(text, err=err, **style)
 
 
@@ -54,12 +67,24 @@ def warnings_as_sentences() -> Iterator[None]:
     def show(message: Warning | str, *where: Any, **more: Any) -> None:
         if str(message) not in shown:
             shown.add(str(message))
-            say(f"Warning: {as_typed(printable(message))}", fg=typer.colors.YELLOW, err=True)
+            say(printable(as_typed(str(message))), before="Warning: ", fg=typer.colors.YELLOW, err=True)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = show
         yield
+
+
+class OptionsReporter:
+    """Passes the progress of a training on, with the settings in its notes as options of the command that runs."""
+
+    def __init__(self, inner: Reporter) -> None:
+        self.inner = inner
+        self.begin, self.decoded = inner.begin, inner.decoded
+        self.stepped, self.finished_epoch = inner.stepped, inner.finished_epoch
+
+    def note(self, text: str) -> None:
+        self.inner.note(as_typed(text))
 
 
 def transient_bar() -> Progress:

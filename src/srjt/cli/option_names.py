@@ -10,12 +10,16 @@ from typing import Any
 
 __all__ = ["as_typed", "use_options_of"]
 
-# a setting in backticks, with or without a value; or a name that can be nothing else: image_size, "epochs takes …"
+# a setting in backticks, with or without a value; or a bare name that the message says something about. Other bare
+# names may be the user's: columns, files, grades.
 SETTING = re.compile(
     r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`"
-    r"|(?<![\w./`'\"-])(?P<bare>[a-z]+(?:_[a-z]+)+|^[a-z]+(?= (?:takes|must|cannot|lies|is at most)\b))(?![\w./`'\"=-])"
+    r"|^[a-z_]+(?= (?:takes|must (?:be|lie|list)|lies|says|needs|waits|works|is at most|is 1|cannot be negative)\b)"
+    r"|(?<=^Unknown )[a-z]+(?:_[a-z]+)+(?= ')"
+    r"|(?<![\w./`'\"-])[a-z]+(?:_[a-z]+)+(?= '[a-z]+')"  # soft_labels 'estimated'
 )
-OTHER_NAMES = {"decoding": "decode", "overwrite": "force", "split": "fold"}  # Python's → the command line's
+# Python's → the command line's
+OTHER_NAMES = {"decoding": "decode", "imports": "import_", "overwrite": "force", "split": "fold"}
 
 _options: dict[str, Any] = {}  # of the command that runs, by name
 
@@ -35,19 +39,22 @@ def as_typed(text: str) -> str:
 
 
 def _as_option(found: re.Match[str]) -> str:
-    if bare := found["bare"]:
-        return _options[bare].opts[-1] if bare in _options else bare
+    if found["name"] is None:
+        return _options[found[0]].opts[-1] if found[0] in _options else found[0]
     name, value = found["name"], found["value"]
     name = name if name in _options else OTHER_NAMES.get(name, name)
     option = _options.get(name)
     if option is None:
-        if "set_" in _options and value and name in _training_settings():
-            return f"--set {name}={value}"
-        return f"--{name}" if name in OTHER_NAMES.values() else found[0].strip("`")
+        if "set_" in _options and name in _training_settings():
+            return f"--set {name}={value or '…'}"
+        return f"--{name.rstrip('_')}" if name in OTHER_NAMES.values() else found[0].strip("`")
     flag: str = option.opts[-1]
     if value is None:
         return flag
-    given = ast.literal_eval(value)
+    try:
+        given = ast.literal_eval(value)
+    except (ValueError, SyntaxError):  # not written by us: a column may have a backtick in its name
+        return found[0]
     if isinstance(given, bool):
         return flag if given else next(iter(option.secondary_opts), f"no {flag}")
     values = given if isinstance(given, list) else [given]

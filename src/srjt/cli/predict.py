@@ -174,7 +174,7 @@ def predict(
         say(f"The page is in {html}.", err=streamed)
     how_answered = table.attrs["how"]
     for column, meaning in (("refer", "to refer"), ("unsure", "unsure, for a person to decide")):
-        if column in table:
+        if column in how_answered:  # else it is a column of the source that is kept
             rule = f"{column.capitalize()} {how_answered[column].rstrip('.')}."
             say(f"{(table[column] == 'yes').sum():,} {meaning}. {rule}", err=streamed)
     if recalibration := table.attrs["recalibration"]:

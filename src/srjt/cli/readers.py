@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +114,7 @@ def readers(
     from srjt.data.sources.probabilities import read_probabilities
     from srjt.data.sources.reading_notes import NO_READER
     from srjt.data.sources.several_readers import combine
-    from srjt.errors import SrjtError, printable
+    from srjt.errors import SrjtError, count_of, printable
     from srjt.files import write_output
     from srjt.readers import agreement, next_readings
     from srjt.reports.pages.html import write_page
@@ -144,6 +145,7 @@ def readers(
         agreed,
         source=table.name,
         probabilities=None if probabilities is None else probabilities.name,
+        probabilities_sha256=sha256(probabilities.read_bytes()).hexdigest() if probabilities else None,
         grade_names=names,
         worklist=wanted,
         review_command=shlex.join(
@@ -178,7 +180,7 @@ def readers(
     if len(wanted) and file is None:
         typer.echo("--worklist FILE, or --out DIR, writes the list.")
     elif len(wanted):
-        typer.echo(f"Worklist: {file} ({len(wanted):,} readings)")
+        typer.echo(f"Worklist: {file} ({count_of(len(wanted), 'reading')})")
         if out is not None:
             typer.echo(f"Next: {facts['review_command']}")
 

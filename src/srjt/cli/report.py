@@ -9,6 +9,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import say
+from srjt.errors import count_of
 
 
 def report(
@@ -61,6 +62,6 @@ def report(
     say(f"The report is in {page}.")
     drawn = [file for file in others if file.suffix in (".svg", ".png")]
     if figures is not None:
-        say(f"{len(drawn)} figure files are in {figures}.")
+        say(f"{figures} has {count_of(len(drawn), 'figure file')}.")
     if tables is not None:
-        say(f"{len(others) - len(drawn)} table files are in {tables}.")
+        say(f"{tables} has {count_of(len(others) - len(drawn), 'table file')}.")

@@ -81,7 +81,7 @@ def calibration_samples(
     try:
         reading = read(source, grades=list(grades), **{**options, **own})
     except SrjtError as problem:
-        common = ", ".join(name for name in options if name not in own)
+        common = ", ".join(f"`{name}`" for name in options if name not in own)
         hint = f" --calibrate-on is read with the same {common}: --calibrate-set NAME=VALUE gives it others."
         raise SrjtError(f"{problem}{hint if common else ''}") from None
     return drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)

@@ -14,6 +14,7 @@ import typer
 from srjt.cli import options
 from srjt.cli.groups import RunByDefault
 from srjt.cli.messages import say
+from srjt.cli.option_names import as_typed
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def status(folder: Folder, import_: options.Import = None) -> None:
     from srjt.studies.status import status_lines
 
     for line in status_lines(collect_results(folder)):
-        say(line)
+        say(as_typed(line))
 
 
 @app.command()
@@ -248,7 +249,7 @@ def export(
     done = int((results.runs["status"] == "done").sum())
     say(f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of {len(results.runs)}): {out}")
     for line in problem_lines(results):
-        say(line, fg=typer.colors.YELLOW, err=True)
+        say(as_typed(line), fg=typer.colors.YELLOW, err=True)
 
 
 def _names(text: str) -> list[str]:

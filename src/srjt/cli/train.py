@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import options
-from srjt.cli.messages import say
+from srjt.cli.messages import OptionsReporter, say
 from srjt.errors import SrjtError, count_of, suggest
 from srjt.training.config import METHOD
 
@@ -187,7 +187,7 @@ def train(
             out=out,
             split=split,
             device=device,
-            reporter=reporter,
+            reporter=OptionsReporter(reporter),
             config=run_config,
             grade_names=None if grade_names is None else parse_grade_names(grade_names),
             command=typed_command("train"),

@@ -12,7 +12,7 @@ from typing import Literal
 from srjt.data.formulas import neutralise_formula
 from srjt.data.groups import LeakageWarning
 from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError, suggest, warn
+from srjt.errors import SrjtError, count_of, suggest, warn
 from srjt.files import text_output
 
 __all__ = [
@@ -53,8 +53,8 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "identical-images-other-grade": ("warning", "the same pixels with different grades: one must be wrong"),
     "near-duplicates": (
         "warning",
-        "nearly the same image (rescaled, recompressed, mirrored or slightly cropped): --group-near-duplicates keeps "
-        "such images on one side of a split",
+        "nearly the same image (rescaled, recompressed, mirrored or slightly cropped): `group_near_duplicates=True` "
+        "keeps such images on one side of a split",
     ),
     "few-patients": ("warning", "a grade with fewer patients than folds"),
 }
@@ -181,9 +181,10 @@ def drop_unusable(
     if on_bad_image == "error":
         counts = ", ".join(f"{count} {kind}" for kind, _, count, _ in examples(bad))
         full_list = f" The full list is in {listed_in}." if listed_in else ""
+        them = "it" if len(bad) == 1 else "them"
         raise SrjtError(
-            f"{len(bad):,} unusable samples ({counts}; the first: {bad[0].where}: {bad[0].detail}). "
-            f"Correct them, or leave them out with `on_bad_image='skip'`.{full_list}"
+            f"{count_of(len(bad), 'unusable sample')} ({counts}; the first: {bad[0].where}: {bad[0].detail}). "
+            f"Correct {them}, or leave {them} out with `on_bad_image='skip'`.{full_list}"
         )
     unusable = {problem.where for problem in bad}
     usable = manifest.select([row for row, sample in enumerate(manifest.ids) if sample not in unusable])

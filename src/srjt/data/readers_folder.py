@@ -157,8 +157,12 @@ def write_readers_folder(
 
 def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
     """An error if the folder holds what would be lost."""
-    before = read_reader_facts(folder).get("probabilities")
-    if before != facts["probabilities"] or not _same(folder / "readings.csv", tables["readings.csv"]):
+    before = read_reader_facts(folder)
+    network = "probabilities_sha256"
+    if network not in before:  # written by an earlier version, which kept only the name of the file
+        network = "probabilities"
+    same_network = before.get(network) == facts.get(network)
+    if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
             f"{folder} contains the consensus of other readings or with another network: choose another `out`, or pass "
             "`overwrite=True` to overwrite it."

@@ -108,7 +108,7 @@ def embed(
     if takes_rows(backbone):
         raise SrjtError(f"The network {backbone!r} reads features, so it cannot compute them from images.")
     if not 0 < crop <= image_size:
-        raise SrjtError(f"crop ({crop}) must lie between 1 and image_size ({image_size}).")
+        raise SrjtError(f"`crop` ({crop}) must lie between 1 and `image_size` ({image_size}).")
     if batch_size < 1:
         raise SrjtError(f"batch_size must be positive; got {batch_size}.")
     target = choose_device(device)

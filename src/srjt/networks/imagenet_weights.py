@@ -26,7 +26,7 @@ OFFICIAL = {
 
 _ALTERNATIVES = (
     "pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the small "
-    "`network='tiny'`, or train on features that srjt features has computed on another machine"
+    "network tiny, or train on features that srjt features has computed on another machine"
 )
 
 

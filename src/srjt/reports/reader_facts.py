@@ -31,13 +31,14 @@ def reader_facts(
     *,
     source: str,
     probabilities: str | None = None,
+    probabilities_sha256: str | None = None,
     grade_names: Mapping[str, str] = MappingProxyType({}),
     worklist: pd.DataFrame | None = None,
     review_command: str = "",
 ) -> dict[str, Any]:
     """The facts of a table of readings.
 
-    probabilities: the file of a network's; worklist: what to read next; review_command: how to read it.
+    probabilities: a network's file, and its SHA-256; worklist: what to read next; review_command: how to read it.
     """
     readings = found.readings
     number = np.bincount(readings.reader, minlength=len(readings.readers))
@@ -49,6 +50,7 @@ def reader_facts(
         "grades": list(readings.grades),
         "grade_names": dict(grade_names),
         "probabilities": probabilities,
+        "probabilities_sha256": probabilities_sha256,
         "items": len(readings.items),
         "number_of_readings": len(readings),
         "resampled": _resampled(found),

@@ -85,7 +85,7 @@ def choose_workers(
         raise SrjtError(f"jobs must be at least 1, or auto; got {jobs}.")
     if reason := _why_alone(config, own_code=own_code, writes=writes):
         if jobs != "auto":
-            raise SrjtError(f"Folds cannot be trained at the same time, because {reason}: use jobs=1.")
+            raise SrjtError(f"Folds cannot be trained at the same time, because {reason}: use `jobs=1`.")
         reporter.note(f"Folds are trained one after the other, because {reason}.")
         return None
     chosen = choose_device(device)
@@ -112,7 +112,7 @@ def _why_alone(config: TrainConfig, *, own_code: bool, writes: bool) -> str:
     if not is_known_to_workers(config.method, registered_by=config.imports):
         return (
             f"worker processes do not know the method {config.method!r}, which is registered in this session (name its "
-            "module in imports to change that)"
+            "module in `imports` to change that)"
         )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return "torchrun has started several processes"

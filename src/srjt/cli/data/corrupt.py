@@ -110,7 +110,8 @@ def corrupt(
         )
     say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(corrupted), 'label')}: {out}")
     if kept_clean.any():
-        say(f"The {int(kept_clean.sum()):,} test labels stay clean.")
+        clean_labels = int(kept_clean.sum())
+        say(f"The {count_of(clean_labels, 'test label')} {'stays' if clean_labels == 1 else 'stay'} clean.")
 
 
 def _table(report: NoiseReport, grades: tuple[str, ...]) -> Table:

@@ -120,7 +120,7 @@ def starvation_note(
     return Note(
         text=f"{when} the selection hardly kept samples of grade "
         f"{', '.join(starved)}: the networks "
-        "were unlearning it. Try --per-class, a slower ramp (--ramp-epochs) or a smaller --noise-rate."
+        "were unlearning it. Try per_class, a slower ramp (ramp_epochs) or a smaller noise_rate."
     )
 
 
