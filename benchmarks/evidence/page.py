@@ -18,6 +18,7 @@ import tarfile
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import compare
 import stored_tables
@@ -30,6 +31,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("docs/evidence.md", "docs/evidence-tables.md", "README.md", "paper/paper.md")
 RESULTS = Path(__file__).parent / "results"
 PLACE = re.compile(r"(<!-- table: ([\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+# our own archives; Python before 3.10.12 and 3.11.4 has no filters
+SAFE: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 HELD_OUT = {
     "held-out": ["--views", "1"],
     "held-out-ten-views": ["--views", "10"],
@@ -51,7 +54,7 @@ def from_studies() -> dict[str, str]:
     with tempfile.TemporaryDirectory() as folder:
         for archive in ("eyepacs.tar.xz", "deepdrid.tar.xz"):
             with tarfile.open(RESULTS / archive) as file:
-                file.extractall(folder, filter="data")
+                file.extractall(folder, **SAFE)
         for study in ("eyepacs", "deepdrid", "ablation"):
             results = collect_results(Path(folder) / study)
             for table in study_tables(results, test_train_ratio=read_size_ratio(results.folder)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import shutil
 import sys
@@ -9,7 +10,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -56,7 +57,13 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
         text = "\n".join([*lines, f"  {command}"] if command else lines)
     else:
         text = f"{before}{text}"
+    if _knows_ascii_only(sys.stderr if err else sys.stdout):  # typer would write UTF-8 there
+        text = text.encode("ascii", "replace").decode("ascii")
     typer.secho(text, err=err, **style)
+
+
+def _knows_ascii_only(stream: TextIO) -> bool:
+    return codecs.lookup(stream.encoding or "utf-8").name == "ascii"
 
 
 @contextmanager
