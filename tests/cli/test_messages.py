@@ -26,8 +26,6 @@ KNOWN = (
     "inference/kind_of_samples.py",  # words of a command
     "notebook_html.py",  # variables of CSS
     "reports/pages/demo_page.py",  # the page of a command
-    "inference/answers.py",
-    "inference/overlap.py",
 )
 
 

@@ -114,8 +114,8 @@ def check_units(per: Sequence[str], grades: Sequence[str]) -> None:
     for name in per:
         if name in OURS or name in {f"p_{grade}" for grade in grades}:
             raise SrjtError(
-                f"The answers have a column named {name} themselves: pool by a column with another name (--per, per= "
-                "in Python), or rename it in the data."
+                f"The answers have a column named {name} themselves: pool by a column with another name (`per`), or "
+                "rename it in the data."
             )
 
 
