@@ -19,7 +19,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.record.reporters import SilentReporter
 
-ADVICE = r"`weights`, .*`pretrained=False`, .*`network='tiny'`, .*srjt features"
+ADVICE = r"`weights`, .*`pretrained=False`, .*network tiny, .*srjt features"
 
 
 class Decoding(SilentReporter):

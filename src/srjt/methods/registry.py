@@ -215,7 +215,7 @@ def is_known_to_workers(name: str, *, registered_by: Sequence[str] = ()) -> bool
     if isinstance(found.source, str):
         return True
     package = found.source.__module__.partition(".")[0]
-    return package in {module.partition(".")[0] for module in (*entry_point_modules(), *registered_by)}
+    return bool(registered_by) or package in {module.partition(".")[0] for module in entry_point_modules()}
 
 
 def options(name: str) -> tuple[str, ...]:

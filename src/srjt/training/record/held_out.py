@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -141,9 +142,12 @@ def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
     tables = [pd.DataFrame({"side": name, **_columns(side)}) for name, side in sides.items() if len(side)]
     if tables:
         # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
-        content = pd.concat(tables).to_csv(
-            index=False, float_format="%.9g", quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n"
-        )
+        form: dict[str, Any] = {
+            "float_format": "%.9g",
+            "quoting": csv.QUOTE_NONNUMERIC,
+            "lineterminator": "\n",
+        }
+        content = pd.concat(tables).to_csv(index=False, **form)
         write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
 
 
