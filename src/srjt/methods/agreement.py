@@ -62,9 +62,7 @@ class ForwardAgreement(Method):
     ) -> Loss:
         """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""
         self.check_shapes(logits, targets)
-        if (
-            targets.ndim == 2
-        ):  # several readers' probabilities of the true grades: there is nothing to correct
+        if targets.ndim == 2:  # probabilities of the true grades, by several readers: nothing to correct
             own = soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
         else:
             labels = targets.expand(len(logits), -1)

@@ -196,7 +196,7 @@ def estimate_noise(
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
-    reason = _doubt(y, found, unsettled=tail)
+    reason = _doubt(found, samples=len(y), informed=informed, unsettled=tail)
     assumption = _assumption(form, largest=interval[1])
     worth = 0.0
     if known is not None:
@@ -318,14 +318,14 @@ def _informed(y: Ints, found: Explanations) -> bool:
     return bool(held_out_gain >= 2.0 * gain.std() / len(gain) ** 0.5)
 
 
-def _doubt(y: Ints, found: Explanations, *, unsettled: float) -> str:
+def _doubt(found: Explanations, *, samples: int, informed: bool, unsettled: float) -> str:
     """Why the data do not determine the rate, in one sentence; "" if they do.
 
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
     """
-    if not _informed(y, found):
+    if not informed:
         return "the probabilities say nothing about the labels beyond how common each grade is."
-    expected = found.joint.sum(axis=1) * len(y)
+    expected = found.joint.sum(axis=1) * samples
     if expected.min() < _FEW:
         return (
             f"only about {expected.min():.0f} samples are of grade {int(expected.argmin())}: too few to see how "

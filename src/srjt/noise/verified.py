@@ -25,9 +25,8 @@ Ints = npt.NDArray[np.int64]
 
 _WIDE = 0.5  # an interval of the rate that says little; reached by about 20 verified labels
 
-_STRENGTHS = 2.0 ** np.arange(
-    -2, 11
-)  # of the model beside verified labels, per label: from a quarter to 1,024 of them
+# Of the model beside verified labels: as many of them for each label, from a quarter to 1,024.
+_STRENGTHS = 2.0 ** np.arange(-2, 11)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,15 +179,14 @@ def use_verified(
     worth = size * gain / rest / repetition(left, patient)
     joint = _joint(labels, posterior, known, rate=rate)
     interval = exact_interval(rate, worth, confidence=confidence)
+    few = f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified."
     return Combined(
         rate=rate,
         interval=interval,
         lower_bound=exact_interval(rate, worth, confidence=1.0 - 2.0 * (1.0 - confidence))[0],
         joint=joint,
         worth=worth,
-        reason=""
-        if interval[1] - interval[0] <= _WIDE
-        else f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified.",
+        reason=few if interval[1] - interval[0] > _WIDE else "",
     )
 
 
