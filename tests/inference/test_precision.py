@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import srjt
 from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
 from srjt.inference import precision
+from srjt.inference.explain import network_maps
 from srjt.inference.precision import for_this_cpu, with_precision
 from srjt.inference.predict import predict
 from srjt.training.engine.batches import evaluation_batch_size
 from srjt.training.engine.cpu_tuning import CpuSetting
-from srjt.training.trained import Trained
+from srjt.training.neighbours import features
+from srjt.training.trained import Trained, use_run_settings
 
 PS = ["p_0", "p_1", "p_2", "p_3"]
 
@@ -59,6 +62,54 @@ def test_a_slower_bf16_is_said(run: Trained, data: Any, monkeypatch: pytest.Monk
     monkeypatch.setattr(precision.time, "perf_counter", lambda: next(seconds))
     cost = precision.compare_precisions(run, with_precision(run, "bf16"), data.manifest.arrays)
     assert cost.endswith(". It is not faster than fp32 on this machine")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_on_a_gpu_the_flags_are_those_of_the_run(
+    run: Trained, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flags() -> tuple[bool, bool]:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    on_gpu = replace(run, config=run.config.replace(precision=precision), device=torch.device("cuda"))
+    before = flags()
+    with use_run_settings(on_gpu):
+        assert flags() == (precision != "fp32",) * 2
+    assert flags() == before
+
+
+def test_everything_is_computed_with_the_flags_of_the_run(data: Any) -> None:
+    """deterministic: the flag that a CPU has too."""
+    seen: list[bool] = []
+
+    class Recording(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.are_deterministic_algorithms_enabled())
+            return super().forward(x)
+
+    def network() -> nn.Module:
+        return Recording(
+            nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 4)
+        )
+
+    run = srjt.train(
+        data.manifest, split=data.split, network=network, method="standard", image_size=32, crop=28, epochs=1,
+        batch_size=16, deterministic=True, device="cpu",
+    )  # fmt: skip
+    assert all(seen[1:])  # also for the held-out sides; the first call only finds the number of features
+    pixels = data.manifest.arrays[:4]
+    calls = {
+        "probabilities": lambda: run.probabilities(pixels),
+        "maps": lambda: network_maps(run, pixels),
+        "neighbours": lambda: features(run, ResidentFeed(torch.from_numpy(pixels)), np.arange(4)),
+    }
+    for name, call in calls.items():
+        seen.clear()
+        call()
+        assert seen, name
+        assert all(seen), name
+        assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_mistakes(run: Trained, data: Any) -> None:

@@ -26,10 +26,11 @@ from srjt.files import cache_folder, remove_unfinished, wait_for_lock
 from srjt.inference.feature_chunks import load_chunks, save_chunk
 from srjt.inference.precision import TUNING_BATCH, TUNING_PAYS
 from srjt.networks.backbones import takes_rows
+from srjt.training.config import TrainConfig
 from srjt.training.engine import cpu_tuning
 from srjt.training.engine.batches import Preprocess, centre_batches
 from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
-from srjt.training.engine.devices import choose_device
+from srjt.training.engine.devices import choose_device, torch_flags
 
 __all__ = ["Progress", "embed"]
 
@@ -141,8 +142,11 @@ def embed(
     preprocess = Preprocess(crop=crop, channels_last=target.type == "cuda" or setting.channels_last)
     feed = open_feed(store.pixels, device=target)
 
+    exact = TrainConfig(precision="fp32")  # a GPU's features are those of a CPU, whatever torch's flags are
+
     def batches(done: int) -> Iterator[Features]:
-        with use_cpu_setting(setting, network), torch.inference_mode():
+        flags = torch_flags(exact, target, images=0)
+        with flags, use_cpu_setting(setting, network), torch.inference_mode():
             for images, part in centre_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
             ):
@@ -152,7 +156,7 @@ def embed(
     folder = None
     if store.path is not None:
         # everything that changes a bit of the features
-        facts = [store.path.name, store.skipped, settings, batch_size, target.type, repr(setting)]
+        facts = [store.path.name, store.skipped, settings, batch_size, target.type, "fp32", repr(setting)]
         key = hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "features" / key
     features = _compute(batches, total=len(store), folder=folder, progress=embedded)

@@ -27,7 +27,7 @@ from srjt.notebook_html import html_block, html_pictures, html_text
 from srjt.ordinal.decoding import expected_grade
 from srjt.progress import ProgressOption, progress_bar
 from srjt.training.neighbours import features, nearest
-from srjt.training.trained import Trained, build_networks
+from srjt.training.trained import Trained, build_networks, use_run_settings
 
 __all__ = ["Explanation", "explain", "network_maps", "shown_crop"]
 
@@ -193,7 +193,8 @@ def network_maps(
     for start in range(0, len(pixels), BATCH):
         batch = torch.from_numpy(np.asarray(pixels[start : start + BATCH])).to(run.device)
         x = run.preprocess.evaluate(batch).float()
-        parts.append([contributions(member.eval(), x, severity).cpu() for member in members])
+        with use_run_settings(run):
+            parts.append([contributions(member.eval(), x, severity).cpu() for member in members])
         if progress is not None:
             progress(min(start + BATCH, len(pixels)), len(pixels))
     return torch.stack([torch.cat(maps) for maps in zip(*parts, strict=True)]).numpy()

@@ -23,13 +23,13 @@ from srjt.data import Manifest, Split
 from srjt.data.images.feed import FeedCache, Samples
 from srjt.files import write_atomically
 from srjt.training.config import TrainConfig
-from srjt.training.engine.cpu_tuning import CpuSetting, use_cpu_setting
+from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.neighbours import features, nearest
 from srjt.training.record.reporters import Reporter
 from srjt.training.single_run import single_run
-from srjt.training.trained import Trained
+from srjt.training.trained import Trained, use_run_settings
 
 __all__ = ["NO_ROWS", "Folds", "Predicted", "fit_fold"]
 
@@ -111,7 +111,7 @@ def _predict_held_out(
     ):
         return cached
     feed = feeds.open(pixels, device=run.device, share=run.config.memory_share)
-    with use_cpu_setting(run.cpu, run.networks):
+    with use_run_settings(run):
         probabilities, grades = predict_probabilities(
             run.networks,
             run.method,

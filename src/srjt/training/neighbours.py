@@ -8,9 +8,8 @@ import torch
 
 from srjt.data.images.feed import Feed
 from srjt.training.engine.batches import centre_batches, evaluation_batch_size
-from srjt.training.engine.cpu_tuning import use_cpu_setting
 from srjt.training.engine.devices import amp_dtype
-from srjt.training.trained import Trained
+from srjt.training.trained import Trained, use_run_settings
 
 __all__ = ["features", "nearest"]
 
@@ -26,7 +25,7 @@ def features(run: Trained, feed: Feed, rows: Ints) -> npt.NDArray[np.float32]:
     amp = amp_dtype(run.config, run.device)
     vectors = []
     size = evaluation_batch_size(feed, crop=run.config.crop, largest=run.config.eval_batch_size)
-    with use_cpu_setting(run.cpu, run.networks):
+    with use_run_settings(run):
         for x, part in centre_batches(
             feed, torch.from_numpy(rows), preprocess=run.preprocess, batch_size=size
         ):

@@ -47,7 +47,14 @@ from srjt.training.record.run_folder import (
     read_summary,
     write_facts,
 )
-from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
+from srjt.training.trained import (
+    NetworkMaker,
+    Trained,
+    build_method,
+    build_networks,
+    load_run,
+    use_run_settings,
+)
 
 __all__ = ["fingerprint", "no_validation_side", "resolve_split", "single_run"]
 
@@ -241,7 +248,7 @@ def single_run(
             facts=facts,
         )
         if process.is_main:
-            with use_cpu_setting(facts.cpu, networks):
+            with use_run_settings(trained):
                 predicted = {
                     name: held_out_side(
                         manifest.select(side.rows.numpy()),

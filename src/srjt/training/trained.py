@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import CENTRE, Preprocess, Transform, Views
 from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
-from srjt.training.engine.devices import amp_dtype, choose_device
+from srjt.training.engine.devices import amp_dtype, choose_device, torch_flags
 from srjt.training.engine.plan import subseed
 from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
@@ -31,7 +32,7 @@ from srjt.training.record import checkpoint
 from srjt.training.record.held_out import HeldOut, read_held_out
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate
 
-__all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_run"]
+__all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_run", "use_run_settings"]
 
 NetworkMaker = Callable[[], nn.Module]
 
@@ -141,7 +142,7 @@ class Trained:
         if pixels.ndim == 2:
             pixels = as_features(pixels)
         feed = open_feed(pixels, device=self.device, share=self.config.memory_share)
-        with use_cpu_setting(self.cpu, self.networks):
+        with use_run_settings(self):
             probabilities, grades = predict_probabilities(
                 self.networks,
                 self.method,
@@ -210,6 +211,13 @@ class Trained:
         given = f"rows of {pixels.shape[1]} features" if pixels.ndim == 2 else "images"
         if trained != given:
             raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
+
+
+@contextlib.contextmanager
+def use_run_settings(run: Trained) -> Iterator[None]:
+    """Compute with the precision flags and the CPU setting of the run's own evaluation; restore them afterwards."""
+    with torch_flags(run.config, run.device, images=0), use_cpu_setting(run.cpu, run.networks):
+        yield
 
 
 def _without_version(settings: str) -> object:

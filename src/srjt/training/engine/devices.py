@@ -74,12 +74,14 @@ def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
 def torch_flags(config: TrainConfig, device: torch.device, *, images: int) -> Iterator[None]:
     """Set torch's process-wide flags as the configuration requests, and restore them afterwards.
 
-    images: of the whole training, by which it is decided whether cuDNN's benchmark mode pays.
+    images: of the whole training, by which it is decided whether cuDNN's benchmark mode pays; 0 for predictions.
     """
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = (cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
+    before = (cudnn.benchmark, cudnn.deterministic)
     strict = torch.are_deterministic_algorithms_enabled()
-    if device.type == "cuda":
+    on_gpu = device.type == "cuda"
+    tf32 = (cuda.allow_tf32, cudnn.allow_tf32) if on_gpu else None
+    if on_gpu:
         torch.cuda.set_device(device)
         cuda.allow_tf32 = cudnn.allow_tf32 = config.precision != "fp32"
         cudnn.benchmark = images >= BENCHMARK_PAYS and not config.deterministic  # never both of them
@@ -98,5 +100,7 @@ def torch_flags(config: TrainConfig, device: torch.device, *, images: int) -> It
             ) from None
         raise
     finally:
-        cuda.allow_tf32, cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic = before
+        if tf32 is not None:
+            cuda.allow_tf32, cudnn.allow_tf32 = tf32
+        cudnn.benchmark, cudnn.deterministic = before
         torch.use_deterministic_algorithms(strict)
