@@ -17,7 +17,13 @@ from srjt.errors import SrjtError
 from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
 from srjt.training.record.run_folder import _as_written_now, read_facts
-from srjt.training.resolve_noise import NOT_INFORMED, needs_estimate, neighbour_matrix, usable_matrix
+from srjt.training.resolve_noise import (
+    NOT_INFORMED,
+    needs_estimate,
+    neighbour_matrix,
+    resolve_noise_rate,
+    usable_matrix,
+)
 
 SPELT_OUT = dict(methods.lookup("srjt").defaults)  # so that run.json says what was trained
 
@@ -65,7 +71,22 @@ def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
     assert recorded is not None
     assert recorded["why"].endswith(NOT_INFORMED)
     assert recorded["used"] == 0.0
-    informed = replace(run.noise_estimate, informed=True)
+    file = tmp_path / "told nothing" / "noise.json"
+    older = json.loads(file.read_text())
+    del older["estimate"]["informed"]  # an earlier version used what it estimated, and warned
+    file.write_text(json.dumps(older))
+    resumed = {key: value for key, value in settings.items() if key not in ("split", "device")}
+    with pytest.warns(UserWarning, match="an earlier version's, from short trainings that had not learnt"):
+        config, estimate = resolve_noise_rate(
+            data.manifest,
+            config=TrainConfig(**resumed),
+            split=settings.get("split"),
+            out=file.parent,
+            device="cpu",
+        )
+    assert estimate is not None
+    np.testing.assert_array_equal(config.transition, usable_matrix(estimate.rate, estimate.transition))
+    informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")
     monkeypatch.setattr("srjt.training.resolve_noise.estimate_noise", lambda *_, **__: informed)
     usual = srjt.train(data.manifest, **settings)
     np.testing.assert_array_equal(usual.method.transition, usable_matrix(informed.rate, informed.transition))

@@ -34,6 +34,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Groups = Sequence[Hashable] | npt.NDArray[Any] | None
 
+_NOTHING_SAID = "the probabilities say nothing about the labels beyond how common each grade is."
 _FEW = 10  # expected samples of a grade below which a tenth of its labels is less than one label
 
 
@@ -64,6 +65,11 @@ class NoiseEstimate:
     informed: bool = True  # whether the probabilities say more about the labels than how common each grade is
     caution: str = ""  # only in estimates of earlier versions
     temperature: float | None = None  # only in estimates of earlier versions
+
+    @property
+    def used_uninformed(self) -> bool:
+        """Whether an earlier version made this estimate from nothing and used it: a resumed run uses it again."""
+        return self.informed and self.reason == _NOTHING_SAID
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
@@ -324,7 +330,7 @@ def _doubt(found: Explanations, *, samples: int, informed: bool, unsettled: floa
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
     """
     if not informed:
-        return "the probabilities say nothing about the labels beyond how common each grade is."
+        return _NOTHING_SAID
     expected = found.joint.sum(axis=1) * samples
     if expected.min() < _FEW:
         return (

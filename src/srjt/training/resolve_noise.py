@@ -45,6 +45,10 @@ Floats = npt.NDArray[np.float64]
 LARGEST_RATE = 0.5
 
 NOT_INFORMED = "No label is taken to be wrong: the short trainings have not learnt to tell the grades apart."
+USED_UNINFORMED = (
+    "The estimate is an earlier version's, from short trainings that had not learnt to tell the grades apart: a new "
+    "run takes no label to be wrong then."
+)
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
@@ -154,8 +158,10 @@ def resolve_noise_rate(
         resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
     reporter.note(describe(estimate, epochs=warm_up_config.epochs))
     method = methods.lookup(config.method)
-    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs  # then the note above is enough
-    if not estimate.identifiable and not (nothing_discarded and estimate.informed):
+    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
+    # then the note above is enough
+    noted = nothing_discarded and estimate.informed and not estimate.used_uninformed
+    if not estimate.identifiable and not noted:
         warn(not_determined(estimate, used=resolved.known_noise_rate))
     return resolved, estimate
 
@@ -253,8 +259,7 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
     if estimate is None and rate is not None and requested.requested_noise_rate == "auto":
         why = from_readers(used)
     elif estimate is not None:
-        rests_on = estimate.assumption if estimate.informed else NOT_INFORMED
-        why = f"{describe(estimate, epochs=warm_up(used).epochs)} {rests_on}".strip()
+        why = f"{describe(estimate, epochs=warm_up(used).epochs)} {_rests_on(estimate)}".strip()
         if estimate.informed and rate is not None and rate < estimate.rate:
             why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
     elif "noise_rate" in needs:
@@ -280,10 +285,17 @@ def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str
     reason, rate = estimate.reason.rstrip("."), estimate.rate if used is None else used
     sentences = [
         f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
-        estimate.assumption if estimate.informed else NOT_INFORMED,
+        _rests_on(estimate),
         "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) would help.",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _rests_on(estimate: NoiseEstimate) -> str:
+    """What the noise that is used rests on, in one sentence."""
+    if estimate.used_uninformed:
+        return USED_UNINFORMED
+    return estimate.assumption if estimate.informed else NOT_INFORMED
 
 
 def from_readers(used: TrainConfig) -> str:
