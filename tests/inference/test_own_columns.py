@@ -12,6 +12,7 @@ import pytest
 import srjt
 from srjt.data import Manifest, from_arrays
 from srjt.errors import SrjtError
+from srjt.reports.evaluation_words import trained_on_words
 from srjt.training.trained import Trained
 
 
@@ -33,6 +34,13 @@ def test_row_numbers_of_other_arrays_are_no_overlap(run: Trained, features: Mani
     other = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest
     assert set(other.ids) & set(run.held_out["validation"].ids)
     assert srjt.evaluate(run, other, resamples=0).overlaps == ()
+    assert set(other.ids) >= set(run.training_ids)
+    assert trained_on_words(run, other) == ""
+    assert srjt.compare(run, run, test=other, resamples=10).trained_on == {}
+    for few, have in ((1, "1 of them has the row number and grade of a sample"),
+                      (7, "7 of them have the row numbers and grades of samples")):  # fmt: skip
+        learnt = features.select([int(name) for name in run.training_ids[:few]])
+        assert trained_on_words(run, learnt).startswith(f"{have} that this run was trained on: ")
     validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
     (same,) = srjt.evaluate(run, validation, resamples=0).overlaps
     assert (same.samples, same.patients) == (len(validation), len(set(validation.patients or [])))

@@ -162,7 +162,7 @@ def evaluate(
     say(f"A predicted grade is {found.grade_rule}.")
     if not found.by_patient:
         say(no_patients(what), fg="yellow")
-    if known := trained_on_words(trained, manifest.ids):
+    if known := trained_on_words(trained, manifest):
         say(known, fg="yellow")
     for overlap in found.overlaps:
         say(str(overlap), fg="yellow")

@@ -14,6 +14,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
+from srjt.inference.overlap import shared_samples
 from srjt.inference.predict import (
     RunLike,
     WhichNetwork,
@@ -218,10 +219,12 @@ def compare(
         judged_by=first.judged_by,
         level=level,
         differences=_differences(names, metrics, level=level),
-        trained_on={
+        trained_on={}
+        if test is None  # no run was trained on its own test side
+        else {
             name: count
             for name, run in zip(names, opened, strict=True)
-            if (count := len(set(run.training_ids) & set(first.ids)))
+            if (count := shared_samples(run.training_labels, test))
         },
     )
 

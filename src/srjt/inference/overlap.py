@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,7 @@ from srjt.inference.fitted import Fitted
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained
 
-__all__ = ["Overlap", "find_overlaps"]
+__all__ = ["Overlap", "are_row_numbers", "find_overlaps", "shared_samples"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +84,7 @@ def _overlap(
 ) -> Overlap | None:
     if side is None or not parts:
         return None
-    samples = _shared_samples(data, side)
+    samples = shared_samples(dict(zip(side.ids, side.labels.tolist(), strict=True)), data)
     patients = None
     if side.patients is not None and data.patients is not None:
         patients = len(set(side.patients) & set(data.patients))
@@ -94,15 +95,21 @@ def _overlap(
     )
 
 
-def _shared_samples(data: Manifest, side: HeldOut) -> int:
-    """How many samples have the id of one of the side. Row numbers of other arrays are not ids."""
-    labels = dict(zip(side.ids, side.labels.tolist(), strict=True))
+def shared_samples(known: Mapping[str, int], data: Manifest) -> int:
+    """How many samples have the id of one of those in ``known``, which gives each id its label.
+
+    Row numbers of other arrays are not ids: the same rows would have the same labels.
+    """
     shared = [
-        (labels[name], label)
+        (known[name], label)
         for name, label in zip(data.ids, data.labels.tolist(), strict=True)
-        if name in labels
+        if name in known
     ]
-    in_memory = side.images is None and data.arrays is not None
-    if in_memory and all(map(str.isdecimal, data.ids)) and any(kept != label for kept, label in shared):
-        return 0  # the same rows would have the same labels
+    if are_row_numbers(data) and any(kept != label for kept, label in shared):
+        return 0
     return len(shared)
+
+
+def are_row_numbers(data: Manifest) -> bool:
+    """Whether the ids may be mere row numbers of an array or a table, which others have too."""
+    return data.arrays is not None and all(map(str.isdecimal, data.ids))

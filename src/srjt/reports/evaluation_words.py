@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from srjt.data.grade_names import display_grade
 from srjt.errors import count_of
 from srjt.inference.decide import refer_if
+from srjt.inference.overlap import are_row_numbers, shared_samples
 
 if TYPE_CHECKING:
+    from srjt.data.manifest import Manifest
     from srjt.inference.abstain import Abstention
     from srjt.inference.decide import Decision
     from srjt.inference.evaluation import Evaluation
@@ -90,12 +92,14 @@ def no_patients(what: str) -> str:
     return f"No patient ids: the intervals resample {what} and are probably too narrow."
 
 
-def trained_on_words(run: Trained, ids: Iterable[str]) -> str:
+def trained_on_words(run: Trained, data: Manifest) -> str:
     """A sentence if samples have the ids of training samples; else ""."""
-    known = len(set(run.training_ids) & set(ids))
+    known = shared_samples(run.training_labels, data)
     if not known:
         return ""
+    names = ("row number and grade", "row numbers and grades") if are_row_numbers(data) else ("id", "ids")
+    have = f"has the {names[0]} of a sample" if known == 1 else f"have the {names[1]} of samples"
     return (
-        f"{known:,} of them have the ids of samples that this run was trained on: if they are the same samples, the "
-        "numbers below look too good."
+        f"{known:,} of them {have} that this run was trained on: if they are the same samples, the numbers below look "
+        "too good."
     )

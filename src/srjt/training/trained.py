@@ -182,14 +182,25 @@ class Trained:
     @property
     def training_ids(self) -> list[str]:
         """Ids of the samples that the run learnt from; empty where its history is not known."""
-        if not self.history.empty:
-            return [str(sample) for sample in self.history["id"]]
-        if self.folder is None:
-            return []
-        try:
-            return list(pd.read_csv(self.folder / "history.csv", usecols=["id"], dtype=str)["id"])
-        except (OSError, ValueError):  # a run may have been sent without this file
-            return []
+        return list(self.training_labels)
+
+    @property
+    def training_labels(self) -> dict[str, int]:
+        """Id → label of the samples that the run learnt from; empty where its history is not known."""
+        history = self.history
+        if history.empty:
+            if self.folder is None:
+                return {}
+            try:
+                known = {"id": str, "grade": np.int64}
+                history = pd.read_csv(
+                    self.folder / "history.csv", usecols=list(known), dtype=known, keep_default_na=False
+                )
+            except (OSError, ValueError):  # a run may have been sent without this file
+                return {}
+        return {
+            str(sample): int(grade) for sample, grade in zip(history["id"], history["grade"], strict=True)
+        }
 
     def check_feature_settings(self, settings: str) -> None:
         """Raise an error for features that were computed with other settings than those of the training.

@@ -93,7 +93,7 @@ def _notes(
 ) -> Iterator[str]:
     if not found.by_patient:
         yield no_patients("rows of features" if len(run.in_shape) == 1 else "images")
-    if data is not None and (words := trained_on_words(run, data.ids)):
+    if data is not None and (words := trained_on_words(run, data)):
         yield words
     yield from map(str, found.overlaps)
     if naive is not None:
