@@ -168,6 +168,15 @@ def test_a_problem_with_the_input_is_one_sentence_and_status_2(monkeypatch, caps
     assert (status, out, err) == (2, "", "srjt: The grade column is missing.\n")
 
 
+@pytest.mark.parametrize("words", [["data", "inspect"], ["data", "synthetic"], ["export"], ["review"]])
+def test_a_name_that_no_file_can_have_is_one_sentence(monkeypatch, capsys, words: list[str]) -> None:
+    name = "a" * 300
+    status, out, err = run(monkeypatch, capsys, *words, name)
+    assert (status, out, len(err.splitlines())) == (2, "", 1)
+    assert err.startswith(f"srjt: {name}")
+    assert "Errno" not in err
+
+
 def test_a_traceback_can_be_asked_for(monkeypatch) -> None:
     def fail() -> None:
         raise SrjtError("The grade column is missing.")

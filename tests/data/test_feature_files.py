@@ -204,6 +204,13 @@ def test_what_is_packed_is_read_back(
     assert pack_features(manifest) == pack_features(manifest)
 
 
+def test_a_name_that_no_file_can_have_is_kept(tmp_path: Path) -> None:
+    names = ["a" * 300, "b"]
+    manifest = from_arrays(np.zeros((2, 3)), [0, 1], ids=names).manifest
+    (tmp_path / "a.npz").write_bytes(pack_features(manifest))
+    assert read(tmp_path / "a.npz").manifest.table["image"].tolist() == names
+
+
 def test_without_grades_for_prediction(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", X)
     manifest = read_ungraded_features(tmp_path / "a.npy", grades=("a", "b"))

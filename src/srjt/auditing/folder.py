@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -71,7 +72,7 @@ def image_names(samples: Manifest, folder: Path | None) -> list[str]:
     if samples.arrays is None:
         return [str(path.absolute()) for path in samples.paths]
     if samples.are_features:
-        return [str(path.absolute()) if path.is_file() else "" for path in samples.paths]
+        return [str(path.absolute()) if os.path.isfile(path) else "" for path in samples.paths]
     return ["" if folder is None else f"images/{row:06d}.png" for row in range(len(samples))]
 
 

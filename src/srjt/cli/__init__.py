@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 
@@ -14,6 +15,8 @@ from srjt.cli.option_names import as_typed
 from srjt.cli.startup import import_help
 from srjt.cli.streams import discard_output, exit_status, prepare_streams
 from srjt.errors import Interrupted, SrjtError, printable
+
+UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES)  # what is wrong with a path that was given
 
 app = typer.Typer(
     name="srjt",
@@ -60,6 +63,12 @@ def main() -> None:
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
         discard_output()
         status = 141
+    except OSError as problem:
+        if problem.errno not in UNUSABLE or problem.filename is None or os.environ.get("SRJT_TRACEBACK"):
+            raise
+        file = printable(os.fsdecode(problem.filename))
+        say(f"{file} cannot be used: {problem.strerror}.", before="srjt: ", fg=typer.colors.RED, err=True)
+        status = 2
     try:
         sys.stdout.flush()
     except (SrjtError, OSError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def located_images(found: ReadingsTable, directory: Path) -> list[str]:
     root = find_image_folder(names, directory.absolute())
     located, _ = locate_images(names, root)
     return [
-        str(root / file) if (root / file).is_file() else name
+        str(root / file) if os.path.isfile(root / file) else name
         for name, file in zip(names, located, strict=True)
     ]
 

@@ -44,9 +44,9 @@ def _kind(path: Path) -> Kind | None:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return "features"
-    if path.is_dir() or (suffix != ".npy" and is_image(path)):  # an array may be an image or features
+    if os.path.isdir(path) or (suffix != ".npy" and is_image(path)):  # an array may be an image or features
         return "images"
-    if suffix not in TABLE_SUFFIXES or not path.is_file():
+    if suffix not in TABLE_SUFFIXES or not os.path.isfile(path):
         return None
     columns = list(load(path).frame.columns)
     features = list_column(path) is not None or sum(bool(NUMBERED.match(name)) for name in columns) > 1

@@ -104,7 +104,7 @@ def fetch_weights(
         make = backbones.maker(network, in_shape=in_shape, timm_weights=pretrained is True)
         if network.startswith("timm:") and pretrained is True:
             make()  # timm downloads them when it builds a network
-    if (file := _weights_file(network, pretrained)) is not None and not file.is_file():
+    if (file := _weights_file(network, pretrained)) is not None and not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
 
 

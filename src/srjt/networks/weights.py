@@ -20,7 +20,7 @@ _CLASSIFIERS = {"fc", "_fc", "classifier", "class_layers", "head", "heads", "las
 def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The named tensors in a ``.safetensors`` file, or in one written by ``torch.save`` (any other suffix)."""
     file = Path(path).expanduser()
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
     try:
         if file.suffix == ".safetensors":

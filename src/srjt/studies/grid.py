@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -220,7 +221,7 @@ class StudyData:
             digest.update(self.manifest.hashes.astype("<u8").tobytes())
         else:
             for path in self.manifest.paths:
-                digest.update(b"%d\n" % (path.stat().st_size if path.exists() else -1))
+                digest.update(b"%d\n" % (path.stat().st_size if os.path.exists(path) else -1))
         return digest.hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -38,7 +39,7 @@ def dr(
     Console(markup=False).print(samples.grade_table(manifest))
     samples.print_problems(list(reading.problems))
     differences = source.differences(manifest)
-    absent = [path for path in manifest.paths if not path.is_file()]
+    absent = [path for path in manifest.paths if not os.path.isfile(path)]
     if absent:
         differences.append(
             f"{len(absent):,} of {len(manifest):,} images are not in {manifest.root}, such as {absent[0].name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -197,7 +198,7 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
 
 
 def _load_labels(labels: Path) -> TextTable:
-    if not labels.is_file():
+    if not os.path.isfile(labels):
         raise SrjtError(f"The table of labels {labels} does not exist.")
     return load(labels)
 
@@ -293,4 +294,4 @@ def _plural(column: str) -> str:
 def _absolute(root: Path, name: str) -> str:
     """The absolute path of the image if the file exists; otherwise the name unchanged."""
     path = (root / name).absolute()
-    return str(path) if path.is_file() else name
+    return str(path) if os.path.isfile(path) else name  # no file if the name is too long

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -88,7 +89,7 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
 
 def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
-    if folder.is_file():
+    if os.path.isfile(folder):
         raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
     check_regular_files(folder)
     try:
@@ -110,7 +111,9 @@ def read_facts(folder: Path) -> RunFacts:
         raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.") from None
     except SrjtError as problem:
         raise SrjtError(f"{path}: {problem}") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
+    except OSError as problem:
+        raise SrjtError(f"{path} cannot be read: {problem.strerror}.") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise SrjtError(
             f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
         ) from None
