@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import srjt
@@ -42,11 +43,32 @@ def test_it_shows_validation_beside_the_naive_baseline_and_not_the_test_side(tmp
     assert "<b>hello" not in html
 
 
+def test_the_verdict_against_the_naive_answer_is_that_of_the_last_epoch(tmp_path: Path) -> None:
+    counts = {**COUNTS, "class_counts": [9, 3, 2, 1]}
+    folder = make_run(tmp_path / "run", finished=False, data=counts)
+    metrics = pd.read_csv(folder / "metrics.csv")
+    judged = (metrics["split"] == "validation") & metrics["metric"].isin(["accuracy", "mae"])
+    for epoch, (accuracy, mae) in {6: (0.4, 0.1), 5: (0.9, 0.1)}.items():
+        metrics = metrics[~judged | (metrics["epoch"] <= epoch)]
+        now = judged & (metrics["epoch"] == epoch)
+        metrics.loc[now, "value"] = metrics["metric"].map({"accuracy": accuracy, "mae": mae})
+        metrics.to_csv(folder / "metrics.csv", index=False)
+        said = [note.text for note in live_page(folder, state="training").notes]
+        # 6 of 12 validation samples have the most frequent training grade; the MAE beats that of the median grade
+        assert said == ([] if accuracy > 0.5 else [
+            "After epoch 6 the networks' own grades do not beat a naive prediction on the validation side: accuracy "
+            "0.400, and 0.500 by always predicting the most frequent training label."
+        ])  # fmt: skip
+
+
 def test_what_is_not_known_is_not_said(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run", sides=("train",), finished=False)
     page = live_page(folder, state="training")
     assert {figure.name for section in page.sections for figure in section.figures} == {"loss"}
     assert not any("The line" in sentence for sentence in sentences(page))
+    assert [note.text for note in page.notes] == [
+        "There is no validation side: whether the run beats a naive prediction cannot be seen while it trains."
+    ]
     (folder / "metrics.csv").unlink()
     page = live_page(folder, state="training")  # before the first epoch ends
     assert "the first epoch has begun" in page.lead

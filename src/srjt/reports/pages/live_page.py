@@ -22,6 +22,7 @@ from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.provenance_section import duration
 from srjt.reports.pages.run_page import noise_section, starvation_note
 from srjt.studies.paper import display_name
+from srjt.training.record.baselines import compare_with_naive
 from srjt.training.record.metrics_log import HEADER, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts
 
@@ -71,7 +72,11 @@ def live_page(
         notes=[
             *([stopped] if state == "stopped" else []),
             *([starved] if starved else []),
-            *(_naive_notes(folder, show_test=show_test) if state == "finished" else []),
+            *(
+                _naive_notes(folder, show_test=show_test)
+                if state == "finished"
+                else _naive_note_so_far(metrics, facts)
+            ),
         ],
         sections=[section for section in sections if section is not None],
         refresh=REFRESH if state == "training" else 0,
@@ -87,6 +92,24 @@ def _naive_notes(folder: Path, *, show_test: bool) -> list[Note]:
     sides = {} if found is None else found[1]
     shown = [judged for name, judged in sides.items() if show_test or name != "test"]
     return [Note(text=judged.naive_warning) for judged in shown if judged.naive_warning]
+
+
+def _naive_note_so_far(metrics: pd.DataFrame, facts: RunFacts) -> list[Note]:
+    """A note if one grade for all validation samples scores as well as the networks did in the last epoch."""
+    if not (facts.data.get("samples") or {}).get("validation"):
+        text = "There is no validation side: whether the run beats a naive prediction cannot be seen while it trains."
+        return [Note(text=text)]
+    pooled, naive = facts.config.convention == "published-code", _naive(facts)
+    scores = {
+        name: mean_over_networks(metrics, split="validation", metric=name, pooled=pooled).dropna()
+        for name in ("accuracy", "mae")
+    }
+    if naive is None or any(values.empty for values in scores.values()):
+        return []
+    last = {name: float(values.iloc[-1]) for name, values in scores.items()}
+    who = f"After epoch {int(scores['mae'].index[-1])} the networks' own grades do"
+    worse = compare_with_naive("the validation side", who, **last, naive=naive)
+    return [Note(text=worse)] if worse else []
 
 
 def _lead(facts: RunFacts, epoch: int, *, state: State) -> str:
