@@ -72,6 +72,12 @@ def test_ungraded_images_have_patients(command: Srjt, labelled: Path) -> None:
     assert (code, said) == (0, "Without effect beside --ungraded: --split-column.\n")
     with np.load("features.npz") as made:
         assert made["patients"].tolist() == pd.read_csv("new.csv", dtype=str)["case"].tolist()
+    code, _, said = command("features", labelled.parent, "--ungraded", *how[2:4], "--force", *SMALL)
+    assert (code, said) == (
+        2,
+        f"srjt: --patient-column applies to a table of images, and {labelled.parent} is none: give a table, or leave "
+        "it out.\n",
+    )
 
 
 def test_features_made_in_another_way_are_refused(command: Srjt, embedded: Path, labelled: Path) -> None:

@@ -41,6 +41,9 @@ def read_images(
     lines: dict[str, list[str]] = {}  # for each image, in the given order: where it is named
     problems: list[Problem] = []
     cells: dict[str, dict[str, str]] = {}  # for each image of a table: the columns that are kept
+    of_a_table = {"images": images, "image_column": image_column, "patient_column": patient_column}
+    given = [option for option, value in of_a_table.items() if value is not None]
+    has_table = False
     for source in sources:
         listed = None
         if isinstance(source, pd.DataFrame):
@@ -54,6 +57,7 @@ def read_images(
             check_regular_file(path)
             named = [(path, str(path))]
         if listed is not None:
+            has_table = True
             named, kept, more = _from_table(
                 listed,
                 root if images is None else Path(images),
@@ -66,6 +70,10 @@ def read_images(
                 cells.setdefault(str(path), row)
         for path, line in named:
             lines.setdefault(str(path), []).append(line)
+    if given and not has_table:
+        raise SrjtError(
+            f"`{given[0]}` applies to a table of images, and {sources[0]} is none: give a table, or leave it out."
+        )
     problems += [
         Problem("duplicate-row", name, ", ".join(where)) for name, where in lines.items() if len(where) > 1
     ]
