@@ -11,7 +11,7 @@ import numpy.typing as npt
 from srjt.data.images.pixel_depth import UInt8Array, stretch_to_8bit, to_8bit
 from srjt.errors import missing_extra
 
-__all__ = ["read_dicom"]
+__all__ = ["read_dicom", "read_patient_id"]
 
 
 def read_dicom(path: Path) -> UInt8Array:
@@ -48,6 +48,17 @@ def read_dicom(path: Path) -> UInt8Array:
         return _scale_colours(pixels, bits=int(data.BitsStored))
     grey = _apply_voi(np.asarray(apply_modality_lut(pixels, data)), data)
     return np.uint8(255) - grey if data.PhotometricInterpretation == "MONOCHROME1" else grey
+
+
+def read_patient_id(path: Path) -> str:
+    """The PatientID in the header of a DICOM file; "" without one, and for a file that cannot be read."""
+    try:
+        from pydicom import dcmread
+
+        header = dcmread(path, stop_before_pixels=True, specific_tags=["PatientID"])
+        return " ".join(str(header.get("PatientID") or "").replace("\0", " ").split())
+    except Exception:  # also without pydicom: what is wrong is said when the image is read
+        return ""
 
 
 def _check_compression(data: Any) -> None:

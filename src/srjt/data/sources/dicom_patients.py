@@ -1,0 +1,84 @@
+"""Patients of DICOM files whose source names none: the PatientID in each file's header."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+from srjt.data.grades import MISSING
+from srjt.data.images.decode import IMAGE_SUFFIXES
+from srjt.data.images.dicom import read_patient_id
+
+__all__ = ["patients_in_headers"]
+
+DICOM_SUFFIXES = (".dcm", ".dicom")
+WORKERS = 8  # parsing a header holds Python's lock; a network drive gains from several requests at once
+# What programs write in place of an id, in lower case and without punctuation.
+PLACEHOLDERS = {
+    *("anon", "anonymous", "anonymized", "anonymised", "anonymouspatient", "deidentified", "removed"),
+    *("unknown", "none", "nopatientid"),
+}
+
+
+def patients_in_headers(paths: Sequence[Path]) -> tuple[list[str], str]:
+    """(N,) patients of image files, "" where the header names none, and a note on where they come from.
+
+    The patients are an empty list where the headers do not tell them, and the note is empty without DICOM files.
+    """
+    candidates = [row for row, path in enumerate(paths) if _may_be_dicom(path)]
+    if not candidates or find_spec("pydicom") is None:  # the error follows when an image is read
+        return [], ""
+    with ThreadPoolExecutor(WORKERS, thread_name_prefix="header") as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydicom's, about values that do not matter here
+        found = list(pool.map(_patient, [paths[row] for row in candidates]))
+    if all(patient is None for patient in found):
+        return [], ""
+    patients = [""] * len(paths)
+    for row, patient in zip(candidates, found, strict=True):
+        patients[row] = patient or ""
+    known = [patient for patient in patients if patient]
+    if not known:
+        return [], "patient: not known, because the headers of the DICOM files have no PatientID"
+    if len(set(known)) == 1 < len(known):
+        return [], (
+            "patient: not known, because all headers of the DICOM files have the same PatientID; images are split one "
+            "by one"
+        )
+    note = "patient: the PatientID in the headers of the DICOM files"
+    if missing := len(patients) - len(known):
+        has = "image has none and is" if missing == 1 else "images have none and are"
+        as_one = "a separate patient" if missing == 1 else "separate patients"
+        note += f"; {missing:,} {has} treated as {as_one}"
+    return patients, note
+
+
+def _may_be_dicom(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    return suffix in DICOM_SUFFIXES or suffix not in IMAGE_SUFFIXES
+
+
+def _patient(path: Path) -> str | None:
+    """The patient of a DICOM file, "" if its header names none; None for another file."""
+    if not _is_dicom(path):
+        return None
+    patient = read_patient_id(path)
+    plain = re.sub(r"[\W_]", "", patient.casefold())
+    return "" if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS else patient
+
+
+def _is_dicom(path: Path) -> bool:
+    """Whether there is a file with a suffix of DICOM files, or one that begins as they do."""
+    if not os.path.isfile(path):  # opening a pipe would never end
+        return False
+    if path.suffix.lower() in DICOM_SUFFIXES:
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
