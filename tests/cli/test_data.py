@@ -301,7 +301,7 @@ def test_dr_counts_labels_and_images(srjt: Run, monkeypatch: pytest.MonkeyPatch)
     code, out, _ = srjt("dr", "dr")
     assert code == 1
     assert "6 labels where Kaggle has 35,126" in out
-    assert "1 of 6 images are not in" in out
+    assert ": 1 of 6 images, such as " in out
     Image.new("RGB", (8, 8)).save("dr/train/3_right.jpeg")
     monkeypatch.setattr(dr, "COUNTS", (2, 1, 1, 1, 1))
     code, out, _ = srjt("dr", "dr")

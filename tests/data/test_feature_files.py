@@ -142,7 +142,7 @@ def test_labels_of_some_rows(tmp_path: Path) -> None:
         ("missing-grade", "s001"),
     ]
     np.testing.assert_array_equal(reading.manifest.arrays, X[2:])
-    assert any("1 of its rows have no features" in note for note in reading.notes)
+    assert any("1 row of it without features" in note for note in reading.notes)
 
 
 def test_a_table_of_labels_overrules_the_file_s_own(tmp_path: Path) -> None:

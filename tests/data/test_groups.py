@@ -141,7 +141,7 @@ def test_published_splits_that_share_an_image_are_warned_of(tmp_path: Path) -> N
     data = in_memory([0, 1, 2, 3, 4, 0])
     data = replace(data, table=data.table.assign(split=["train"] * 4 + ["test"] * 2))
     with pytest.warns(
-        LeakageWarning, match=r"identical images on two sides \(1 groups, for example s0 and s5\)"
+        LeakageWarning, match=r"identical images on two sides \(1 group, for example s0 and s5\)"
     ):
         split = official_split(data)
     write_splits(tmp_path / "splits.csv", data, [split])

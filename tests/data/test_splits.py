@@ -139,7 +139,7 @@ def test_folds_of_other_data_are_refused(twenty: Manifest, tmp_path: Path) -> No
     path = tmp_path / "splits.csv"
     write_splits(path, twenty, folds(twenty))
     fewer = twenty.select(np.arange(1, 20))
-    with pytest.raises(SrjtError, match="1 of its ids are unknown, for example 's0'"):
+    with pytest.raises(SrjtError, match="it has 1 unknown id, for example 's0'"):
         read_splits(path, fewer)
     assert sum(len(rows) for rows in read_splits(path, fewer, allow_missing=True)[0].sides().values()) == 19
     write_splits(path, fewer, folds(fewer))

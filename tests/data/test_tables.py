@@ -198,7 +198,7 @@ def test_a_grade_that_only_the_truth_has_counts(tmp_path: Path) -> None:
         (b"image,grade\n", "no rows below its header"),
         (b"image,grade\n\xff\xfe,0\n", "not UTF-8"),
         (b"image,grade,grade\na,0,0\n", "two columns named 'grade'"),
-        (b"image,grade\na\nb\n", "No row of .* line 2: 1 cells where the header has 2"),
+        (b"image,grade\na\nb\n", "No row of .* line 2: 1 cell where the header has 2"),
         (b"image,grade\n,0\n,1\n", "None of the 2 rows can be used"),
     ],
 )
@@ -244,7 +244,7 @@ def test_excel(tmp_path: Path) -> None:
         ("malformed-row", "row 5"),
         ("missing-patient", "b.png"),
     ]
-    assert "sheet 'Sheet'; 1 other sheets are not read" in reading.notes
+    assert "sheet 'Sheet'; 1 other sheet is not read" in reading.notes
 
 
 def test_excel_without_its_reader_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

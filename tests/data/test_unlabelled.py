@@ -36,7 +36,7 @@ def test_a_table_names_every_row_that_is_left_out(tmp_path: Path) -> None:
     reading = read_images([path])
     assert len(reading.manifest) == 58
     assert [(p.kind, p.where, p.detail) for p in reading.problems] == [
-        ("malformed-row", "line 13", "1 cells where the header has 2"),
+        ("malformed-row", "line 13", "1 cell where the header has 2"),
         ("missing-image", "line 14", "the row has no image"),
         ("duplicate-row", str(tmp_path / "3.png"), "line 5, line 12"),
     ]

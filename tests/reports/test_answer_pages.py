@@ -169,7 +169,7 @@ EVALUATION: dict[str, Rule] = {
     ),
     r"Reliability on these samples, compared with their (.*)\.": lambda f, m: m[1] == f["judged_by"],
     r"Larger points stand for more samples\.": always,
-    r"(\d+) of (\d+) are referred; (\d+) should be\.": lambda f, m: (
+    r"(\d+) of (\d+) (?:is|are) referred; (\d+) should be\.": lambda f, m: (
         f["refer"] and (int(m[2]), int(m[3])) == (f["answers"], f["positives"])
     ),
     r"The threshold is the default\.": lambda f, _: f["refer"],

@@ -38,7 +38,7 @@ class DoubtfulLabels:
 
     def _repr_html_(self) -> str:
         rows = self.table[list(COLUMNS)].to_dict("records")
-        title = f"The {len(rows):,} most doubtful labels"
+        title = "The most doubtful label" if len(rows) == 1 else f"The {len(rows):,} most doubtful labels"
         place = {name: row for row, name in enumerate(self.samples.ids)}
         pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
         if not any(pictures):

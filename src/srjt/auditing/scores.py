@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt.data.groups import contradictory_twins
+from srjt.errors import count_of
 from srjt.noise.estimate import NoiseEstimate
 from srjt.noise.label_quality import true_grade_posterior
 from srjt.noise.verified import exact_interval, labels_to_verify
@@ -172,7 +173,7 @@ def verified_alone(verified: Mapping[str, Any]) -> str:
     """The rate of the verified labels alone, in one sentence; ``verified``: that part of the summary."""
     low, high = verified["interval"]
     return (
-        f"Wrong among {verified['labels']:,} verified labels: {verified['wrong']:,}, {verified['rate']:.0%} "
+        f"Wrong among {count_of(verified['labels'], 'verified label')}: {verified['wrong']:,}, {verified['rate']:.0%} "
         f"(exact 95 % interval: {low:.0%} to {high:.0%}, without the model)."
     )
 
@@ -182,8 +183,9 @@ def verification_plan(summary: Mapping[str, Any]) -> str:
     more = int(summary.get("verify_more", 0))
     if not more:
         return ""
-    more_of_them = " more" if "verified" in summary else ""
-    return f"Verify {more:,}{more_of_them} labels, drawn at random, to know the rate within ±{WITHIN:.0%}."
+    more_of_them = "more " if "verified" in summary else ""
+    labels = count_of(more, f"{more_of_them}label")
+    return f"Verify {labels}, drawn at random, to know the rate within ±{WITHIN:.0%}."
 
 
 def verified_summary(*, labels: int, wrong: int) -> dict[str, Any]:

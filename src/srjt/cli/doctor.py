@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from srjt._version import __version__
-from srjt.errors import requirements_of
+from srjt.errors import count_of, requirements_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,7 +140,7 @@ def _devices() -> tuple[list[str], list[str]]:
         import torch
     except ImportError:  # named among the problems
         return [], []
-    processor = f"cpu: {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    processor = f"cpu: {count_of(os.cpu_count() or 1, 'core')}, {count_of(torch.get_num_threads(), 'thread')}"
     if torch.cuda.is_available():
         gpus = [
             f"cuda:{k}: {torch.cuda.get_device_name(k)}, "

@@ -80,7 +80,7 @@ class Manifest:
         if self.arrays is not None and len(self.arrays) != len(self.table):
             what = "rows of features" if self.are_features else "images"
             raise SrjtError(
-                f"{len(self.arrays)} {what} but {len(self.table)} labels: the numbers must be equal."
+                f"{len(self.arrays)} {what} but {count_of(len(self.table), 'label')}: the numbers must be equal."
             )
         if not self.table["id"].is_unique:
             twice = self.table.loc[self.table["id"].duplicated(), "id"].iloc[0]

@@ -210,8 +210,13 @@ def _warn_about_left_out(left_out: Sequence[Problem], listed_in: Path | None) ->
 def _warn_about_patients(problems: Sequence[Problem], samples: int) -> None:
     unknown = sum(problem.kind == "missing-patient" for problem in problems)
     if unknown:
+        have, separate = (
+            ("has no patient and is", "a separate patient")
+            if unknown == 1
+            else ("have no patient and are", "separate patients")
+        )
         warn(
-            f"{unknown:,} of {samples:,} samples have no patient and are treated as separate patients: images of one "
-            "patient may be on both sides of a split, which makes results look better than they are.",
+            f"{unknown:,} of {samples:,} samples {have} treated as {separate}: images of one patient "
+            "may be on both sides of a split, which makes results look better than they are.",
             LeakageWarning,
         )

@@ -243,7 +243,7 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
         unknown = [sample for sample in sides if sample not in row_of]
         if unknown and not allow_missing:
             raise SrjtError(
-                f"{path} is not a split of these data: {len(unknown):,} of its ids are unknown, "
+                f"{path} is not a split of these data: it has {count_of(len(unknown), 'unknown id')}, "
                 f"for example {unknown[0]!r}."
             )
         left_out = [sample for sample in row_of if sample not in sides]
@@ -336,8 +336,8 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
         if shared:
             one, other = next(iter(shared.values()))
             warn(
-                f"{name} has identical images on two sides ({len(shared):,} groups, for example {ids[one]} and "
-                f"{ids[other]}): its results will be too optimistic.",
+                f"{name} has identical images on two sides ({count_of(len(shared), 'group')}, for example "
+                f"{ids[one]} and {ids[other]}): its results will be too optimistic.",
                 LeakageWarning,
             )
             return

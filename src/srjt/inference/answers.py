@@ -255,7 +255,8 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
     if checked == len(side):
         return "All its labels are verified."
     if checked:
-        return f"{checked:,} of its {len(side):,} labels are verified; the others are as given{wrong}."
+        verb = "is" if checked == 1 else "are"
+        return f"{checked:,} of its {len(side):,} labels {verb} verified; the others are as given{wrong}."
     return f"Its labels are as given{wrong}: wrong ones shift what is found on them."
 
 

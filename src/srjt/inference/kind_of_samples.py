@@ -14,7 +14,7 @@ from srjt.data.sources.columns import choose_columns
 from srjt.data.sources.feature_tables import list_column
 from srjt.data.sources.hints import NUMBERED
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.training.trained import Trained
 
 __all__ = ["refuse_other_kind"]
@@ -35,8 +35,8 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
                 "that was trained on such features."
             )
         raise SrjtError(
-            f"This run takes rows of {run.in_shape[0]:,} features, and {path} has images. Compute their features "
-            f"first, as those of the training: {_features_command(path, run.feature_settings)}"
+            f"This run takes rows of {count_of(run.in_shape[0], 'feature')}, and {path} has images. Compute their "
+            f"features first, as those of the training: {_features_command(path, run.feature_settings)}"
         )
 
 

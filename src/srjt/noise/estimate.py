@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.noise.explanations import Explanations, explain, rows_of
 from srjt.noise.families import SYMMETRIC, Form
 from srjt.noise.verified import exact_interval, read_verified, use_verified
@@ -213,8 +213,8 @@ def estimate_noise(
         informed = informed or not reason
         joints = _moved(joints, joint)
         assumption = (
-            f"The rate rests on {len(known.rows)} verified labels, which must be a random sample of all; the model "
-            "only makes the interval shorter."
+            f"The rate rests on {count_of(len(known.rows), 'verified label')}, which must be a random sample of all; "
+            "the model only makes the interval shorter."
         )
     priors = joints.sum(axis=2)
     transitions = rows_of(joints)
@@ -333,10 +333,8 @@ def _doubt(found: Explanations, *, samples: int, informed: bool, unsettled: floa
         return _NOTHING_SAID
     expected = found.joint.sum(axis=1) * samples
     if expected.min() < _FEW:
-        return (
-            f"only about {expected.min():.0f} samples are of grade {int(expected.argmin())}: too few to see how "
-            "often it is mistaken."
-        )
+        few = count_of(round(expected.min()), "sample is", "samples are")
+        return f"only about {few} of grade {int(expected.argmin())}: too few to see how often it is mistaken."
     if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
         return "readers who are unsure between two neighbouring grades look like images that are unclear between them."
     return ""

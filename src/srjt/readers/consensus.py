@@ -268,7 +268,7 @@ def _reason(readings: Readings, evidence: Evidence) -> str:
     if not several and not known:
         return "No item has two readings, so nothing tells how often readers err; a second reading of some items does."
     return (
-        f"Only {several} items have several readings and {known} a reference; "
+        f"Only {count_of(several, 'item has', 'items have')} several readings and {known} a reference; "
         f"about {ENOUGH} are the least that tells how often readers err."
     )
 

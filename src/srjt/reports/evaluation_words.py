@@ -58,7 +58,10 @@ def what_was_judged(found: Evaluation, *, features: bool) -> str:
     if found.judged_by != "true grades":
         sentence += " The highest of several labels is too high where labels are wrong."
     if found.unknown_units:
-        sentence += f" {found.unknown_units:,} have no {' or '.join(found.per)} and are judged alone."
+        has, is_judged = ("has", "is") if found.unknown_units == 1 else ("have", "are")
+        sentence += (
+            f" {found.unknown_units:,} {has} no {' or '.join(found.per)} and {is_judged} judged alone."
+        )
     return sentence
 
 
@@ -70,7 +73,8 @@ def refer_rule(decision: Decision, names: Mapping[str, str]) -> str:
 def decision_words(decision: Decision) -> str:
     """How many are referred and should be, and where the threshold comes from."""
     words = (
-        f"{decision.referred:,} of {decision.samples:,} are referred; {decision.positives:,} should be. "
+        f"{decision.referred:,} of {decision.samples:,} {'is' if decision.referred == 1 else 'are'} referred; "
+        f"{decision.positives:,} should be. "
         f"{decision.found}"
     )
     if decision.areas:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from srjt.auditing.folder import AuditFolder
 from srjt.data.grade_names import display_grade
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.review.decisions import ConflictError, Decisions, LogEntry
 from srjt.review.images import EncodedImage, full_image, image_problem, thumbnail, where_they_look
 from srjt.review.progress import review_progress
@@ -253,7 +253,7 @@ def _requested_line(request: Request, audit: AuditFolder) -> int:
     if line is None and text.isdigit():
         raise HTTPException(400, "The number of the line is too long.")
     if line is None or line >= len(audit):
-        raise HTTPException(404, f"The audit has {len(audit)} lines.")
+        raise HTTPException(404, f"The audit has {count_of(len(audit), 'line')}.")
     return line
 
 

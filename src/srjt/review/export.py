@@ -66,8 +66,8 @@ def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> CorrectedT
     unknown = [entry.id for entry in current.all() if entry.id not in audit.line_of]
     if unknown:
         notes.append(
-            f"{len(unknown):,} decisions are left out: their samples, such as {unknown[0]}, "
-            "are not in this audit."
+            f"{count_of(len(unknown), 'decision is', 'decisions are')} left out: this audit has no sample "
+            f"{unknown[0]}{' and others' * (len(unknown) > 1)}."
         )
     table, lines, column, more = _audited_table(audit)
     return _apply_decisions(audit, current, table, lines, column, [*notes, *more])
@@ -209,7 +209,7 @@ def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[i
     lines = _match_rows(audit, frame, path)
     notes = []
     if loaded.problems:
-        notes.append(f"{len(loaded.problems):,} malformed rows of {path.name} are left out.")
+        notes.append(f"Left out: {count_of(len(loaded.problems), 'malformed row')} of {path.name}.")
     not_audited = sum(line is None for line in lines)
     if not_audited:
         notes.append(f"Not audited and copied unchanged: {count_of(not_audited, 'row')} of {path.name}.")

@@ -10,7 +10,7 @@ from srjt.auditing.folder import AuditFolder
 from srjt.data.formulas import neutralise_formula
 from srjt.data.readers_folder import ReadersFolder
 from srjt.data.sources.text_table import load
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.readers.worklist import NEW_READER
 from srjt.review.decisions import Answer
 
@@ -61,7 +61,8 @@ def new_readings(
     notes = []
     if len(known) < len(given):
         notes.append(
-            f"{len(given) - len(known):,} readings are left out: their images or grades are not known here."
+            f"{count_of(len(given) - len(known), 'reading is', 'readings are')} left out: an image or a grade is not "
+            "known here."
         )
     earlier = source.folder / "readings.csv"
     table = load(earlier).frame if isinstance(source, ReadersFolder) and earlier.exists() else None

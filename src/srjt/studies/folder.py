@@ -30,7 +30,7 @@ import torch
 from srjt._version import __version__
 from srjt.data import write_splits
 from srjt.data.grade_names import check_grade_names
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import (
     check_regular_files,
     is_inside,
@@ -147,7 +147,7 @@ def _check_images(file: Path, data: StudyData) -> dict[str, list[int]]:
         before = dict(zip(saved["ids"].tolist(), saved["hashes"].tolist(), strict=True))
     changed = [name for name, known in before.items() if hashes.get(name, known) != known]
     if changed:
-        others = f" (and {len(changed) - 1:,} others)" if len(changed) > 1 else ""
+        others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
         raise SrjtError(
             f"The image {changed[0]}{others} has changed since this study began: restore the images, or choose another "
             "`out`."

@@ -18,7 +18,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import write_atomically, write_json
 from srjt.networks import backbones
 from srjt.networks.small import standardise
@@ -107,7 +107,9 @@ def single_run(
         listed = ""
         if store.path is not None and len(store.skipped) > 3:
             listed = f"; all are listed in {store.path / 'bad_images.csv'}"
-        reporter.note(f"{len(store.skipped)} unreadable images are skipped: {names}{listed}")
+        reporter.note(
+            f"{count_of(len(store.skipped), 'unreadable image is', 'unreadable images are')} skipped: {names}{listed}"
+        )
     parts = resolve_split(split, manifest, skipped=bool(store.skipped))
     _check_samples(manifest, parts)
     if config.keep == "best" and not len(parts.validation):
@@ -225,7 +227,7 @@ def single_run(
                 )
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
-                f"The GPU does not have enough memory for batches of {config.batch_size} samples of "
+                f"The GPU does not have enough memory for batches of {count_of(config.batch_size, 'sample')} of "
                 f"{'×'.join(map(str, in_shape))}: lower `batch_size`, choose `precision='bf16'`, or keep fewer images "
                 "on the GPU with `memory_share=0.2`."
             ) from None
@@ -377,7 +379,9 @@ def no_validation_side() -> SrjtError:
 
 def _check_samples(manifest: Manifest, parts: Split) -> None:
     if len(parts.train) < 2:
-        raise SrjtError(f"There are {len(parts.train)} training samples: training needs at least two.")
+        raise SrjtError(
+            f"The training side has {count_of(len(parts.train), 'sample')}: training needs at least two."
+        )
     missing = [
         manifest.grades[c]
         for c, n in enumerate(np.bincount(manifest.labels[parts.train], minlength=manifest.num_classes))

@@ -218,8 +218,8 @@ class Trained:
             )
 
     def _check_kind(self, pixels: Samples) -> None:
-        trained = f"rows of {self.in_shape[0]} features" if len(self.in_shape) == 1 else "images"
-        given = f"rows of {pixels.shape[1]} features" if pixels.ndim == 2 else "images"
+        trained = f"rows of {count_of(self.in_shape[0], 'feature')}" if len(self.in_shape) == 1 else "images"
+        given = f"rows of {count_of(pixels.shape[1], 'feature')}" if pixels.ndim == 2 else "images"
         if trained != given:
             raise SrjtError(f"This run was trained on {trained}: it cannot be applied to {given}.")
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from srjt.cli import samples
+from srjt.errors import count_of
 
 
 def dr(
@@ -42,7 +43,7 @@ def dr(
     absent = [path for path in manifest.paths if not os.path.isfile(path)]
     if absent:
         differences.append(
-            f"{len(absent):,} of {len(manifest):,} images are not in {manifest.root}, such as {absent[0].name}"
+            f"not in {manifest.root}: {len(absent):,} of {count_of(len(manifest), 'image')}, such as {absent[0].name}"
         )
     if differences or errors_in(reading.problems):
         typer.secho("Not as published:", fg=typer.colors.RED)

@@ -189,6 +189,6 @@ def _sizes(manifest: Manifest) -> list[str]:
     if not sizes:
         return []
     common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
-    others = f" and {len(sizes) - 4:,} other sizes" if len(sizes) > 4 else ""
+    others = f" and {count_of(len(sizes) - 4, 'other size')}" if len(sizes) > 4 else ""
     sampled = "" if sizes.total() == len(manifest) else f"; from a sample of {sizes.total():,} images"
     return [f"Image sizes (width×height): {common}{others}{sampled}"]

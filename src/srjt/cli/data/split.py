@@ -59,7 +59,7 @@ def split(
     with output.writing(out):
         write_splits(out, manifest, splits)
     Console(markup=False).print(_table(manifest, splits))
-    typer.echo(f"{len(splits)} folds of {count_of(len(manifest), 'sample')}: {out}")
+    typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
 
 
 def _table(manifest: Manifest, splits: list[Split]) -> Table:

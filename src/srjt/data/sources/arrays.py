@@ -143,7 +143,9 @@ def _texts(
         as_array(values).tolist() if isinstance(values, np.ndarray) or is_tensor(values) else list(values)
     )
     if len(listed) != count:
-        raise SrjtError(f"{count:,} {what} but {len(listed):,} entries in {name}: the numbers must be equal.")
+        raise SrjtError(
+            f"{count:,} {what} but {count_of(len(listed), 'entry', 'entries')} in {name}: the numbers must be equal."
+        )
     if any(isinstance(value, list) for value in listed):
         raise SrjtError(f"{name} must have one entry per sample, not a row of several.")
     return [as_text(value) for value in listed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from srjt.data.grades import as_text
-from srjt.errors import SrjtError, missing_extra
+from srjt.errors import SrjtError, count_of, missing_extra
 
 __all__ = ["read_excel"]
 
@@ -41,7 +41,11 @@ def read_excel(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], list
         for where, found in rows[1:]
         for cells in [_without_empty_end(found)]
     ]
-    others = f"; {len(sheets) - 1} other sheets are not read" if len(sheets) > 1 else ""
+    others = (
+        f"; {count_of(len(sheets) - 1, 'other sheet is', 'other sheets are')} not read"
+        if len(sheets) > 1
+        else ""
+    )
     return header, body, [f"sheet {sheets[0].title!r}{others}"]
 
 

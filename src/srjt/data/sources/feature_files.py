@@ -119,8 +119,8 @@ def _from_npz(path: Path) -> FeatureFile:
         if flat.ndim != 1 or len(flat) != count:
             if key in SINGULAR or key in CANONICAL:
                 raise SrjtError(
-                    f"{path.name} has {count:,} rows of features, but its array {key!r} has the shape {array.shape}: "
-                    "it must have one entry per row."
+                    f"{path.name} has {count_of(count, 'row')} of features, but its array {key!r} has the shape "
+                    f"{array.shape}: it must have one entry per row."
                 )
             ignored.append(key)
         elif column in frame:

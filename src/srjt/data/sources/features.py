@@ -22,7 +22,7 @@ from srjt.data.sources.consensus_rows import check_several_readings, consensus_r
 from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
 from srjt.data.sources.table import CANONICAL, check_split_column
 from srjt.data.sources.text_table import TextTable, load
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 __all__ = [
     "graded_features",
@@ -213,8 +213,8 @@ def _joined(found: FeatureFile, table: TextTable, *, labels: Path, path: Path) -
             raise SrjtError(f"{labels}, {table.problems[0].where}: {table.problems[0].detail}.")
         if len(frame) != count:
             raise SrjtError(
-                f"{path.name} has {count:,} rows of features and {labels.name} {len(frame):,} rows of labels: give "
-                "equal numbers in the same order, or ids in both."
+                f"{path.name} has {count_of(count, 'row')} of features and {labels.name} "
+                f"{count_of(len(frame), 'row')} of labels: give equal numbers in the same order, or ids in both."
             )
         note, lines, joined = "row by row", table.lines, frame
     else:
@@ -224,7 +224,7 @@ def _joined(found: FeatureFile, table: TextTable, *, labels: Path, path: Path) -
         joined = joined.fillna("").reset_index(drop=True)
         lines = [table.lines[at] if at is not None else found.lines[row] for row, at in enumerate(order)]
         unused = len(frame) - len({at for at in order if at is not None})
-        note = "by id" + (f"; {unused:,} of its rows have no features" if unused else "")
+        note = "by id" + (f"; {count_of(unused, 'row')} of it without features" if unused else "")
     kept = found.frame.drop(columns=[c for c in found.frame.columns if c in joined.columns])
     if "grade" in kept and "grade" not in joined:
         kept = kept.drop(columns="grade")  # the table has the grade under another name, such as label

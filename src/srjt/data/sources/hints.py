@@ -14,6 +14,7 @@ from srjt.data.grades import MISSING
 from srjt.data.images.decode import is_image
 from srjt.data.manifest import Manifest
 from srjt.data.sources.text_table import TABLE_SUFFIXES
+from srjt.errors import count_of
 
 __all__ = ["NUMBERED", "folder_without_grades", "looks_like_features", "looks_like_grades", "no_image_exists"]
 
@@ -65,7 +66,7 @@ def folder_without_grades(folder: Path) -> str:
     more = "at least " if len(files) > COUNTED or len(listed) > WALKED else ""
     seen = f"{folder} has no images"
     if images:
-        seen = f"{folder} has {more}{images:,} images, but no subfolders, one per grade"
+        seen = f"{folder} has {more}{count_of(images, 'image')}, but no subfolders, one per grade"
     if len(tables) == 1:
         return f"{seen}. If {tables[0]} has the grades, give it in place of the folder, with `images={str(folder)!r}`."
     return (

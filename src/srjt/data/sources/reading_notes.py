@@ -36,7 +36,8 @@ def table_notes(
     elif NO_READER in readings.readers:
         at = readings.readers.index(NO_READER)
         unnamed = int((readings.reader == at).sum())
-        notes.append(f"{unnamed:,} readings without a reader count as those of one reader, {NO_READER!r}")
+        one, many = "reading without a reader counts as that", "readings without a reader count as those"
+        notes.append(f"{count_of(unnamed, one, many)} of one reader, {NO_READER!r}")
     if empty:
         notes.append(f"empty cells, readings that were not made: {empty:,}")
     if readings.reference is not None:
@@ -47,7 +48,7 @@ def table_notes(
     if readings.times is not None:
         unknown = int(np.isnat(readings.times).sum())
         notes.append(
-            f"dates: {unknown:,} readings have none that can be read"
+            f"dates: {count_of(unknown, 'reading has', 'readings have')} none that can be read"
             if unknown
             else "dates: all readings have one"
         )

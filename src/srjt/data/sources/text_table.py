@@ -12,7 +12,7 @@ import pandas as pd
 from srjt.data.grades import as_text
 from srjt.data.problems import Problem
 from srjt.data.sources.excel import read_excel
-from srjt.errors import SrjtError, missing_extra
+from srjt.errors import SrjtError, count_of, missing_extra
 from srjt.files import check_regular_file
 
 __all__ = ["TABLE_SUFFIXES", "TextTable", "from_frame", "load", "read_parquet", "refuse_repeated"]
@@ -46,7 +46,7 @@ def load(path: Path) -> TextTable:
     refuse_repeated(header, path)
     for where, cells in rows:
         if len(cells) != len(header):
-            malformed[where] = f"{len(cells)} cells where the header has {len(header)}"
+            malformed[where] = f"{count_of(len(cells), 'cell')} where the header has {len(header)}"
     problems = [Problem("malformed-row", where, malformed[where]) for where, _ in rows if where in malformed]
     good = [(where, cells) for where, cells in rows if where not in malformed]
     if not good:

@@ -16,7 +16,7 @@ import pandas as pd
 
 from srjt.data.manifest import Manifest
 from srjt.data.synthetic.drawing import draw, random_appearance
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import write_atomically
 
 __all__ = ["check_empty", "generate", "redraw", "stream", "write"]
@@ -190,7 +190,9 @@ def _check(*, images: int, patients: int, size: int, grades: int, seed: int) -> 
     if seed < 0:
         raise SrjtError(f"The seed must be 0 or larger, not {seed}.")
     if images < grades:
-        raise SrjtError(f"{images} images are too few for {grades} grades: use at least {grades}.")
+        raise SrjtError(
+            f"{count_of(images, 'image is', 'images are')} too few for {grades} grades: use at least {grades}."
+        )
     if not 1 <= patients <= images:
         raise SrjtError(
             f"{images} images need between 1 and {images} patients, not {patients}: every patient has an image."

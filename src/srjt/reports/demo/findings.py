@@ -208,8 +208,8 @@ def audit_sentences(facts: AuditFacts, *, looked_at: int = 50) -> list[str]:
     errors = sum(one.label != one.true for one in facts.worst)
     if errors:
         sentences.append(
-            f"Below are the {len(facts.worst)} most doubtful ones: {errors} are wrong, and for {right} of these the "
-            "suggested grade is the true one."
+            f"Below are the {len(facts.worst)} most doubtful ones: {errors} {'is' if errors == 1 else 'are'} wrong, "
+            f"and for {right} of these the suggested grade is the true one."
         )
     return sentences
 

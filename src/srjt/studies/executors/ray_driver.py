@@ -293,7 +293,7 @@ def _resolve_gpus(
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     gpus = requested if requested is not None else float(any(node.get("GPU", 0) for node in nodes))
     if not any(node.get("GPU", 0) >= gpus and node.get("CPU", 0) >= cpus for node in nodes):
-        resources = f"{cpus:g} CPUs and {gpus:g} GPUs for a run"
+        resources = f"{cpus:g} CPU{'s' * (cpus != 1)} and {gpus:g} GPU{'s' * (gpus != 1)} for a run"
         if own:
             raise SrjtError(
                 f"This machine does not have {resources}: request less, or give a cluster with --address."

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.data import Manifest
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import why_not_a_file, write_atomically
 
 __all__ = ["HASHES_FILE", "changed_images", "check_images", "grouped_as_begun", "image_digest"]
@@ -44,7 +44,7 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
     file = folder / HASHES_FILE
     if recorded != digest:
         changed = changed_images(file, samples)
-        others = f" (and {len(changed) - 1:,} others)" if len(changed) > 1 else ""
+        others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
         which = f"The image {changed[0]}{others} has" if changed else "Some images have"
         raise SrjtError(
             f"{which} changed since this {what} began: restore the images, or choose another `out`. (Another version "
