@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import reprlib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -18,7 +18,7 @@ from srjt.errors import SrjtError, suggest
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["check_types", "from_names", "parse_yaml", "setting", "show"]
+__all__ = ["check_types", "from_names", "load_config", "parse_overrides", "parse_yaml", "setting", "show"]
 
 Config = TypeVar("Config")
 
@@ -89,6 +89,47 @@ def parse_yaml(text: str) -> Any:
         Exception
     ) as problem:  # PyYAML lets KeyError, IndexError and others through for tags such as !!bool x
         raise ValueError(" ".join(str(problem).split())) from None
+
+
+def load_config(path: Path) -> dict[str, Any]:
+    """The settings of a YAML or JSON file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SrjtError(f"There is no configuration file {path}.") from None
+    except OSError as problem:
+        raise SrjtError(f"The configuration file {path} cannot be read: {problem.strerror}.") from None
+    except UnicodeDecodeError:
+        raise SrjtError(f"{path} is not valid YAML: it is not a UTF-8 text.") from None
+    try:
+        values = parse_yaml(text)
+    except ValueError as problem:
+        raise SrjtError(f"{path} is not valid YAML: {problem}") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise SrjtError(f"{path} must hold settings as 'name: value' lines.")
+    return values
+
+
+def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
+    """``["epochs=30", "method_options.per_class=true"]`` → nested settings; values are read as YAML."""
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or not name:
+            raise SrjtError(f"--set takes name=value, for example --set epochs=30; got {show(assignment)}.")
+        target = settings
+        *parents, leaf = name.strip().split(".")
+        for parent in parents:
+            target = target.setdefault(parent, {})
+            if not isinstance(target, dict):
+                raise SrjtError(f"--set {name}=…: {parent} is given both a value and parts of one.")
+        try:
+            target[leaf] = parse_yaml(text)
+        except ValueError:
+            raise SrjtError(f"--set {name}=…: the value is not valid YAML: {show(text)}.") from None
+    return settings
 
 
 def show(value: Any) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from srjt import methods
 from srjt.errors import SrjtError
 from srjt.ordinal.purpose import Purpose
-from srjt.settings import check_types, from_names, parse_yaml, setting, show
+from srjt.settings import check_types, from_names, load_config, parse_overrides, setting, show
 
 __all__ = ["TrainConfig", "load_config", "parse_overrides"]
 
@@ -393,44 +392,3 @@ class TrainConfig:
             for name, mine in vars(self).items()
             if name not in COMPUTE_ONLY and mine != getattr(other, name)
         }
-
-
-def load_config(path: Path) -> dict[str, Any]:
-    """The settings of a YAML or JSON file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SrjtError(f"There is no configuration file {path}.") from None
-    except OSError as problem:
-        raise SrjtError(f"The configuration file {path} cannot be read: {problem.strerror}.") from None
-    except UnicodeDecodeError:
-        raise SrjtError(f"{path} is not valid YAML: it is not a UTF-8 text.") from None
-    try:
-        values = parse_yaml(text)
-    except ValueError as problem:
-        raise SrjtError(f"{path} is not valid YAML: {problem}") from None
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        raise SrjtError(f"{path} must hold settings as 'name: value' lines.")
-    return values
-
-
-def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
-    """``["epochs=30", "method_options.per_class=true"]`` → nested settings; values are read as YAML."""
-    settings: dict[str, Any] = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals or not name:
-            raise SrjtError(f"--set takes name=value, for example --set epochs=30; got {show(assignment)}.")
-        target = settings
-        *parents, leaf = name.strip().split(".")
-        for parent in parents:
-            target = target.setdefault(parent, {})
-            if not isinstance(target, dict):
-                raise SrjtError(f"--set {name}=…: {parent} is given both a value and parts of one.")
-        try:
-            target[leaf] = parse_yaml(text)
-        except ValueError:
-            raise SrjtError(f"--set {name}=…: the value is not valid YAML: {show(text)}.") from None
-    return settings

@@ -19,7 +19,6 @@ from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
 from srjt.errors import SrjtError, count_of
-from srjt.files import write_atomically, write_json
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -30,13 +29,10 @@ from srjt.training.engine.devices import amp_dtype, choose_device, device_name, 
 from srjt.training.engine.distributed import join_process_group
 from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
-from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.reader_targets import reader_targets
-from srjt.training.record import checkpoint
-from srjt.training.record.held_out import held_out_side, write_held_out
+from srjt.training.record.held_out import held_out_side
 from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
-from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
 from srjt.training.record.provenance import describe_provenance, describe_source
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import (
@@ -44,15 +40,14 @@ from srjt.training.record.run_folder import (
     is_finished,
     lock_run_folder,
     open_run_folder,
-    read_summary,
     write_facts,
 )
+from srjt.training.run_results import open_finished, write_results
 from srjt.training.trained import (
     NetworkMaker,
     Trained,
     build_method,
     build_networks,
-    load_run,
     use_run_settings,
 )
 
@@ -146,7 +141,7 @@ def single_run(
         found = open_run_folder(folder, facts)  # raises an error if it is a different run
         check_images(folder, used, recorded=found.data.get("images"), what="run")
         reporter.note(f"{folder} is already finished: nothing to do.")
-        return _open_finished(folder, device=device, network=network, eval_transform=eval_transform)
+        return open_finished(folder, device=device, network=network, eval_transform=eval_transform)
     networks = build_networks(config, method, in_shape=in_shape, network=network)
     if manifest.are_features:
         standardise(networks, as_features(store.pixels[parts.train]))
@@ -264,7 +259,7 @@ def single_run(
                 }  # fmt: skip
             trained = replace(trained, held_out=predicted)
             if folder is not None:
-                _write_results(folder, trained, fitted=fitted)
+                write_results(folder, trained, fitted=fitted)
     return trained
 
 
@@ -286,66 +281,10 @@ def _first_note(
     )
 
 
-def _write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
-    config = run.config
-    final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
-    try:
-        checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
-        write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
-        write_held_out(folder, run.held_out)
-        averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
-        write_json(
-            folder / "summary.json",
-            {
-                "epochs": fitted.epochs,
-                **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
-                "last_epochs": averages.to_dict("records"),
-                "confusion": {name: fitted.confusions[name].tolist() for name in run.held_out},
-            },
-        )
-    except OSError as problem:
-        raise SrjtError(
-            f"The results cannot be written to {folder} ({problem.strerror}): free some space and run the same "
-            "command again; the training itself is saved in its checkpoint."
-        ) from problem
-
-
 def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
     columns = [c for c in ("id", "grade", "true_grade") if c in manifest.table]
     samples = manifest.table.iloc[parts.train][columns].reset_index(drop=True)
     return pd.concat([samples, fitted.history], axis=1)
-
-
-def _open_finished(folder: Path, **options: Any) -> Trained:
-    run = load_run(folder, **options)
-    try:
-        history = _read_history(folder / "history.csv")
-        metrics = read_metrics(folder / "metrics.csv")
-        summary = read_summary(folder)
-        if not is_complete(metrics, summary, epochs=int(summary.get("epochs", run.config.epochs))):
-            raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
-    except SrjtError as problem:
-        raise SrjtError(
-            f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the "
-            "same command again."
-        ) from None
-    return Trained(**{**vars(run), "metrics": metrics, "history": history})
-
-
-def _read_history(path: Path) -> pd.DataFrame:
-    """The history as it was written. pandas' parser of decimals may err in the last bit; Python's does not."""
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-        for name in table.columns.drop("id"):
-            if name.startswith("loss_"):
-                table[name] = np.array([float(cell or "nan") for cell in table[name]], dtype=np.float64)
-            else:
-                table[name] = np.array([int(cell) for cell in table[name]], dtype=np.int64)
-    except FileNotFoundError:
-        raise SrjtError(f"{path} is missing.") from None
-    except (OSError, ValueError, KeyError, OverflowError) as problem:
-        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
-    return table
 
 
 def _check_inputs(
