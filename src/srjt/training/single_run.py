@@ -27,7 +27,7 @@ from srjt.training.engine.batches import Preprocess, TrainingSet, Transform
 from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
 from srjt.training.engine.devices import amp_dtype, choose_device, device_name, torch_flags
 from srjt.training.engine.distributed import join_process_group
-from srjt.training.engine.scoring import predict_probabilities
+from srjt.training.engine.scoring import one_batch_size, predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.reader_targets import reader_targets
@@ -43,13 +43,7 @@ from srjt.training.record.run_folder import (
     write_facts,
 )
 from srjt.training.run_results import open_finished, write_results
-from srjt.training.trained import (
-    NetworkMaker,
-    Trained,
-    build_method,
-    build_networks,
-    use_run_settings,
-)
+from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks
 
 __all__ = ["fingerprint", "no_validation_side", "resolve_split", "single_run"]
 
@@ -113,7 +107,7 @@ def single_run(
 
     side = config.crop if transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
-    used = manifest.select(np.concatenate(list(parts.sides().values())))
+    used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
     facts = RunFacts(
         config=config,
         grades=manifest.grades,
@@ -195,7 +189,7 @@ def single_run(
                 sides["wrong_labels"] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], chosen))
         try:
             with (
-                torch_flags(config, chosen, images=len(parts.train) * config.epochs),
+                torch_flags(config, chosen),
                 use_cpu_setting(facts.cpu, networks),
                 torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
             ):
@@ -220,6 +214,17 @@ def single_run(
                     reporter=reporter,
                     process=process,
                 )
+                # with the flags and batches of the training, so that the scores agree with its metrics
+                batch_size = one_batch_size(
+                    networks, (side.rows for side in sides.values()), largest=config.eval_batch_size
+                )
+                probabilities = {
+                    name: predict_probabilities(
+                        networks, method, feed, sides[name].rows, preprocess=preprocess, batch_size=batch_size, amp=amp
+                    )[0].numpy()
+                    for name in (held_out if process.is_main else ())
+                }  # fmt: skip
+                networks.compiled = []  # other samples would be compiled again
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
                 f"The GPU does not have enough memory for batches of {count_of(config.batch_size, 'sample')} of "
@@ -245,18 +250,14 @@ def single_run(
             facts=facts,
         )
         if process.is_main:
-            with use_run_settings(trained):
-                predicted = {
-                    name: held_out_side(
-                        manifest.select(side.rows.numpy()),
-                        predict_probabilities(
-                            trained.networks, trained.method, feed, side.rows,
-                            preprocess=preprocess, batch_size=config.eval_batch_size, amp=amp,
-                        )[0].numpy(),
-                    )
-                    for name, side in sides.items()
-                    if name in held_out
-                }  # fmt: skip
+            predicted = {
+                name: held_out_side(
+                    manifest.select(sides[name].rows.numpy(), images=False),
+                    scores,
+                    from_files=manifest.arrays is None,
+                )
+                for name, scores in probabilities.items()
+            }
             trained = replace(trained, held_out=predicted)
             if folder is not None:
                 write_results(folder, trained, fitted=fitted)
