@@ -82,7 +82,7 @@ def test_an_option_of_the_wrong_kind(data: Any, settings: dict[str, Any]) -> Non
 
 def test_too_little_to_learn_from(data: Any, settings: dict[str, Any]) -> None:
     del settings["split"]
-    with pytest.raises(SrjtError, match="There are 1 training samples"):
+    with pytest.raises(SrjtError, match="The training side has 1 sample: "):
         srjt.train(data.manifest.select([0]), **settings)
     mildest = np.flatnonzero(data.manifest.labels == 0)
     with pytest.raises(SrjtError, match="the same grade"):
