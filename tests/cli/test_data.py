@@ -309,13 +309,6 @@ def test_dr_counts_labels_and_images(srjt: Run, monkeypatch: pytest.MonkeyPatch)
     assert "as published by Kaggle; no image is missing" in out
 
 
-def test_every_command_has_help_that_fits(srjt: Run) -> None:
-    for command in ("inspect", "split", "corrupt", "synthetic", "limuc", "dr"):
-        code, out, _ = srjt(command, "--help")
-        assert code == 0
-        assert max(map(len, out.splitlines())) <= 80
-
-
 def test_grades_are_no_markup(srjt: Run, labels: Path) -> None:
     text = labels.read_text().splitlines()
     marked = [text[0], *(",".join((i, f"[/] {g}", p)) for i, g, p in (row.split(",") for row in text[1:]))]

@@ -28,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     help="Review doubtful labels in the browser, and export the corrected table.\n\n"
-    "Example: [bold]srjt review audit/[/], then [bold]srjt review export audit/[/]. All options: "
+    "Example: srjt review audit/, then srjt review export audit/. All options: "
     "srjt review run --help.",
 )
 
