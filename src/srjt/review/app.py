@@ -69,7 +69,7 @@ class ReviewSession:
                 "labels": audit.labels.tolist(),
                 "suggested": audit.suggested.tolist(),
                 "quality": np.round(audit.quality, 4).tolist(),
-                "probabilities": np.round(1000 * audit.probabilities).astype(int).ravel().tolist(),
+                "probabilities": np.round(10_000 * audit.probabilities).astype(int).ravel().tolist(),
                 "network_grades": [grades.tolist() for grades in audit.network_grades],
                 "selected": [None if share != share else share for share in np.round(audit.selected, 3)],
                 "patients": _name_codes(audit.patients),

@@ -22,7 +22,7 @@ export class Audit {
   agrees = (line) => this.suggested[line] === this.labels[line];
   patient = (line) => (this.patients ? this.patients.names[this.patients.codes[line]] : null);
   reader = (line) => (this.readers ? this.readers.names[this.readers.codes[line]] : null);
-  probability = (line, grade) => this.probabilities[line * this.grades.length + grade] / 1000;
+  probability = (line, grade) => this.probabilities[line * this.grades.length + grade] / 10_000;
 
   /** The lines with the same image and another label. They come first, one after the other. */
   twinsOf(line) {
