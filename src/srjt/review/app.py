@@ -35,6 +35,7 @@ PAGE_FILES = {
     "icon.svg": "image/svg+xml",
     "review.js": "text/javascript",
     "audit.js": "text/javascript",
+    "grade_name.js": "text/javascript",
     "image_cache.js": "text/javascript",
     "api.js": "text/javascript",
     "zoom.js": "text/javascript",

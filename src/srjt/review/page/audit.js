@@ -1,4 +1,5 @@
 // The samples, the decisions about them, and the filter.
+import { gradeName } from "/page/grade_name.js";
 
 export class Audit {
   constructor(columns) {
@@ -32,8 +33,7 @@ export class Audit {
     return this.ids.slice(first, this.twins.lastIndexOf(pair) + 1).map((_, offset) => first + offset).filter((other) => other !== line);
   }
 
-  /** "2" alone would look like a key. */
-  name = (grade) => this.names?.[grade] ?? (/^\d+$/.test(this.grades[grade]) ? `Grade ${this.grades[grade]}` : this.grades[grade]);
+  name = (grade) => this.names?.[grade] ?? gradeName(this.grades[grade]);
 
   state(line) {
     const decision = this.decision(line);
