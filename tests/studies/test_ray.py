@@ -265,12 +265,12 @@ def test_stopped_it_saves_its_runs_and_resumes_them_later(
 
 
 def _worker(cluster: Any) -> int:
-    """The process that runs a task on the cluster's first node: a child of its raylet."""
+    """The process that executes a run on the cluster's first node: a child of its raylet."""
     raylet = cluster.head_node.all_processes["raylet"][0].process.pid
     listed = subprocess.run(
         ["ps", "--ppid", str(raylet), "-o", "pid=,args="], capture_output=True, text=True, check=True
     ).stdout
-    (worker,) = (int(line.split()[0]) for line in listed.splitlines() if "ray::_task" in line)
+    (worker,) = (int(line.split()[0]) for line in listed.splitlines() if "ray::RayWorker.execute" in line)
     return worker
 
 
