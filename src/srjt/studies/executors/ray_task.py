@@ -56,7 +56,7 @@ class TaskSpec:
 class TaskReport:
     """What a node reports about a run: once when it begins (``status`` running), once at the end."""
 
-    status: str  # running, done or failed
+    status: str  # running, done, failed or left
     shared: bool  # whether it works in the study's own folder
     host: str
     error: str = ""
@@ -101,12 +101,12 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
                 _train(task, splits, folder, estimates=estimates)
             files = None if shared else _read_files(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
-        except Interrupted as stopped:
-            if stopped.status == 128 + signal.SIGTERM:  # the node is being drained
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
                 os._exit(
                     stopped.status
-                )  # the driver sees a dead process and restarts the run on another node
-            raise KeyboardInterrupt from None  # interrupted by the driver
+                )  # the node is being drained: the driver restarts the run on another one
+            ended = replace(begun, status="left")  # the driver has interrupted it
         except Exception as problem:
             ended = replace(
                 begun,

@@ -7,6 +7,7 @@ failed unexpectedly.
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import os
 import signal
@@ -42,6 +43,10 @@ STREAMED = "results are sent back, and a run whose node dies starts again on ano
 
 class RayWorker:
     """The actor; the nodes import it by its name."""
+
+    def __init__(self) -> None:
+        # Ray blocks SIGINT in its processes: Ctrl-C in a terminal must reach the driver alone
+        signal.signal(signal.SIGUSR1, lambda number, frame: _thread.interrupt_main())
 
     def process(self) -> tuple[str, int]:
         """The node and the process id."""
@@ -174,18 +179,17 @@ class RayWorkers:
 
     def _handle_death(self, planned: PlannedRun | None, problem: Exception) -> None:
         """Let the run of a dead worker wait for another one, unless it has had too many."""
-        errors = self.ray.exceptions
         if planned is None:
             if not getattr(problem, "actor_init_failed", False):
                 return  # its node died while it started: another one is requested
             planned = next(iter(self.waiting.values()), None)  # the node cannot import it
             if planned is None:
                 return
-        elif self.stopping or isinstance(problem, errors.TaskCancelledError):
+        elif self.stopping:
             self._end(planned, "left")
             return
         self.deaths[planned.key] += 1
-        repeats = isinstance(problem, errors.RayTaskError) or planned.key in self.waiting
+        repeats = isinstance(problem, self.ray.exceptions.RayTaskError) or planned.key in self.waiting
         if repeats or self.deaths[planned.key] > self.retries:
             self.waiting.pop(planned.key, None)
             write_error_report(self.folder, planned.key, SrjtError(_ray_error(problem)))
@@ -230,7 +234,7 @@ class RayWorkers:
 
 
 def _interrupt(process: int) -> None:
-    os.kill(process, signal.SIGINT)
+    os.kill(process, signal.SIGUSR1)
 
 
 def _write_run_files(run: Path, files: Mapping[str, bytes]) -> None:
