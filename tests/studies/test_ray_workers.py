@@ -167,9 +167,10 @@ def test_a_worker_that_dies_while_it_starts_costs_nothing(tmp_path: Path) -> Non
     assert finish(ray, [planned("0")], tmp_path, retries=0) == {"0": "done"}
 
 
-def test_a_node_that_cannot_import_the_worker_is_an_error_of_every_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("imports", [True, False])
+def test_if_no_worker_starts_every_run_has_failed(tmp_path: Path, imports: bool) -> None:
     problem = RayError("No module named 'srjt'")
-    problem.actor_init_failed = True
-    ray = Ray(starts=iter([problem] * 100))
+    problem.actor_init_failed = not imports
+    ray = Ray(starts=iter([problem] * 1000))
     assert finish(ray, [planned("0"), planned("1")], tmp_path) == {"0": "failed", "1": "failed"}
     assert "No module named" in error_file(tmp_path, "0").read_text()

@@ -8,6 +8,7 @@ failed unexpectedly.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import importlib
 import os
 import signal
@@ -35,6 +36,7 @@ LIFETIME = (
     1800.0  # seconds after which a worker gives its resources back, so that other studies get their turn
 )
 REQUESTED = 10  # workers that wait for resources, at least: an autoscaling cluster grows because of them
+FAILED_STARTS = 50  # in a row, more than when a node dies on which many workers start
 SHARED = (
     "The nodes see the study's folder: runs write there, and resume from their checkpoints if a node dies."
 )
@@ -89,6 +91,7 @@ class RayWorkers:
         self.workers: dict[Any, _Worker] = {}  # by what to wait for: its start, or the stream of its run
         self.begun: set[str] = set()
         self.deaths: Counter[str] = Counter()
+        self.failed_starts = 0
         self.noted: set[bool] = set()  # whether the user knows of nodes that share the folder, that do not
         self.stopping = False
 
@@ -116,9 +119,9 @@ class RayWorkers:
         """Interrupt every run, and wait until all have saved their state."""
         self.stopping = True
         self.waiting.clear()
-        for worker in self.workers.values():
-            if worker.process is not None:
-                self._interrupt(*worker.process)
+        processes = [worker.process for worker in self.workers.values() if worker.process is not None]
+        for node in {node for node, _ in processes}:
+            self._interrupt(node, [number for where, number in processes if where == node])
         until = time.monotonic() + SHUTDOWN_SECONDS
         while self.unfinished and time.monotonic() < until:
             self.poll()
@@ -136,11 +139,17 @@ class RayWorkers:
     def _end_worker(self, source: Any) -> None:
         self.ray.kill(self.workers.pop(source).actor)
 
-    def _interrupt(self, node: str, process: int) -> None:
-        """Ctrl-C for a worker; Ray cannot cancel what an actor executes."""
+    def _interrupt(self, node: str, processes: Sequence[int]) -> None:
+        """Ctrl-C for workers of a node; Ray cannot cancel what an actor executes."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-        self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_interrupt).remote(process)
+
+        def interrupt() -> None:  # Ray sends its code: to import this module there would take seconds
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGUSR1)
+
+        self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(interrupt).remote()
 
     def _read(self, source: Any) -> None:
         worker = self.workers[source]
@@ -148,10 +157,13 @@ class RayWorkers:
             report = self.ray.get(source if worker.run is None else next(source))
         except (self.ray.exceptions.RayError, StopIteration) as problem:
             self._end_worker(source)
-            self._handle_death(worker.run, problem)
+            if worker.run is None:
+                self._handle_failed_start(problem)
+            else:
+                self._handle_death(worker.run, problem)
             return
         if worker.run is None:
-            worker.process, worker.until = report, time.monotonic() + LIFETIME
+            worker.process, worker.until, self.failed_starts = report, time.monotonic() + LIFETIME, 0
             self._execute_next(source)
         elif report.status == "running":
             self._begin(worker.run, report)
@@ -177,25 +189,27 @@ class RayWorkers:
         stream = worker.actor.execute.options(num_returns="streaming").remote(*self.arguments(planned))
         self.workers[stream] = worker
 
-    def _handle_death(self, planned: PlannedRun | None, problem: Exception) -> None:
+    def _handle_failed_start(self, problem: Exception) -> None:
+        """Another worker is requested, unless none can start: no run may wait for ever."""
+        self.failed_starts += 1
+        cannot_import = getattr(problem, "actor_init_failed", False)
+        if self.waiting and (cannot_import or self.failed_starts > FAILED_STARTS):
+            self._give_up(self.waiting.pop(next(iter(self.waiting))), problem)
+
+    def _handle_death(self, planned: PlannedRun, problem: Exception) -> None:
         """Let the run of a dead worker wait for another one, unless it has had too many."""
-        if planned is None:
-            if not getattr(problem, "actor_init_failed", False):
-                return  # its node died while it started: another one is requested
-            planned = next(iter(self.waiting.values()), None)  # the node cannot import it
-            if planned is None:
-                return
-        elif self.stopping:
-            self._end(planned, "left")
-            return
         self.deaths[planned.key] += 1
-        repeats = isinstance(problem, self.ray.exceptions.RayTaskError) or planned.key in self.waiting
-        if repeats or self.deaths[planned.key] > self.retries:
-            self.waiting.pop(planned.key, None)
-            write_error_report(self.folder, planned.key, SrjtError(_ray_error(problem)))
-            self._end(planned, "failed")
+        raised = isinstance(problem, self.ray.exceptions.RayTaskError)  # and would do so again
+        if self.stopping:
+            self._end(planned, "left")
+        elif raised or self.deaths[planned.key] > self.retries:
+            self._give_up(planned, problem)
         else:
             self.waiting = {planned.key: planned, **self.waiting}
+
+    def _give_up(self, planned: PlannedRun, problem: Exception) -> None:
+        write_error_report(self.folder, planned.key, SrjtError(_ray_error(problem)))
+        self._end(planned, "failed")
 
     def _begin(self, planned: PlannedRun, report: TaskReport) -> None:
         if report.shared not in self.noted:
@@ -231,10 +245,6 @@ class RayWorkers:
                 write_error_report(self.folder, key, problem)
                 return "failed"
         return report.status
-
-
-def _interrupt(process: int) -> None:
-    os.kill(process, signal.SIGUSR1)
 
 
 def _write_run_files(run: Path, files: Mapping[str, bytes]) -> None:
