@@ -35,7 +35,9 @@ SHUTDOWN_SECONDS = 60.0  # time for interrupted runs to save their state
 LIFETIME = (
     1800.0  # seconds after which a worker gives its resources back, so that other studies get their turn
 )
-REQUESTED = 10  # workers that wait for resources, at least: an autoscaling cluster grows because of them
+REQUESTED = (
+    10  # workers that wait for resources at a time, at least: an autoscaling cluster grows because of them
+)
 FAILED_STARTS = 50  # in a row, more than when a node dies on which many workers start
 SHARED = (
     "The nodes see the study's folder: runs write there, and resume from their checkpoints if a node dies."
@@ -127,7 +129,7 @@ class RayWorkers:
             self.poll()
 
     def _request_workers(self) -> None:
-        """One for each waiting run, but no more at a time than have a run already."""
+        """One for each waiting run, but few at a time: requests of other studies wait behind them."""
         requested = [source for source, worker in self.workers.items() if worker.run is None]
         wanted = min(len(self.waiting), max(REQUESTED, len(self.workers) - len(requested)))
         for source in requested[wanted:]:
