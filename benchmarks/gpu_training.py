@@ -26,7 +26,6 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -179,8 +178,7 @@ def one(args: argparse.Namespace) -> None:
 
 
 def fold(args: argparse.Namespace) -> None:
-    benchmark = mock.patch("srjt.training.engine.devices.BENCHMARK_PAYS", 0)  # as in a training of 150 epochs
-    with tempfile.TemporaryDirectory() as folder, benchmark:
+    with tempfile.TemporaryDirectory() as folder:
         trained, apart = run(
             limuc_sized(args.scale), epochs=args.epochs, only_train=False, out=Path(folder) / "run"
         )

@@ -1,7 +1,7 @@
 """Where the time of a study goes, on one GPU or CPU. Every figure is a ratio within one run.
 
     python benchmarks/study_speed.py workers    # workers that stay against a process per run; share of training
-    python benchmarks/study_speed.py share      # two trainings at once: in two processes, in one process, alone
+    python benchmarks/study_speed.py share      # several trainings on one GPU: taking turns, sharing it, alone
     python benchmarks/study_speed.py setup      # set-up of a long training: empty cache, filled cache, not compiled
     python benchmarks/study_speed.py folds      # the folds of an audit: one after the other, at the same time
     python benchmarks/study_speed.py plan       # the paper's 280 trainings on LIMUC: time on this device, and on eight
@@ -23,7 +23,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -48,8 +47,8 @@ from srjt.studies.results import collect_results
 from srjt.studies.watcher import SilentWatcher
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.engine import cuda_graph
 from srjt.training.engine.devices import cores, device_name
+from srjt.training.engine.gpu_sharing import share_gpus
 from srjt.training.engine.worker_pool import Task, WorkerPool
 
 METHODS = (
@@ -67,6 +66,9 @@ class ProcessPerRun(WorkerPool):
 
     def start(self, task: Task) -> None:
         super().start(replace(task, settings=task.name))
+
+
+KINDS = {"workers that stay": WorkerPool, "a process per run": ProcessPerRun}
 
 
 def nothing(*, device: str | None) -> None:
@@ -106,7 +108,9 @@ def workers(args: argparse.Namespace) -> None:
         pool.start(Task(name="", function=nothing, arguments=(), folder=Path()))  # imports torch for both
         while not pool.wait():
             pass
-    for name, kind in (("workers that stay", WorkerPool), ("a process per run", ProcessPerRun)):
+    for name, kind in KINDS.items():
+        if args.only_stay and kind is not WorkerPool:
+            break
         with tempfile.TemporaryDirectory() as scratch, mock.patch.object(local, "WorkerPool", kind):
             folder = Path(scratch) / "study"
             planned = write_plan(folder, data, command="benchmark")
@@ -144,6 +148,8 @@ def workers(args: argparse.Namespace) -> None:
                 f"s; training {one / (one + other):.0%} ({one:.1f} s of training and {other:.1f} s else per run)",
                 flush=True,
             )
+    if args.only_stay:
+        return
     print(
         f"ratio: workers that stay do {per_hour['workers that stay'] / per_hour['a process per run']:.2f} times as "
         f"many runs per hour ({per_hour['workers that stay']:.0f} and {per_hour['a process per run']:.0f})"
@@ -159,64 +165,58 @@ def training(args: argparse.Namespace) -> tuple[Manifest, dict[str, Any]]:
     return manifest, {**settings, "method": args.method, "noise_rate": 0.2, "device": args.device}
 
 
-def images_per_second(manifest: Manifest, settings: dict[str, Any]) -> float:
-    """Of one training, without its first epoch."""
-    trained = srjt.train(manifest, **settings)
-    rates = trained.metrics.query("metric == 'images_per_second'")["value"]
-    return float(np.median(rates[1:]))
-
-
 def share(args: argparse.Namespace) -> None:
-    """Images/s of two trainings at once, relative to one alone."""
-    manifest, settings = training(args)
+    """Images/s of several trainings at once, relative to one alone: taking turns on the GPU, and sharing it."""
     if args.child:
-        images_per_second(manifest, {**settings, "epochs": 2})  # what the first training initialises
+        manifest, settings = training(args)
+        srjt.train(manifest, **{**settings, "epochs": 2})  # what the first training initialises
         print("ready", flush=True)
         for _ in sys.stdin:
-            print(images_per_second(manifest, settings), flush=True)
+            trained = srjt.train(manifest, **settings)
+            print(len(trained.history) * settings["epochs"], flush=True)
         return
-    with contextlib.ExitStack() as stack:
-        command = [sys.executable, __file__, *sys.argv[1:], "--child"]
-        processes = [
-            stack.enter_context(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            )
-            for _ in range(2)
-        ]
-        for process in processes:
-            _read_line(process)
-        alone = sum(_rates(processes[:1]))
-        print(f"alone: {alone:,.0f} images/s", flush=True)
-        pair = sum(_rates(processes))
-        print(f"two processes: {pair:,.0f} images/s together, ratio {pair / alone:.2f}", flush=True)
-    barrier, rates = threading.Barrier(2), list[float]()
-    lock, capture = threading.Lock(), cuda_graph.capture
+    training(args)  # generates the images, once
+    alone = None
+    device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
+    for shared in (False, True):
+        with contextlib.ExitStack() as stack:
+            variables = stack.enter_context(share_gpus((device, device))) if shared else {}
+            if shared and not variables:
+                print("shared: NVIDIA's MPS is not available here, or is running already")
+                break
+            command = [sys.executable, __file__, *sys.argv[1:], "--child"]
+            processes = [
+                stack.enter_context(
+                    subprocess.Popen(
+                        command,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        text=True,
+                        env=os.environ | variables,
+                    )
+                )
+                for _ in range(args.jobs or 4)
+            ]
+            for process in processes:
+                _read_line(process)
+            for count in (1, 2, 4, 10):
+                if count > len(processes):
+                    break
+                start = time.perf_counter()
+                rate = sum(_images(processes[:count])) / (time.perf_counter() - start)
+                alone = alone or rate
+                print(
+                    f"{'shared' if shared else 'in turns'}, {count} at once: {rate:,.0f} images/s together, ratio "
+                    f"{rate / alone:.2f}",
+                    flush=True,
+                )
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.close()
 
-    def train_in_thread() -> None:
-        barrier.wait()
-        rates.append(images_per_second(manifest, settings))
 
-    def capture_alone(*arguments: Any, **options: Any) -> Any:
-        with lock:
-            return capture(*arguments, **options)
-
-    threads = [threading.Thread(target=train_in_thread) for _ in range(2)]
-    with mock.patch.object(cuda_graph, "capture", capture_alone):
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    if len(rates) == 2:
-        print(
-            f"two threads of one process: {sum(rates):,.0f} images/s together, ratio {sum(rates) / alone:.2f}"
-        )
-    else:
-        print("two threads of one process: not possible here, see the error above")
-    print(f"MPS: {'on' if os.environ.get('CUDA_MPS_PIPE_DIRECTORY') else 'off'}")
-
-
-def _rates(processes: list[subprocess.Popen[str]]) -> list[float]:
-    """Let the processes train at the same time."""
+def _images(processes: list[subprocess.Popen[str]]) -> list[float]:
+    """Let the processes train at the same time; the images that each has trained on."""
     for process in processes:
         assert process.stdin is not None
         process.stdin.write("go\n")
@@ -235,23 +235,17 @@ def setup(args: argparse.Namespace) -> None:
     """Seconds of a training beyond its epochs, in new processes."""
     if args.child:
         manifest, settings = training(args)
-        step, benchmark = args.child.split("+")
-        with mock.patch(
-            "srjt.training.engine.devices.BENCHMARK_PAYS", 0 if benchmark == "benchmark" else 10**12
-        ):
-            start = time.perf_counter()
-            trained = srjt.train(manifest, split=folds(manifest)[0], step=step, **{**settings, "epochs": 3})
-            took = time.perf_counter() - start
+        start = time.perf_counter()
+        trained = srjt.train(manifest, split=folds(manifest)[0], step=args.child, **{**settings, "epochs": 3})
+        took = time.perf_counter() - start
         print(json.dumps({"setup": took - trained.metrics.query("metric == 'seconds'")["value"].sum()}))
         return
     if not (torch.cuda.is_available() and args.device != "cpu"):
         print("On a CPU nothing is compiled or captured: these numbers say nothing about a GPU.")
     for name, child in (
-        ("compiled, empty cache", "compiled+benchmark"),
-        ("compiled, filled cache", "compiled+benchmark"),
-        ("compiled, filled cache, without cuDNN's benchmark", "compiled+no"),
-        ("captured", "graph+benchmark"),
-        ("captured, without cuDNN's benchmark", "graph+no"),
+        ("compiled, empty cache", "compiled"),
+        ("compiled, filled cache", "compiled"),
+        ("captured", "graph"),
     ):
         with _cache(empty="empty" in name) as folder:
             command = [sys.executable, __file__, *sys.argv[1:], "--child", child]
@@ -328,6 +322,7 @@ def main() -> None:
     parser.add_argument("--method", default="co-teaching+ours")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--runs", type=int, help="so many runs of the study only")
+    parser.add_argument("--only-stay", action="store_true", help="no process per run, to compare with")
     parser.add_argument("--child", nargs="?", const="yes", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.child:

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from srjt import networks
 from srjt.errors import SrjtError, UnknownNameError
+from srjt.networks import backbones, resnet
 from srjt.networks import imagenet_weights as imagenet
+from srjt.training.engine.worker_pool import WITH_MONAI
 
 BLOCKS = {"resnet18": (2, 2, 2, 2), "resnet50": (3, 4, 6, 3)}
 
@@ -116,6 +118,37 @@ def test_monai_backbones_end_in_features_and_are_decided_by_the_seed(name, featu
     assert one(torch.randn(2, 3, 64, 64)).shape == (2, 4)
     for (key, a), (_, b) in zip(one.named_parameters(), again.named_parameters(), strict=True):
         assert torch.equal(a, b), key
+
+
+@pytest.mark.parametrize("name", resnet.DEPTHS)
+def test_a_resnet_is_monais_to_the_bit(name):
+    nets = pytest.importorskip("monai.networks.nets")
+    torch.manual_seed(3)
+    ours = resnet.resnet(name, channels=1)
+    torch.manual_seed(3)
+    monais = getattr(nets, name)(
+        spatial_dims=2,
+        n_input_channels=1,
+        conv1_t_stride=2,
+        shortcut_type="B",
+        bias_downsample=False,
+        feed_forward=False,
+    )
+    for (key, a), (other, b) in zip(ours.state_dict().items(), monais.state_dict().items(), strict=True):
+        assert key == other
+        assert torch.equal(a, b), key
+    x = torch.randn(2, 1, 48, 40)
+    torch.testing.assert_close(ours(x), monais(x))
+
+
+def test_only_the_networks_of_monai_import_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "monai.networks.nets", None)
+    for name in networks.names():
+        if name.startswith(WITH_MONAI):
+            with pytest.raises(ImportError):
+                backbones.maker(name, in_shape=(3, 32, 32))
+        else:
+            backbones.maker(name, in_shape=(8,) if backbones.takes_rows(name) else (3, 32, 32))
 
 
 def test_names_are_unique_and_hold_what_is_promised():

@@ -193,14 +193,18 @@ class Manifest:
         """(C,) number of samples of each given grade."""
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
 
-    def select(self, rows: Sequence[int] | npt.NDArray[np.generic]) -> Manifest:
-        """The samples at these positions, in this order, or those where a boolean mask is true."""
+    def select(self, rows: Sequence[int] | npt.NDArray[np.generic], *, images: bool = True) -> Manifest:
+        """The samples at these positions, in this order, or those where a boolean mask is true.
+
+        ``images=False`` leaves out images in memory, which would be copied.
+        """
         chosen = np.asarray(rows)
         positions = np.flatnonzero(chosen) if chosen.dtype == bool else chosen.astype(np.int64)
+        arrays = self.arrays if images or self.are_features else None
         return replace(
             self,
             table=self.table.iloc[positions].reset_index(drop=True),
-            arrays=None if self.arrays is None else self.arrays[positions],
+            arrays=None if arrays is None else arrays[positions],
             hashes=None if self.hashes is None else self.hashes[positions],
             duplicates=None if self.duplicates is None else self.duplicates[positions],
         )

@@ -71,7 +71,8 @@ def predict_side(
         on_bad_image=on_bad_image,
         find_duplicates=True,
     )
-    return held_out_side(store.manifest, run.probabilities(store.pixels, views=views)[0]), store.manifest
+    scores = run.probabilities(store.pixels, views=views)[0]
+    return held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None), store.manifest
 
 
 def calibration_side(run: Trained, *, views: int = 1) -> HeldOut:

@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from srjt.errors import SrjtError, UnknownNameError, missing_extra, suggest
+from srjt.networks.resnet import DEPTHS, resnet
 from srjt.networks.small import linear, mlp, tiny
 
 __all__ = ["Maker", "maker", "names", "takes_rows"]
@@ -20,7 +21,6 @@ Maker = Callable[[], nn.Module]
 
 _ROWS = ("linear", "mlp")  # these read rows of features, all others images
 _SMALL = ("tiny", "tiny-gn")
-_RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101")
 _DENSENETS = {"densenet121": "DenseNet121", "densenet169": "DenseNet169", "densenet201": "DenseNet201"}
 _EFFICIENTNETS = tuple(f"efficientnet-b{size}" for size in range(5))
 
@@ -39,7 +39,7 @@ def names() -> tuple[str, ...]:
     >>> "resnet18" in networks.names()
     True
     """
-    return (*_SMALL, *_ROWS, *_RESNETS, *_DENSENETS, *_EFFICIENTNETS)
+    return (*_SMALL, *_ROWS, *DEPTHS, *_DENSENETS, *_EFFICIENTNETS)
 
 
 def takes_rows(name: str) -> bool:
@@ -63,6 +63,8 @@ def maker(name: str, *, in_shape: tuple[int, ...], timm_weights: bool = False) -
         return partial(tiny, channels=channels)
     if name == "tiny-gn":
         return partial(tiny, channels=channels, norm="group")
+    if name in DEPTHS:
+        return partial(resnet, name, channels=channels)
     if name.startswith("timm:"):
         return _timm(name.removeprefix("timm:"), channels=channels, pretrained=timm_weights)
     if name not in names():
@@ -75,19 +77,6 @@ def _monai(name: str, *, channels: int) -> Maker:
     # takes seconds, so imported only for its own networks
     nets: Any = importlib.import_module("monai.networks.nets")
     random.setstate(state)
-
-    if name in _RESNETS:
-        # With these settings MONAI's 2-D ResNet is the network whose ImageNet weights PyTorch publishes, with the same
-        # names of weights.
-        return partial(
-            getattr(nets, name),
-            spatial_dims=2,
-            n_input_channels=channels,
-            conv1_t_stride=2,
-            shortcut_type="B",
-            bias_downsample=False,
-            feed_forward=False,
-        )
 
     def densenet() -> nn.Module:
         network: Any = getattr(nets, _DENSENETS[name])(spatial_dims=2, in_channels=channels, out_channels=1)

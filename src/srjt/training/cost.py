@@ -110,7 +110,7 @@ def training_cost(
         channels_last(trained)
         torch.cuda.reset_peak_memory_stats(device)
     gpus = [device] if device.type == "cuda" else []
-    with torch_flags(config, device, images=0), torch.random.fork_rng(devices=gpus):
+    with torch_flags(config, device), torch.random.fork_rng(devices=gpus):
         seconds, per_evaluated = _time_steps(
             trained, method.to(device), config, samples=tried, stored=stored, device=device
         )

@@ -22,7 +22,7 @@ from srjt.training.engine.cuda_graph import make_epoch_runner
 from srjt.training.engine.distributed import Process
 from srjt.training.engine.plan import Plan, balancing_weights, draw_plan, generator, subseed
 from srjt.training.engine.recorder import EpochRecord, Recorder
-from srjt.training.engine.scoring import confusion_counts
+from srjt.training.engine.scoring import confusion_counts, one_batch_size
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.starvation import StarvationMonitor
 from srjt.training.engine.state import initialise_optimizer, restore, state_tensors, weights
@@ -199,7 +199,9 @@ def fit(
             side.rows[process.rank :: process.world_size],
             side.labels[process.rank :: process.world_size],
             preprocess=preprocess,
-            batch_size=config.eval_batch_size,
+            batch_size=one_batch_size(
+                networks, (each.rows for each in sides.values()), largest=config.eval_batch_size
+            ),
             amp=amp,
         )
         return process.sum(counts).cpu().numpy()

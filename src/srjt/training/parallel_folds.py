@@ -23,7 +23,7 @@ from srjt.training.engine import cpu_tuning
 from srjt.training.engine.cpu_tuning import CpuSetting, use_threads
 from srjt.training.engine.devices import choose_device, cores
 from srjt.training.engine.stop_signal import StopRequest
-from srjt.training.engine.worker_pool import WITHOUT_MONAI, Ended, Task, WorkerPool
+from srjt.training.engine.worker_pool import Ended, Task, WorkerPool
 from srjt.training.folds import Folds, fit_fold
 from srjt.training.record.metrics_log import parse_rows
 from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
@@ -38,7 +38,7 @@ Jobs = int | Literal["auto"]
 # seconds to start, in which two cores train a large network on a few hundred images and a small one on ten thousand.
 PARALLEL_PAYS = 4_000
 PARALLEL_PAYS_SMALL = 200_000
-PROCESS_BYTES = 600 * 2**20  # of a process that has imported torch and MONAI
+PROCESS_BYTES = 600 * 2**20  # of a process that has imported torch, and MONAI or timm
 
 FEEDS = FeedCache()  # of a worker process
 
@@ -125,7 +125,7 @@ def _is_long(config: TrainConfig, samples: int) -> bool:
     name = str(config.network)
     if takes_rows(name):  # rows of features are trained in seconds
         return False
-    pays = PARALLEL_PAYS_SMALL if name in WITHOUT_MONAI else PARALLEL_PAYS
+    pays = PARALLEL_PAYS_SMALL if name.startswith("tiny") else PARALLEL_PAYS
     return samples * config.epochs * (config.crop / 64) ** 2 >= pays
 
 

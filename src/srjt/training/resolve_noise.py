@@ -105,12 +105,13 @@ def resolve_noise_rate(
         resolved = _apply(config, known.rate, known.transition, known.posterior)
         reporter.note(from_readers(resolved))
         return resolved, None
+    learnt = readable.select(rows, images=False)
     facts = {
         "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
         "warm_up": warm_up_config.determining(),
         "folds": WARM_UP_FOLDS,
-        "verified": _verified_fingerprint(readable.select(rows)),
-        "images": image_digest(readable.select(rows)),
+        "verified": _verified_fingerprint(learnt),
+        "images": image_digest(learnt),
     }
 
     def estimate_in(folder: Path | None) -> NoiseEstimate:

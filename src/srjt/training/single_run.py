@@ -28,7 +28,7 @@ from srjt.training.engine.batches import Preprocess, TrainingSet, Transform
 from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
 from srjt.training.engine.devices import amp_dtype, choose_device, device_name, torch_flags
 from srjt.training.engine.distributed import join_process_group
-from srjt.training.engine.scoring import predict_probabilities
+from srjt.training.engine.scoring import one_batch_size, predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.engine.state import weights
 from srjt.training.loop import Fitted, Side, as_tensor, fit
@@ -109,7 +109,7 @@ def single_run(
 
     side = config.crop if transform is None else config.image_size
     in_shape = store.pixels.shape[1:] if manifest.are_features else (3, side, side)
-    used = manifest.select(np.concatenate(list(parts.sides().values())))
+    used = manifest.select(np.concatenate(list(parts.sides().values())), images=False)
     facts = RunFacts(
         config=config,
         grades=manifest.grades,
@@ -191,7 +191,7 @@ def single_run(
                 sides["wrong_labels"] = Side(rows=as_tensor(wrong), labels=as_tensor(labels[wrong], chosen))
         try:
             with (
-                torch_flags(config, chosen, images=len(parts.train) * config.epochs),
+                torch_flags(config, chosen),
                 use_cpu_setting(facts.cpu, networks),
                 torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
             ):
@@ -216,6 +216,17 @@ def single_run(
                     reporter=reporter,
                     process=process,
                 )
+                # with the flags and batches of the training, so that the scores agree with its metrics
+                batch_size = one_batch_size(
+                    networks, (side.rows for side in sides.values()), largest=config.eval_batch_size
+                )
+                probabilities = {
+                    name: predict_probabilities(
+                        networks, method, feed, sides[name].rows, preprocess=preprocess, batch_size=batch_size, amp=amp
+                    )[0].numpy()
+                    for name in (held_out if process.is_main else ())
+                }  # fmt: skip
+                networks.compiled = []  # other samples would be compiled again
         except torch.cuda.OutOfMemoryError:
             raise SrjtError(
                 f"The GPU does not have enough memory for batches of {config.batch_size} samples of "
@@ -241,18 +252,14 @@ def single_run(
             facts=facts,
         )
         if process.is_main:
-            with use_cpu_setting(facts.cpu, networks):
-                predicted = {
-                    name: held_out_side(
-                        manifest.select(side.rows.numpy()),
-                        predict_probabilities(
-                            trained.networks, trained.method, feed, side.rows,
-                            preprocess=preprocess, batch_size=config.eval_batch_size, amp=amp,
-                        )[0].numpy(),
-                    )
-                    for name, side in sides.items()
-                    if name in held_out
-                }  # fmt: skip
+            predicted = {
+                name: held_out_side(
+                    manifest.select(sides[name].rows.numpy(), images=False),
+                    scores,
+                    from_files=manifest.arrays is None,
+                )
+                for name, scores in probabilities.items()
+            }
             trained = replace(trained, held_out=predicted)
             if folder is not None:
                 _write_results(folder, trained, fitted=fitted)

@@ -14,9 +14,14 @@ import pytest
 import torch
 from torch import nn
 
+from srjt.data.images.feed import ResidentFeed
+from srjt.training.config import TrainConfig
 from srjt.training.engine import compiling
-from srjt.training.engine.compiling import compile_networks, keep_compiled_code
+from srjt.training.engine.batches import Preprocess
+from srjt.training.engine.compiling import LEFT_OUT, compile_networks, keep_compiled_code
+from srjt.training.engine.scoring import one_batch_size, predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.trained import build_method
 
 
 def network(width: int = 4) -> nn.Module:
@@ -28,7 +33,8 @@ def graphs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[Any
     """The graphs that torch has compiled, by a compiler that only counts."""
     found: list[Any] = []
 
-    def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+    def count(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], *, options: dict[str, Any]) -> Any:
+        assert options == LEFT_OUT
         found.append(len(inputs))
         return graph.forward
 
@@ -69,6 +75,30 @@ def test_two_networks_and_later_trainings_share_the_compiled_code(graphs: list[A
 def test_networks_are_compiled_for_many_sizes_of_evaluation_batches(graphs: list[Any]) -> None:
     train_and_evaluate(StackedNetworks([network()]), batch=4, evaluated=tuple(range(5, 15)))
     assert len(graphs) == 1 + 10
+
+
+def test_all_sides_are_evaluated_in_batches_of_one_size(graphs: list[Any]) -> None:
+    feed = ResidentFeed(torch.rand(500, 3))
+    networks = StackedNetworks([network()])
+    compile_networks(networks, batch_size=4)
+    sides = [torch.arange(300), torch.arange(300, 370), torch.arange(370, 500)]
+    size = one_batch_size(networks, sides, largest=200)
+    assert size == 192
+    method = build_method(TrainConfig(method="standard", network="mlp"), num_classes=2)
+    for rows in sides:
+        (probabilities,), _ = predict_probabilities(
+            networks, method, feed, rows, preprocess=Preprocess(crop=1), batch_size=size, amp=None
+        )
+        with torch.no_grad():
+            expected = networks.members[0].eval()(feed.pixels[rows]).softmax(dim=-1)
+        torch.testing.assert_close(probabilities, expected)
+    assert len(graphs) == 1
+    networks.compiled = []
+    assert one_batch_size(networks, sides, largest=200) == 200
+
+
+def test_the_compiler_knows_the_steps_that_are_left_out() -> None:
+    assert LEFT_OUT.keys() <= set(torch._inductor.list_options())
 
 
 def test_compiled_code_does_not_keep_the_networks(graphs: list[Any]) -> None:

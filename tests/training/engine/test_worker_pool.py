@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from srjt.errors import SrjtError
+from srjt.training.engine import worker_pool
 from srjt.training.engine.process_state import preserve_process_state
 from srjt.training.engine.worker_pool import Ended, Task, WorkerPool
 
@@ -95,6 +97,24 @@ def test_the_state_of_a_process_is_restored() -> None:
         change_everything()
     with preserve_process_state():
         assert process_facts() == expected
+
+
+def test_workers_get_the_variables_by_which_they_share_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[Any] = []
+
+    @contextlib.contextmanager
+    def share(devices: Any) -> Iterator[dict[str, str]]:
+        shared.append(devices)
+        yield {"CUBLAS_WORKSPACE_CONFIG": "as the service says"}
+        shared.append("ended")
+
+    monkeypatch.setattr(worker_pool, "share_gpus", share)
+    with WorkerPool(devices=("cpu", "cpu"), networks=("tiny",)) as pool:
+        assert read(pool, tmp_path / "facts.json")["facts"]["environment"] == "as the service says"
+        assert shared == [("cpu", "cpu")]
+    assert shared[1:] == ["ended"]
 
 
 def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ HASHED_SIZE = 256  # the size at which images are stored by default: their pixel
 
 Progress = Callable[[int, int], None]
 
+CHUNK = 64  # images in memory that a thread hashes before it takes others
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImageHashes:
@@ -107,14 +109,16 @@ def file_facts(paths: list[Path]) -> str:
 
 def _hash_arrays(arrays: npt.NDArray[np.generic], *, near: bool, workers: int) -> ImageHashes:
     hashes = np.empty((len(arrays), 2), dtype=np.uint64)
-    for row, values in enumerate(arrays):
-        hashes[row] = pixel_hash(values)
-    if not near:
-        return ImageHashes(pixels=hashes, thumbnails=None)
-    made = np.empty((len(arrays), *THUMBNAILS), dtype=np.uint8)
+    made = np.empty((len(arrays), *THUMBNAILS), dtype=np.uint8) if near else None
+
+    def hash_rows(rows: range) -> None:
+        for row in rows:
+            hashes[row] = pixel_hash(arrays[row])
+            if made is not None:
+                made[row] = thumbnails(arrays[row])
+
     with ThreadPoolExecutor(workers) as pool:
-        for row, thumbs in enumerate(pool.map(thumbnails, arrays)):
-            made[row] = thumbs
+        list(pool.map(hash_rows, (range(len(arrays))[i : i + CHUNK] for i in range(0, len(arrays), CHUNK))))
     return ImageHashes(pixels=hashes, thumbnails=made)
 
 

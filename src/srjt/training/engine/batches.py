@@ -174,6 +174,14 @@ def evaluation_batch_size(feed: Feed, *, crop: int, largest: int) -> int:
     return min(largest, max(1, CPU_PIXELS // crop**2)) if images_on_cpu else largest
 
 
+def even_batch_size(samples: int, *, largest: int) -> int:
+    """A size of at most ``largest`` whose last batch is nearly full, too."""
+    if samples < BATCH_MULTIPLE:
+        return min(samples, largest)
+    even = -(-samples // -(-samples // largest))
+    return min(largest, -(-even // BATCH_MULTIPLE) * BATCH_MULTIPLE)
+
+
 def centre_batches(
     feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, done: int = 0
 ) -> Iterator[tuple[Tensor, slice]]:
@@ -186,20 +194,24 @@ def centre_batches(
 
 
 def view_batches(
-    feed: Feed, rows: Tensor, *, preprocess: Preprocess, batch_size: int, views: Views = CENTRE, done: int = 0
+    feed: Feed,
+    rows: Tensor,
+    *,
+    preprocess: Preprocess,
+    batch_size: int,
+    exact: bool = False,
+    views: Views = CENTRE,
+    done: int = 0,
 ) -> Iterator[tuple[Iterator[Tensor], slice]]:
     """Like ``centre_batches``, but each batch is an iterator over its views. They are computed one at a time, so that
     ten views need no more memory than one.
 
-    All batches have the same size, so that a network is compiled (and cuDNN tuned) once. The last batch is padded with
-    copies of the last row, which the caller cuts off; the size is chosen to need few of them.
+    All batches have the same size. The last one is padded with copies of the last row, which the caller cuts off; the
+    size is chosen to need few of them, unless it has to be ``exact``.
     """
     samples = len(rows)
-    steps = -(-samples // batch_size)
-    even = -(-samples // steps)
-    size = (
-        min(batch_size, -(-even // BATCH_MULTIPLE) * BATCH_MULTIPLE) if samples >= BATCH_MULTIPLE else samples
-    )
+    size = batch_size if exact else even_batch_size(samples, largest=batch_size)
+    steps = -(-samples // size)
     padded = torch.cat([rows, rows[-1:].expand(max(steps * size - samples, 0))])
     first = done // size
     for step, pixels in enumerate(feed.batches(padded.view(steps, size)[first:]), start=first):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -11,10 +11,23 @@ from srjt.data.images.feed import Feed
 from srjt.methods import Method
 from srjt.ordinal.decoding import most_likely_grade
 from srjt.ordinal.metrics import confusion_matrix
-from srjt.training.engine.batches import CENTRE, Preprocess, Views, evaluation_batch_size, view_batches
+from srjt.training.engine.batches import (
+    CENTRE,
+    Preprocess,
+    Views,
+    evaluation_batch_size,
+    even_batch_size,
+    view_batches,
+)
 from srjt.training.engine.stacked_networks import StackedNetworks
 
-__all__ = ["confusion_counts", "predict_probabilities"]
+__all__ = ["confusion_counts", "one_batch_size", "predict_probabilities"]
+
+
+def one_batch_size(networks: StackedNetworks, sides: Iterable[Tensor], *, largest: int) -> int:
+    """``largest``; for compiled networks one size for the rows of all sides, because each size would be compiled."""
+    longest = max((len(rows) for rows in sides), default=0)
+    return even_batch_size(longest, largest=largest) if networks.compiled and longest else largest
 
 
 @torch.no_grad()
@@ -34,7 +47,12 @@ def _logits(
     networks.eval()
     try:
         for images, part in view_batches(
-            feed, rows, preprocess=preprocess, batch_size=batch_size, views=views
+            feed,
+            rows,
+            preprocess=preprocess,
+            batch_size=batch_size,
+            exact=bool(networks.compiled),
+            views=views,
         ):
             by_view = []
             for x in images:

@@ -27,14 +27,18 @@ from typing import TYPE_CHECKING, Any
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
 from srjt.training.engine.fork_server import SIGNALS, start_forkserver
+from srjt.training.engine.gpu_sharing import share_gpus
 from srjt.training.engine.stop_signal import StopRequest
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
-__all__ = ["WITHOUT_MONAI", "Ended", "Task", "WorkerPool"]
+__all__ = ["WITH_MONAI", "Ended", "Task", "WorkerPool"]
 
-WITHOUT_MONAI = ("tiny", "tiny-gn", "linear", "mlp")  # importing MONAI takes six seconds
+WITH_MONAI = (
+    "densenet",
+    "efficientnet",
+)  # names of these networks begin so; importing MONAI takes six seconds
 POLL_SECONDS = 0.2
 READY = None  # the first message of a worker
 NOT_STARTED = (
@@ -82,7 +86,7 @@ class WorkerPool:
     """One worker per entry of ``devices``, started when it is first needed.
 
     threads: of torch in each worker. networks: names of the networks that the tasks will build, whose library is then
-    imported only once.
+    imported only once. Workers on the same GPU compute at the same time where the GPU allows it.
     """
 
     devices: Sequence[str | None]
@@ -90,6 +94,8 @@ class WorkerPool:
     networks: Sequence[str] = ()
     _slots: list[_Slot] = field(init=False)
     _context: ForkServerContext | None = field(init=False, default=None)
+    _sharing: contextlib.ExitStack = field(init=False, default_factory=contextlib.ExitStack)
+    _variables: dict[str, str] = field(init=False, default_factory=dict)  # of the workers' environment
 
     def __post_init__(self) -> None:
         self._slots = [_Slot(device=device) for device in self.devices]
@@ -135,21 +141,23 @@ class WorkerPool:
                 slot.process.terminate()
 
     def __enter__(self) -> WorkerPool:
+        self._variables = self._sharing.enter_context(share_gpus(self.devices))
         return self
 
     def __exit__(self, *exception: object) -> None:
         """End idle workers; stop those that are still busy because the body raised an exception."""
-        while self.running:
-            self.terminate()
-            self.wait()
-        for slot in self._slots:
-            _stop(slot)
+        with self._sharing:
+            while self.running:
+                self.terminate()
+                self.wait()
+            for slot in self._slots:
+                _stop(slot)
 
     def _start_worker(self, slot: _Slot, settings: Hashable) -> None:
         _stop(slot)
         self._context = self._context or start_forkserver(_imports(self.networks))
         slot.connection, remote = self._context.Pipe()
-        slot.process = self._context.Process(target=_serve, args=(remote, self.threads))
+        slot.process = self._context.Process(target=_serve, args=(remote, self.threads, self._variables))
         slot.process.start()
         remote.close()
         slot.settings, slot.ready = settings, False
@@ -193,16 +201,16 @@ def _imports(networks: Sequence[str]) -> list[str]:
     """The modules that training these networks needs."""
     # torch._dynamo is imported by every optimiser, which takes two seconds
     modules = ["srjt.training.train", "srjt.training.engine.process_state", "torch._dynamo"]
-    large = set(networks) - set(WITHOUT_MONAI)
-    if any(network.startswith("timm:") for network in large):
+    if any(network.startswith("timm:") for network in networks):
         modules.append("timm")
-    if any(not network.startswith("timm:") for network in large):
+    if any(network.startswith(WITH_MONAI) for network in networks):
         modules.append("monai.networks.nets")
     return modules
 
 
-def _serve(connection: Connection[Any, Any], threads: int | None) -> None:
+def _serve(connection: Connection[Any, Any], threads: int | None, variables: dict[str, str]) -> None:
     """The main function of a worker: execute tasks until the connection is closed."""
+    os.environ.update(variables)  # before its first use of the GPU
     current: list[Path] = []
     _handle_signals(_stop_unless_locked(current))
     threading.Thread(target=_stop_with_parent, daemon=True).start()

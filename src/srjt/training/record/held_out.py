@@ -86,8 +86,8 @@ class HeldOut:
         return pd.DataFrame({"id": self.ids, **patients, **columns}, dtype=object)
 
 
-def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32]) -> HeldOut:
-    """The samples of a side with their predictions, (K, N, C)."""
+def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32], *, from_files: bool) -> HeldOut:
+    """The samples of a side with their predictions, (K, N, C). from_files: whether they are image files."""
     return HeldOut(
         ids=samples.ids,
         probabilities=probabilities,
@@ -96,7 +96,7 @@ def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32]) -> 
         verified_labels=samples.verified_labels,
         patients=samples.patients,
         groups=samples.groups,
-        images=None if samples.arrays is not None else [str(path.absolute()) for path in samples.paths],
+        images=[str(path.absolute()) for path in samples.paths] if from_files else None,
         columns=_further_columns(samples.table),
     )
 
