@@ -32,12 +32,8 @@ __all__ = ["RayWorker", "RayWorkers"]
 
 POLL_SECONDS = 0.5
 SHUTDOWN_SECONDS = 60.0  # time for interrupted runs to save their state
-LIFETIME = (
-    1800.0  # seconds after which a worker gives its resources back, so that other studies get their turn
-)
-REQUESTED = (
-    10  # workers that wait for resources at a time, at least: an autoscaling cluster grows because of them
-)
+LIFETIME = 1800.0  # seconds; then a worker gives its resources back, so that other studies get their turn
+REQUESTED = 10  # workers that wait for resources, at least; an autoscaling cluster grows because of them
 FAILED_STARTS = 50  # in a row, more than when a node dies on which many workers start
 SHARED = (
     "The nodes see the study's folder: runs write there, and resume from their checkpoints if a node dies."
