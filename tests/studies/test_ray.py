@@ -20,7 +20,7 @@ import torch
 from processes import Limit
 from srjt.errors import Interrupted, SrjtError
 from srjt.studies.config import StudyConfig
-from srjt.studies.executors import ray_driver
+from srjt.studies.executors import ray_driver, ray_workers
 from srjt.studies.executors.ray_driver import run_on_ray
 from srjt.studies.executors.ray_task import TaskReport, TaskSpec
 from srjt.studies.executors.ray_workers import RayWorker
@@ -277,7 +277,7 @@ def test_workers_stay_and_keep_their_gpu(
 
 
 def test_stopped_it_saves_its_runs_and_resumes_them_later(
-    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit
+    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First the command is asked to stop; when it goes on, the node asks the run to leave, as one drained does."""
     folder = tmp_path / "study"
@@ -296,6 +296,7 @@ def test_stopped_it_saves_its_runs_and_resumes_them_later(
         os.kill(_worker(cluster), signal.SIGTERM)
         limit.lift()
 
+    monkeypatch.setattr(ray_workers, "SHUTDOWN_SECONDS", 600.0)  # a busy machine may need longer than usual
     interrupted = in_epoch(2, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted, match="0 of 2 runs done"):
         run_on_ray(folder, planned_runs, address=cluster.address, watcher=interrupted)

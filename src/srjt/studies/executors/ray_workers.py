@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from srjt.errors import SrjtError
@@ -26,6 +27,7 @@ from srjt.studies.executors.worker import write_error_report
 from srjt.studies.folder import run_folder
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
+from srjt.training.engine.stop_signal import StopRequest
 from srjt.training.record.run_folder import is_finished
 
 __all__ = ["RayWorker", "RayWorkers"]
@@ -46,7 +48,7 @@ class RayWorker:
 
     def __init__(self) -> None:
         # Ray blocks SIGINT in its processes: Ctrl-C in a terminal must reach the driver alone
-        signal.signal(signal.SIGUSR1, lambda number, frame: _thread.interrupt_main())
+        signal.signal(signal.SIGUSR1, _interrupt_unless_stopping)
 
     def process(self) -> tuple[str, int]:
         """The node and the process id."""
@@ -54,6 +56,11 @@ class RayWorker:
 
     def execute(self, task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
         yield from execute(task, splits)
+
+
+def _interrupt_unless_stopping(number: int, frame: FrameType | None) -> None:
+    if not StopRequest.stopping:  # a second signal would disturb the saving of its state
+        _thread.interrupt_main()
 
 
 @dataclass(kw_only=True)
@@ -165,6 +172,8 @@ class RayWorkers:
             self._execute_next(source)
         elif report.status == "running":
             self._begin(worker.run, report)
+            if self.stopping and worker.process is not None:  # it may have missed the first signal
+                self._interrupt(worker.process[0], [worker.process[1]])
         else:
             self._end(worker.run, self._store(worker.run.key, report))
             if report.broken or time.monotonic() > worker.until:
