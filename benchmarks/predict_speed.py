@@ -5,6 +5,7 @@
     python benchmarks/predict_speed.py --batches              # the bare network by batch size
     python benchmarks/predict_speed.py --int8                 # also ONNX Runtime in float32 and INT8
     python benchmarks/predict_speed.py --accuracy             # what bf16 changes, after a short training
+    python benchmarks/predict_speed.py --device cuda --images 10000     # on a GPU: pixels in memory, then files
 
 The bare network does nothing but forward passes, in the same setting. Our time includes reading the folder, decoding,
 the store on disk, cropping, and the table or the file of features. The programs alternate. Beside the clock's ratio
@@ -19,10 +20,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +41,8 @@ from srjt.inference.embed import embed
 from srjt.inference.precision import TUNING_BATCH, with_precision
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Preprocess
-from srjt.training.engine.cpu_tuning import fastest_setting, use_cpu_setting
+from srjt.training.engine.cpu_tuning import channels_last, fastest_setting, use_cpu_setting
+from srjt.training.engine.devices import amp_dtype, choose_device, cores, device_name
 from srjt.training.trained import Trained, build_method, build_networks
 
 CROP, BATCH, GRADES = 224, 32, ("0", "1", "2", "3")
@@ -130,6 +135,67 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
         print(" ", srjt.predict(run, folder, precision="bf16").attrs["precision"])
 
 
+def on_device(device: torch.device, *, images: int, repeats: int) -> None:
+    """Pixels in memory against the bare network on tensors that are on the device, files against plain decoding."""
+    plain = untrained()
+    amp = amp_dtype(plain.config, device)
+    preprocess = Preprocess(crop=CROP, dtype=amp or torch.float32, channels_last=True)
+    networks = channels_last(plain.networks.to(device))
+    run = replace(
+        plain,
+        networks=networks,
+        method=plain.method.to(device),
+        preprocess=preprocess,
+        device=device,
+        cpu=None,
+    )
+    size = run.config.image_size
+    few = generate(images=min(images, 500), patients=min(images, 500), size=size, seed=0).arrays
+    assert few is not None
+    pixels = np.ascontiguousarray(few[np.arange(images) % len(few)])
+    shape = (images, 3, CROP, CROP)
+    x = torch.empty(shape, dtype=preprocess.dtype, device=device, memory_format=torch.channels_last).normal_()
+
+    def bare() -> None:
+        with (
+            torch.inference_mode(),
+            torch.autocast(device.type, amp or torch.bfloat16, enabled=amp is not None),
+        ):
+            torch.cat([networks(part)[0] for part in x.split(run.config.eval_batch_size)]).float().cpu()
+
+    def decode(path: Path) -> None:
+        with Image.open(path) as image:
+            np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
+
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(min(32, cores())) as pool:
+        folder = Path(name) / "images"
+        folder.mkdir()
+        for number in range(images):
+            copied = folder / f"{number % len(few):05d}-0.jpg"
+            if number < len(few):
+                Image.fromarray(few[number]).resize((480, 360)).save(copied, quality=90)
+            else:
+                shutil.copyfile(copied, folder / f"{number % len(few):05d}-{number // len(few)}.jpg")
+        paths = sorted(folder.iterdir())
+        fresh = (f"{name}/cache{i}" for i in range(1000))
+
+        def predict(*, again: bool) -> None:
+            os.environ["SRJT_CACHE"] = f"{name}/again" if again else next(fresh)
+            srjt.predict(run, folder)
+
+        bare()
+        run.probabilities(pixels[:BATCH])
+        predict(again=True)
+        programs: dict[str, Callable[[], object]] = {"bare network": bare}
+        programs["pixels in memory"] = lambda: run.probabilities(pixels)
+        compare(programs, repeats=repeats, images=images)
+        print("files, against a plain Pillow loop in as many threads:")
+        programs = {"plain decoding": lambda: list(pool.map(decode, paths))}
+        programs["srjt.predict"] = lambda: predict(again=False)
+        programs["srjt.predict, decoded before"] = lambda: predict(again=True)
+        compare(programs, repeats=repeats, images=images)
+
+
 def batches(run: Trained, x: Tensor, *, repeats: int) -> None:
     sizes = {f"batches of {size}": size for size in (BATCH, 8, 16, 64, 128)}
     x = as_input(run, x)
@@ -207,10 +273,16 @@ def main() -> None:
     parser.add_argument("--batches", action="store_true", help="only the bare network, by batch size")
     parser.add_argument("--int8", action="store_true", help="only the networks, with ONNX Runtime's INT8")
     parser.add_argument("--accuracy", action="store_true", help="only what bf16 changes")
+    parser.add_argument("--device", default="cpu", help="cuda: prediction on a GPU")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     if given.accuracy:
         accuracy()
+        return
+    if given.device != "cpu":
+        device = choose_device(given.device)
+        print(f"srjt {srjt.__version__}, torch {torch.__version__}, {device_name(device)}, {cores()} cores")
+        on_device(device, images=given.images, repeats=given.repeats)
         return
     run = untrained()
     print(

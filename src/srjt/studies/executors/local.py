@@ -9,6 +9,7 @@ from pathlib import Path
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
+from srjt.methods import lookup
 from srjt.studies.cpu_settings import choose_cpu_settings
 from srjt.studies.folder import error_file, explain_write_errors, run_folder, run_status
 from srjt.studies.grid import PlannedRun
@@ -72,6 +73,8 @@ def run_locally(
     waiting = [planned for planned in planned_runs if outcome[planned.key] != "done"]
     if not waiting:
         return outcome
+    # the longest first: they would leave the other slots idle at the end
+    waiting.sort(key=lambda planned: lookup(planned.config.method).networks, reverse=True)
     _fetch_weights(waiting)
     with explain_write_errors(folder):
         if "cpu" in slots.devices:
