@@ -33,6 +33,7 @@ import torch
 
 import srjt
 from srjt.data import Manifest, Split
+from srjt.training.record.reporters import SilentReporter
 from srjt.training.trained import Trained
 
 METHODS = "co-teaching+ours jocor+ours codis+ours standard sord f-correction garg mixup cdr"
@@ -178,9 +179,14 @@ def one(args: argparse.Namespace) -> None:
 
 
 def fold(args: argparse.Namespace) -> None:
+    reporter = SilentReporter()
     with tempfile.TemporaryDirectory() as folder:
         trained, apart = run(
-            limuc_sized(args.scale), epochs=args.epochs, only_train=False, out=Path(folder) / "run"
+            limuc_sized(args.scale),
+            epochs=args.epochs,
+            only_train=False,
+            out=Path(folder) / "run",
+            reporter=reporter,
         )
     seconds = _metric(trained, "seconds")
     learning = len(trained.history) // 64 * 64 / _metric(trained, "images_per_second")
@@ -189,6 +195,7 @@ def fold(args: argparse.Namespace) -> None:
         f"evaluation and writing {seconds.sum() - learning.sum():.1f} s; set-up (compiling, capturing, uploading, "
         f"final writing) {apart:.1f} s; peak memory {memory(trained):.2f} GB"
     )
+    print(*(text for text in reporter.notes if text.startswith("Warm-up")))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+import shlex
 import sys
 import threading
 import zipfile
@@ -13,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from srjt.cli import main
@@ -90,10 +93,32 @@ def test_inspect_tells_all_problems_and_leaves_with_1(srjt: Run, labels: Path) -
 def test_inspect_with_warnings_only_is_fine(srjt: Run, labels: Path) -> None:
     code, out, _ = srjt("inspect", labels, "--no-decode", "--folds", 9)
     assert code == 0
-    assert out.splitlines()[-1] == f"Next: srjt train {labels} --fold 0 --out run"
+    assert out.splitlines()[-1].startswith(f"Next: srjt train {labels} --fold 0 --out run")
     assert "warning: 4 few-patients" in out
     assert "… and 1 more" in out
     assert not Path("contact_sheet.png").exists()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_next_command_fits_the_machine(
+    srjt: Run, labels: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """Without a GPU it is the one of docs/ten-minutes.md, which the tests of the documentation run."""
+    monkeypatch.setattr("srjt.training.engine.devices.choose_device", lambda: torch.device(device))
+    words = ["srjt", "train", str(labels), "--patient-column", "patient", "--fold", "0", "--out", "run"]
+    _, out, _ = srjt("inspect", labels, "--no-decode", "--patient-column", "patient")
+    said, _, command = out.rpartition("Next: ")
+    page = (Path(__file__).parents[2] / "docs" / "ten-minutes.md").read_text()
+    small = re.search("--network tiny .*", page)
+    assert small is not None
+    assert shlex.split(command) == words + small[0].split() * (device == "cpu")
+    assert (f"no GPU: train a small network, or compute the features of a large one first: srjt features {labels}"
+            in said) == (device == "cpu")  # fmt: skip
+
+    np.savez("features.npz", features=np.eye(40, dtype=np.float32), grades=np.arange(40) % 4)
+    _, out, _ = srjt("inspect", "features.npz")
+    assert out.endswith("Next: srjt train features.npz --fold 0 --out run\n")
+    assert "GPU" not in out
 
 
 @pytest.mark.parametrize(
@@ -307,13 +332,6 @@ def test_dr_counts_labels_and_images(srjt: Run, monkeypatch: pytest.MonkeyPatch)
     code, out, _ = srjt("dr", "dr")
     assert code == 0
     assert "as published by Kaggle; no image is missing" in out
-
-
-def test_every_command_has_help_that_fits(srjt: Run) -> None:
-    for command in ("inspect", "split", "corrupt", "synthetic", "limuc", "dr"):
-        code, out, _ = srjt(command, "--help")
-        assert code == 0
-        assert max(map(len, out.splitlines())) <= 80
 
 
 def test_grades_are_no_markup(srjt: Run, labels: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_table_a_page_and_what_to_do_next(command: Srjt, opened: list[str]) ->
     assert page.count("<img ") == pictures
     assert page.count("<svg ") == 4
     assert "shown/demo.html" in out
-    assert out.splitlines()[-1].endswith("srjt train labels.csv --fold 0 --out runs/mine")
+    assert out.splitlines()[-1].endswith("srjt data inspect labels.csv")
     # the audit can be reviewed
     assert (Path("shown") / "audit" / "audit.json").exists()
     # the second time nothing is trained

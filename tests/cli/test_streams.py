@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,33 @@ def test_a_terminal_that_knows_ascii_only(labelled: Path, tmp_path: Path) -> Non
     done = shell(f"{SRJT} train nowhere-\u00fc.csv --out run", tmp_path, **ascii_only)
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_a_terminal_is_asked_for_its_width_and_may_refuse_colours(tmp_path: Path, no_color: str) -> None:
+    import fcntl
+    import struct
+    import termios
+
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    subprocess.run(
+        [sys.executable, "-m", "srjt", "review", "a-folder-that-is-not-there"],
+        cwd=tmp_path,
+        env={**environment, "TERM": "xterm", "NO_COLOR": no_color},
+        stdout=theirs,
+        stderr=theirs,
+        timeout=120,
+        check=False,
+    )
+    said = os.read(ours, 4096).decode()
+    os.close(theirs)
+    os.close(ours)
+    lines = re.sub("\x1b\\[[0-9;]*m", "", said).splitlines()
+    assert 30 < max(map(len, lines)) <= 50
+    assert "a-folder-that-is-not-there" in lines[0] + lines[1]
+    assert ("\x1b[31m" in said) == (not no_color)
 
 
 @pytest.mark.parametrize("tenths", [1, 4, 8, 14, 25])

@@ -205,19 +205,6 @@ def test_no_runs_at_a_time_are_refused(study: Srjt) -> None:
     assert (code, "--jobs" in err) == (2, True)
 
 
-def test_help_fits_a_terminal(command: Srjt) -> None:
-    code, out, _ = command("study", "--help")
-    assert code == 0
-    for verb in ("run", "status", "export"):
-        assert f"│ {verb} " in out
-    code, options, _ = command("study", "run", "--help")
-    assert code == 0
-    for name in ("--noise-rate", "--transition", "--preset", "--dry-run", "--grade-column"):
-        assert name in options
-    assert "…" not in options  # nothing is cut off
-    assert max(map(len, (out + options).splitlines())) <= 80
-
-
 # Real processes, really killed ---------------------------------------------------------------------------------------
 
 LONG = FILE.replace("epochs: 1", "epochs: 12")

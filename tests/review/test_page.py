@@ -406,6 +406,9 @@ def test_it_fits_small_screens(browser: Browser, read_only: str, width: int) -> 
         assert tab.js("document.documentElement.scrollWidth") == width
     buttons = "[...document.querySelectorAll('#grades button, .actions button:not([hidden])')]"
     assert min(tab.js(f"{buttons}.map((b) => b.getBoundingClientRect().height)")) >= 40  # fingers
+    spans = "[...document.querySelectorAll('.actions button:not([hidden]) span')]"
+    lines = "(s) => s.getBoundingClientRect().height / parseFloat(getComputedStyle(s).lineHeight)"
+    assert max(tab.js(f"{spans}.map({lines})")) < 2.1  # a word is not broken into letters
     tab.press("Escape")
     tab.press("Escape")
     inside = "document.querySelector('#keep').getBoundingClientRect().bottom <= innerHeight"

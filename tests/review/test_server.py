@@ -268,7 +268,10 @@ def test_what_the_page_receives(read_only: Client) -> None:
     assert received["ids"] == audit.ids
     assert received["keys"] == ["0", "1", "2", "3"]
     assert received["queue"] == audit.expected_wrong
-    assert np.abs(np.reshape(received["probabilities"], (16, 4)) / 1000 - audit.probabilities).max() <= 0.0005
+    probabilities = np.reshape(received["probabilities"], (16, 4)) / 10_000
+    assert np.abs(probabilities - audit.probabilities).max() <= 0.00005
+    # the page shows both: the probability that the label is right, and that of each grade
+    assert probabilities[range(16), received["labels"]].tolist() == received["quality"]
     assert [received["patients"]["names"][k] for k in received["patients"]["codes"]] == audit.patients
     assert audit.neighbours is not None
     assert read_only.get("/api/neighbours/3") == [

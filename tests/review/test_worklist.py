@@ -149,6 +149,7 @@ def test_options_that_contradict_a_worklist_are_refused(
 @pytest.mark.slow
 @needs_browser
 def test_a_worklist_is_read_in_the_browser(readers: Path, serve: Callable[..., Any], tmp_path: Path) -> None:
+    (readers / "readers.json").write_text(json.dumps({"format": 1, "grades": ["1", "2", "3"]}))
     served = serve(readers, "--reviewer", "anna", "--worklist", readers / "worklist.csv")
     browser = Browser(tmp_path / "profile")
     try:
@@ -159,11 +160,16 @@ def test_a_worklist_is_read_in_the_browser(readers: Path, serve: Callable[..., A
             tab.wait(f"document.body.classList.contains('ready') && {shown}")
             body = str(tab.js("document.body.innerText"))
             assert not any(name in body for name in NAMES)
+            names = [
+                text.split()
+                for text in tab.js("[...document.querySelectorAll('.grade')].map((b) => b.innerText)")
+            ]
+            assert names == [[key, "Grade", key] for key in "123"]  # not twice the key
             tab.press(key)
             tab.wait(f"document.querySelector('#progress').textContent === '{position + 1} of 2 answered'")
         tab.wait("!document.querySelector('#finished').hidden")
         text = str(tab.js("document.querySelector('#finished').innerText"))
-        assert "All your images are read" in text
+        assert "2 of 2 images have a grade." in text
         assert "verified" not in text
         assert tab.complaints() == []
     finally:

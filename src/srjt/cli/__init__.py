@@ -11,8 +11,7 @@ from srjt._version import __version__
 from srjt.cli.groups import LazyVerbs
 from srjt.cli.messages import say, warnings_as_sentences
 from srjt.cli.option_names import as_typed
-from srjt.cli.startup import import_help
-from srjt.cli.streams import discard_output, exit_status, prepare_streams
+from srjt.cli.streams import colours_wanted, discard_output, exit_status, prepare_streams
 from srjt.errors import Interrupted, SrjtError, printable
 
 app = typer.Typer(
@@ -69,11 +68,9 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command and return its exit status."""
-    if not sys.argv[1:] or {"-h", "--help"} & set(sys.argv):
-        import_help()
     try:
         with warnings_as_sentences():
-            app()
+            app(color=colours_wanted())
     except SystemExit as left:
         return exit_status(left)
     return 0

@@ -83,7 +83,7 @@ def demo(
     say("\nThe whole story, with pictures:")
     typer.echo(f"  {file}")
     say("Next, on your own data:")
-    typer.echo(f"  {command} train labels.csv --fold 0 --out runs/mine")
+    typer.echo(f"  {command} data inspect labels.csv")  # which prints a training that the machine can do
     if open_page or (open_page is None and _is_interactive()):
         webbrowser.open(file.absolute().as_uri())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import Any
 
@@ -42,6 +43,9 @@ class LazyVerbs(TyperGroup):
         for name, summary in SUMMARIES.items():
             self.add_command(TyperCommand(name, help=summary), name)
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _format_help(self, ctx, formatter)
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         skip_missing_values(self.get_params(ctx))
         return super().parse_args(ctx, args)
@@ -62,6 +66,8 @@ class LazyVerbs(TyperGroup):
             app.command(name)(getattr(module, name))
         command = typer.main.get_command(app)
         command.name = name
+        for each in (command, *getattr(command, "commands", {}).values()):
+            each.format_help = functools.partial(_format_help, each)
         self.commands[name] = command
 
 
@@ -73,3 +79,9 @@ class RunByDefault(TyperGroup):
         if args and not helped and args[0] not in self.commands:
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+
+def _format_help(command: Any, ctx: Any, formatter: Any) -> None:
+    from srjt.cli.help_page import print_help
+
+    print_help(command, ctx)

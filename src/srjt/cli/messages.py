@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 from srjt.cli.option_names import as_typed
+from srjt.cli.streams import colours_wanted
 from srjt.errors import printable
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
         text = f"{before}{text}"
     if _knows_ascii_only(sys.stderr if err else sys.stdout):  # typer would write UTF-8 there
         text = text.encode("ascii", "replace").decode("ascii")
-    typer.secho(text, err=err, **style)
+    typer.secho(text, err=err, color=colours_wanted(), **style)
 
 
 def _knows_ascii_only(stream: TextIO) -> bool:

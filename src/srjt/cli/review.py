@@ -11,6 +11,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.groups import RunByDefault
+from srjt.cli.machine_options import machine_options
 from srjt.cli.messages import say
 from srjt.errors import count_of
 
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     help="Review doubtful labels in the browser, and export the corrected table.\n\n"
-    "Example: [bold]srjt review audit/[/], then [bold]srjt review export audit/[/]. All options: "
+    "Example: srjt review audit/, then srjt review export audit/. All options: "
     "srjt review run --help.",
 )
 
@@ -287,7 +288,7 @@ def export(
     from srjt.auditing.folder import read_audit
     from srjt.errors import SrjtError
     from srjt.review.decisions import Decisions, log_exists, replay
-    from srjt.review.export import corrected_table, training_command, write_table
+    from srjt.review.export import corrected_table, write_table
 
     path = folder / "decisions.sqlite"
     if readings:
@@ -313,12 +314,19 @@ def export(
         f"changed, {corrected.skipped:,} skipped."
     )
     _print_agreement(audit, log, conflicts, force)
-    typer.echo(f"Next: {training_command(audit, out)}")
+    _print_next(audit, out)
+
+
+def _print_next(audit: AuditFolder, out: Path) -> None:
+    from srjt.review.export import training_command
+
+    words = [training_command(audit, out), *machine_options(features=audit.features)]
+    typer.echo(f"Next: {' '.join(words)}")
 
 
 def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
     from srjt.errors import SrjtError
-    from srjt.review.export import training_command, verified_table, write_table
+    from srjt.review.export import verified_table, write_table
     from srjt.review.sample import read_verified_grades
 
     grades = read_verified_grades(audit.folder)
@@ -329,7 +337,7 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
     for note in notes:
         say(note, err=True)
     say(f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified.")
-    typer.echo(f"Next: {training_command(audit, out)}")
+    _print_next(audit, out)
 
 
 def _export_readings(folder: Path, out: Path, force: bool) -> None:

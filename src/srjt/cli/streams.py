@@ -9,7 +9,7 @@ import sys
 
 from srjt.errors import SrjtError
 
-__all__ = ["discard_output", "exit_status", "prepare_streams"]
+__all__ = ["colours_wanted", "discard_output", "exit_status", "prepare_streams"]
 
 
 class _Output(io.TextIOWrapper):
@@ -47,13 +47,20 @@ def prepare_streams() -> None:
     if sys.stdout is sys.__stdout__ and type(sys.stdout) is io.TextIOWrapper:
         before = sys.stdout
         line_buffering, write_through, encoding = before.line_buffering, before.write_through, before.encoding
-        sys.stdout = _Output(
+        sys.__stdout__ = sys.stdout = _Output(  # type: ignore[misc]  # __stdout__ is asked for the terminal's width
             before.detach(),
             encoding=encoding,
             errors="backslashreplace",
             line_buffering=line_buffering,
             write_through=write_through,
         )
+
+
+def colours_wanted() -> bool | None:
+    """Whether to write in colours, by the environment; None: if the output is a terminal."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
 
 
 def discard_output() -> None:

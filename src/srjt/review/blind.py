@@ -37,6 +37,7 @@ PAGE_FILES = {
     "review.css": "text/css",
     "icon.svg": "image/svg+xml",
     "sample.js": "text/javascript",
+    "grade_name.js": "text/javascript",
     "image_cache.js": "text/javascript",
     "api.js": "text/javascript",
     "zoom.js": "text/javascript",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from srjt.cli import messages, options, output, samples
+from srjt.cli.machine_options import machine_options
 from srjt.cli.messages import say
 from srjt.errors import count_of
 
@@ -87,8 +88,11 @@ def inspect(
         _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
     if errors_in(problems):
         raise typer.Exit(1)
-    words = ["srjt", "train", str(source), *options.as_words(how), "--fold", "0", "--out", "run"]
-    typer.echo(f"Next: {shlex.join(words)}")
+    read_with = [str(source), *options.as_words(how)]
+    if small := machine_options(features=manifest.are_features):
+        embed = shlex.join(["srjt", "features", *read_with])
+        say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
+    typer.echo(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")
 
 
 def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:

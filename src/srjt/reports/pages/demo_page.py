@@ -285,7 +285,8 @@ def _next(seeds: Sequence[SeedFacts], settings: DemoSettings, command: str) -> S
     return Section(
         slug="next",
         heading="On your own data",
-        code=f"{command} train labels.csv --fold 0 --out runs/mine\n{command} audit labels.csv --out audit",
+        code=f"{command} data inspect labels.csv\n{command} train labels.csv --fold 0 --out runs/mine\n"
+        f"{command} audit labels.csv --out audit",
         facts=[
             (
                 "images per seed",

@@ -1,4 +1,5 @@
 // The samples, the decisions about them, and the filter.
+import { gradeName } from "/page/grade_name.js";
 
 export class Audit {
   constructor(columns) {
@@ -22,7 +23,7 @@ export class Audit {
   agrees = (line) => this.suggested[line] === this.labels[line];
   patient = (line) => (this.patients ? this.patients.names[this.patients.codes[line]] : null);
   reader = (line) => (this.readers ? this.readers.names[this.readers.codes[line]] : null);
-  probability = (line, grade) => this.probabilities[line * this.grades.length + grade] / 1000;
+  probability = (line, grade) => this.probabilities[line * this.grades.length + grade] / 10_000;
 
   /** The lines with the same image and another label. They come first, one after the other. */
   twinsOf(line) {
@@ -32,8 +33,7 @@ export class Audit {
     return this.ids.slice(first, this.twins.lastIndexOf(pair) + 1).map((_, offset) => first + offset).filter((other) => other !== line);
   }
 
-  /** "2" alone would look like a key. */
-  name = (grade) => this.names?.[grade] ?? (/^\d+$/.test(this.grades[grade]) ? `Grade ${this.grades[grade]}` : this.grades[grade]);
+  name = (grade) => this.names?.[grade] ?? gradeName(this.grades[grade]);
 
   state(line) {
     const decision = this.decision(line);

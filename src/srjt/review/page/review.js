@@ -535,7 +535,7 @@ const KEYS = [
   ["←", "previous image", () => position !== 0 && lines.length && show((position < 0 ? lines.length : position) - 1)],
   ["→", "next image", () => position >= 0 && position < lines.length - 1 && show(position + 1)],
   ["N", "similar images of each grade", () => compare()],
-  ["W", "where the networks look", () => current() !== null && look()],
+  ["W", "heat map: where the networks look", () => current() !== null && look()],
   ["+", "zoom in; also by wheel, pinch or double click", () => zoom.by(1.4)],
   ["−", "zoom out; drag to move", () => zoom.by(1 / 1.4)],
   ["F", "fit the image to the window", () => zoom.fit()],

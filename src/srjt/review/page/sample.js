@@ -1,6 +1,7 @@
 // The page that verifies a random sample, or reads a worklist. It gets images and the names of the grades, no labels and no suggestions. An
 // answer is shown as done only after the server has confirmed it.
 import { get, post } from "/page/api.js";
+import { gradeName } from "/page/grade_name.js";
 import { ImageCache } from "/page/image_cache.js";
 import { Zoom } from "/page/zoom.js";
 
@@ -57,7 +58,7 @@ function gradeButton(name, grade) {
   const button = make("button", "", `grade${chosen ? " is-decided" : ""}`);
   button.type = "button";
   button.setAttribute("aria-pressed", String(chosen));
-  button.append(make("kbd", sample.keys[grade], ""), make("span", name, "name"), make("span", chosen ? "✓" : "", "tag"));
+  button.append(make("kbd", sample.keys[grade], ""), make("span", gradeName(name), "name"), make("span", chosen ? "✓" : "", "tag"));
   button.addEventListener("click", () => answer(grade));
   return button;
 }
