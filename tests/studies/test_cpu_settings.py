@@ -68,7 +68,7 @@ def test_a_node_of_a_cluster_uses_the_setting_of_the_study(small: Small, tmp_pat
         cwd=str(tmp_path),
         cpu=ODD,
     )
-    _, ended = execute(task, None, process="1")
+    _, ended = execute(task, None)
     assert ended.status == "done", ended.error
     assert ended.files is not None
     assert json.loads(ended.files["run.json"])["cpu"] == AS_JSON

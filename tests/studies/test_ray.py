@@ -20,7 +20,10 @@ import torch
 from processes import Limit
 from srjt.errors import Interrupted, SrjtError
 from srjt.studies.config import StudyConfig
+from srjt.studies.executors import ray_driver, ray_workers
 from srjt.studies.executors.ray_driver import run_on_ray
+from srjt.studies.executors.ray_task import TaskReport, TaskSpec
+from srjt.studies.executors.ray_workers import RayWorker
 from srjt.studies.executors.worker import run_planned
 from srjt.studies.folder import error_file, run_folder, write_plan
 from srjt.studies.grid import PlannedRun
@@ -227,8 +230,54 @@ def test_a_failing_run_is_reported_and_the_others_continue(
     assert list(collect_results(folder).runs["status"]) == ["failed", "failed", "done"]
 
 
+def test_workers_stay_and_keep_their_gpu(
+    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray assigns GPUs that do not exist; the runs are trained on the CPU."""
+    folder, log = tmp_path / "study", tmp_path / "log"
+    planned_runs = write_study(folder, study(methods=("mixup", "standard", "co-teaching")))
+    failing, *others = (planned.key for planned in planned_runs)
+
+    class PretendedGpu(RayWorker):
+        def execute(self, task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
+            key = task.entry["key"]
+            with log.open("a") as file:
+                file.write(f"{key} {os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}\n")
+            changes: dict[str, Any] = {"study": {}} if key == failing else {}  # a KeyError
+            yield from super().execute(replace(task, gpu=False, threads=1, **changes), splits)
+
+    def lift_if_all_work(running: Sequence[PlannedRun]) -> bool:
+        work = len({planned.key for planned in running} - {failing}) == 3  # also the one that was replaced
+        if work:
+            limit.lift()
+        return work
+
+    monkeypatch.setattr(ray_driver, "RayWorker", PretendedGpu)
+    node = cluster.add_node(**{**LOOPBACK, "num_cpus": 3, "num_gpus": 2})
+    watcher = Watcher(lift_if_all_work)
+    outcome = run_on_ray(
+        folder, planned_runs, address=cluster.address, watcher=watcher, gpus_per_run=0.5, shared=False
+    )
+    cluster.remove_node(node)
+
+    assert outcome == {failing: "failed", **dict.fromkeys(others, "done")}
+    assert "KeyError" in error_file(folder, failing).read_text()
+    executed = pd.read_csv(log, sep=" ", names=["key", "process", "gpu"], dtype=str)
+    assert sorted(executed["key"]) == sorted(outcome)
+    gpus = executed.groupby("process")["gpu"].agg(set)
+    assert all(len(seen) == 1 for seen in gpus)
+    assert set.union(*gpus) == {"0", "1"}
+    assert len(gpus) == 3 + 1
+    assert list(executed["process"]).count(executed["process"][list(executed["key"]).index(failing)]) == 1
+    found = collect_results(folder).scores
+    both = sorted(set(found["key"]) & set(local.scores["key"]))
+    pd.testing.assert_frame_equal(
+        *(scores[scores["key"].isin(both)].reset_index(drop=True) for scores in (found, local.scores))
+    )
+
+
 def test_stopped_it_saves_its_runs_and_resumes_them_later(
-    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit
+    cluster: Any, local: StudyResults, tmp_path: Path, limit: Limit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """First the command is asked to stop; when it goes on, the node asks the run to leave, as one drained does."""
     folder = tmp_path / "study"
@@ -247,10 +296,12 @@ def test_stopped_it_saves_its_runs_and_resumes_them_later(
         os.kill(_worker(cluster), signal.SIGTERM)
         limit.lift()
 
+    monkeypatch.setattr(ray_workers, "SHUTDOWN_SECONDS", 600.0)  # a busy machine may need longer than usual
     interrupted = in_epoch(2, lambda: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Interrupted, match="0 of 2 runs done"):
         run_on_ray(folder, planned_runs, address=cluster.address, watcher=interrupted)
     assert set(collect_results(folder).runs["status"]) == {"left"}
+    assert interrupted.over == [(key, "left") for key in interrupted.begun]  # not killed
     assert list(folder.glob("runs/*/checkpoints/step-*"))
 
     limit.raise_to(4)
@@ -265,12 +316,12 @@ def test_stopped_it_saves_its_runs_and_resumes_them_later(
 
 
 def _worker(cluster: Any) -> int:
-    """The process that runs a task on the cluster's first node: a child of its raylet."""
+    """The process that executes a run on the cluster's first node: a child of its raylet."""
     raylet = cluster.head_node.all_processes["raylet"][0].process.pid
     listed = subprocess.run(
         ["ps", "--ppid", str(raylet), "-o", "pid=,args="], capture_output=True, text=True, check=True
     ).stdout
-    (worker,) = (int(line.split()[0]) for line in listed.splitlines() if "ray::_task" in line)
+    (worker,) = (int(line.split()[0]) for line in listed.splitlines() if "ray::RayWorker.execute" in line)
     return worker
 
 

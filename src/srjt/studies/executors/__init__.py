@@ -1,1 +1,1 @@
-"""Where the runs of a study are trained: processes on this machine, or tasks on a Ray cluster."""
+"""Where the runs of a study are trained: processes on this machine, or actors on a Ray cluster."""

@@ -1,6 +1,6 @@
-"""Run a study on a Ray cluster, or with Ray on this machine alone: one task per run.
+"""Run a study on a Ray cluster, or with Ray on this machine alone.
 
-Ray chooses the node, assigns the GPUs, and restarts a task if its node or process dies. A run that raises an
+Ray chooses the nodes and assigns the GPUs. A run whose node or process dies is restarted. A run that raises an
 exception has failed: it is not repeated, and the others continue.
 """
 
@@ -11,45 +11,22 @@ import importlib
 import logging
 import os
 import socket
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from srjt.errors import Interrupted, SrjtError, missing_extra
-from srjt.files import lock_folder, write_atomically
 from srjt.studies.cpu_settings import choose_cpu_settings, cpu_setting
-from srjt.studies.executors.ray_task import (
-    OPTIONAL_FILES,
-    RUN_FILES,
-    TaskReport,
-    TaskSpec,
-    execute,
-    write_token,
-)
-from srjt.studies.executors.worker import write_error_report
-from srjt.studies.folder import (
-    error_file,
-    explain_write_errors,
-    read_study,
-    run_folder,
-    run_status,
-    study_format,
-)
+from srjt.studies.executors.ray_task import TaskSpec, write_token
+from srjt.studies.executors.ray_workers import RayWorker, RayWorkers
+from srjt.studies.folder import error_file, explain_write_errors, read_study, run_status, study_format
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
-from srjt.training.record.run_folder import is_finished
 
 __all__ = ["run_on_ray"]
 
-POLL_SECONDS = 0.5
 RETRIES = 5  # of a run whose node or process died; preemptible nodes die often
-SHUTDOWN_SECONDS = 60.0  # time for cancelled runs to save their state
-SHARED = (
-    "The nodes see the study's folder: runs write there, and resume from their checkpoints if a node dies."
-)
-STREAMED = "results are sent back, and a run whose node dies starts again on another."
 
 
 def run_on_ray(
@@ -85,139 +62,45 @@ def run_on_ray(
     with _connect(address) as (ray, own), write_token(folder) as token:
         gpus = _resolve_gpus(ray, gpus_per_run, cpus=cpus, own=own, watcher=watcher)
         splits = ray.put((folder / "splits.csv").read_bytes()) if study.get("splits") else None
-        remote = ray.remote(
-            num_gpus=gpus,
-            num_cpus=cpus,
-            max_retries=retries,
-            num_returns="streaming",
-            scheduling_strategy="SPREAD",
-        )(_task)
+        actor = ray.remote(num_gpus=gpus, num_cpus=cpus, scheduling_strategy="SPREAD")(RayWorker)
         if gpus == 0:  # here, not on the nodes, which could choose differently
             with explain_write_errors(folder):
                 choose_cpu_settings(folder, waiting, threads=max(1, int(cpus)))
-        tasks = _Tasks(ray, folder=folder, outcome=outcome, watcher=watcher)
-        with StopRequest() as stop:
-            for planned in waiting:
-                task = TaskSpec(
-                    folder=str(folder),
-                    token=token,
-                    may_share=shared,
-                    study=study,
-                    entry=planned.facts(),
-                    format=study_format(folder),
-                    cwd=str(Path.cwd()),
-                    cache=None if cache is None else str(cache),
-                    gpu=gpus > 0,
-                    threads=None if gpus > 0 else max(1, int(cpus)),
-                    cpu=None if gpus > 0 else cpu_setting(folder, planned.config),
-                )
-                tasks.streams[remote.remote(task, splits)] = planned
-            while tasks.streams and stop.number is None:
-                tasks.poll()
+
+        def arguments(planned: PlannedRun) -> tuple[TaskSpec, Any]:
+            task = TaskSpec(
+                folder=str(folder),
+                token=token,
+                may_share=shared,
+                study=study,
+                entry=planned.facts(),
+                format=study_format(folder),
+                cwd=str(Path.cwd()),
+                cache=None if cache is None else str(cache),
+                gpu=gpus > 0,
+                threads=None if gpus > 0 else max(1, int(cpus)),
+                cpu=None if gpus > 0 else cpu_setting(folder, planned.config),
+            )
+            return task, splits
+
+        workers = RayWorkers(
+            ray,
+            create=actor.remote,
+            arguments=arguments,
+            planned_runs=waiting,
+            folder=folder,
+            outcome=outcome,
+            watcher=watcher,
+            retries=retries,
+        )
+        with StopRequest() as stop, workers:
+            while workers.unfinished and stop.number is None:
+                workers.poll()
             if stop.number is not None:
-                tasks.cancel()
+                workers.stop()
                 done = sum(status == "done" for status in outcome.values())
                 raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
     return outcome
-
-
-def _task(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
-    """The body of a task; the nodes import it by its name."""
-    context = importlib.import_module("ray").get_runtime_context()
-    yield from execute(task, splits, process=f"{context.get_node_id()}:{os.getpid()}")
-
-
-class _Tasks:
-    """The tasks in progress. Each is a stream of two reports: that it has begun, and how it ended."""
-
-    def __init__(self, ray: Any, *, folder: Path, outcome: dict[str, str], watcher: StudyWatcher) -> None:
-        self.ray, self.folder, self.outcome, self.watcher = ray, folder, outcome, watcher
-        self.streams: dict[Any, PlannedRun] = {}
-        self.begun: dict[str, TaskReport] = {}
-        self.noted: set[bool] = set()  # whether the user knows of nodes that share the folder, that do not
-
-    def poll(self) -> None:
-        """Wait a moment for reports and pass them on."""
-        ready, _ = self.ray.wait(list(self.streams), timeout=POLL_SECONDS, fetch_local=False)
-        for stream in ready:
-            self._read_report(stream)
-        self.watcher.updated([planned for planned in self.streams.values() if planned.key in self.begun])
-
-    def cancel(self) -> None:
-        """Ask every run to stop, and wait until those in progress have saved their state."""
-        for stream in self.streams:
-            self.ray.cancel(stream)
-        until = time.monotonic() + SHUTDOWN_SECONDS
-        while self.streams and time.monotonic() < until:
-            self.poll()
-
-    def _read_report(self, stream: Any) -> None:
-        planned = self.streams[stream]
-        try:
-            report: TaskReport = self.ray.get(next(stream))
-        except self.ray.exceptions.TaskCancelledError:
-            self._end(stream, "left")
-        except (self.ray.exceptions.RayError, StopIteration) as problem:
-            write_error_report(self.folder, planned.key, SrjtError(_ray_error(problem)))
-            self._end(stream, "failed")
-        else:
-            if report.status == "running":
-                self._begin(planned, report)
-            else:
-                if report.process != self.begun[planned.key].process:
-                    self.watcher.note(f"{planned.key} was restarted: its node or its process died.")
-                self._end(stream, self._store(planned.key, report))
-
-    def _begin(self, planned: PlannedRun, report: TaskReport) -> None:
-        self.begun[planned.key] = report
-        if report.shared not in self.noted:
-            self.noted.add(report.shared)
-            self.watcher.note(
-                SHARED if report.shared else f"{report.host} does not see {self.folder}: {STREAMED}"
-            )
-        self.watcher.started(planned)
-
-    def _end(self, stream: Any, status: str) -> None:
-        planned = self.streams.pop(stream)
-        self.outcome[planned.key] = status
-        if planned.key not in self.begun:
-            if status == "left":  # cancelled in the queue
-                return
-            self.watcher.started(planned)
-        self.watcher.ended(planned, status)
-
-    def _store(self, key: str, report: TaskReport) -> str:
-        """Write what a node without the shared folder has sent; return the status of the run.
-
-        The status is the one that the node reports: a network file system may show its files here seconds later.
-        """
-        if report.status == "failed" and not report.shared:
-            write_error_report(self.folder, key, SrjtError(report.error.rstrip("\n")))
-        if report.files is not None:
-            try:
-                _write_run_files(run_folder(self.folder, key), report.files)
-            except (OSError, SrjtError) as problem:
-                write_error_report(self.folder, key, problem)
-                return "failed"
-        return report.status
-
-
-def _write_run_files(run: Path, files: Mapping[str, bytes]) -> None:
-    """Write a finished run, ``summary.json`` last, which marks it as done. A finished run is not overwritten."""
-    run.mkdir(parents=True, exist_ok=True)
-    with lock_folder(run):
-        if not is_finished(run):
-            for name in (*OPTIONAL_FILES, *RUN_FILES):
-                if name in files:
-                    write_atomically(run / name, files[name])
-
-
-def _ray_error(problem: Exception) -> str:
-    first = str(problem).strip().splitlines()[:1]
-    return (
-        f"Ray gave up on this run ({type(problem).__name__}: {first[0] if first else 'no message'}). Run the same "
-        f"command again to retry it; Ray's logs have more.\n\n{problem}"
-    )
 
 
 @contextlib.contextmanager

@@ -56,11 +56,11 @@ class TaskSpec:
 class TaskReport:
     """What a node reports about a run: once when it begins (``status`` running), once at the end."""
 
-    status: str  # running, done or failed
+    status: str  # running, done, failed or left
     shared: bool  # whether it works in the study's own folder
     host: str
-    process: str  # if it differs between the two reports, the run was restarted
     error: str = ""
+    broken: bool = False  # whether its process, or its GPU, may no longer work
     files: dict[str, bytes] | None = None  # of a finished run in a scratch folder
 
 
@@ -78,13 +78,12 @@ def write_token(folder: Path) -> Iterator[str]:
         Path(path).unlink(missing_ok=True)
 
 
-def execute(task: TaskSpec, splits: bytes | None, *, process: str) -> Iterator[TaskReport]:
+def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
     """Train the run: report first where it works, then how it ended. An exception is reported, not retried.
 
     splits: contents of the study's ``splits.csv`` if its folds came from a file.
     """
-    from srjt.studies.executors.worker import write_error_report
-    from srjt.studies.folder import error_file, run_folder
+    from srjt.studies.folder import run_folder
     from srjt.training.engine.process_state import preserve_process_state, release_memory
 
     key = task.entry["key"]
@@ -92,34 +91,47 @@ def execute(task: TaskSpec, splits: bytes | None, *, process: str) -> Iterator[T
     # the same path in every attempt, so that a new process on this node finds the checkpoints
     scratch = Path(tempfile.gettempdir()) / task.token.lstrip(".") / key
     folder = Path(task.folder) if shared else scratch
-    begun = TaskReport(status="running", shared=shared, host=platform.node(), process=process)
+    begun = TaskReport(status="running", shared=shared, host=platform.node())
     try:
         yield begun
         try:
             # beside the scratch folders, so that the runs of one node share an estimate
             estimates = None if shared else scratch.parent / "estimates"
-            with preserve_process_state():  # Ray gives this process other runs
+            with preserve_process_state():  # this process gets other runs
                 _train(task, splits, folder, estimates=estimates)
-            release_memory()
             files = None if shared else _read_files(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
-        except Interrupted as stopped:
-            if stopped.status == 128 + signal.SIGTERM:  # the node is being drained
-                os._exit(stopped.status)  # Ray sees a dead process and restarts the run on another node
-            raise KeyboardInterrupt from None  # cancelled by the driver
+        except (Interrupted, KeyboardInterrupt) as stopped:
+            if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
+                os._exit(
+                    stopped.status
+                )  # the node is being drained: the driver restarts the run on another one
+            ended = replace(begun, status="left")  # the driver has interrupted it
         except Exception as problem:
-            write_error_report(folder, key, problem)
-            report = error_file(folder, key)
             ended = replace(
-                begun, status="failed", error=report.read_text() if report.exists() else repr(problem)
+                begun,
+                status="failed",
+                error=_write_error(folder, key, problem),
+                broken=not isinstance(problem, SrjtError),
             )
-        yield ended
+        release_memory()
     finally:
         if not shared:
             shutil.rmtree(scratch, ignore_errors=True)
             with contextlib.suppress(OSError):
                 if {path.name for path in scratch.parent.iterdir()} <= {"estimates"}:
                     shutil.rmtree(scratch.parent)  # this was the last run of the study on this node
+    yield ended  # at last: the driver may end this process then
+
+
+def _write_error(folder: Path, key: str, problem: Exception) -> str:
+    """Write why the run failed; return the text."""
+    from srjt.studies.executors.worker import write_error_report
+    from srjt.studies.folder import error_file
+
+    write_error_report(folder, key, problem)
+    report = error_file(folder, key)
+    return report.read_text() if report.exists() else repr(problem)
 
 
 def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Path | None) -> None:

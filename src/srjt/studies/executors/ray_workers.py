@@ -1,0 +1,272 @@
+"""Processes on a Ray cluster that stay: each executes one run after another on the share of a GPU that Ray gave it.
+
+They are actors, not tasks: Ray would keep the processes of tasks too, but could assign another GPU to the next task of
+a process, and CUDA stays on the first one. A worker is replaced if its process or node dies, and after a run that
+failed unexpectedly.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import importlib
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from srjt.errors import SrjtError
+from srjt.files import lock_folder, write_atomically
+from srjt.studies.executors.ray_task import OPTIONAL_FILES, RUN_FILES, TaskReport, TaskSpec, execute
+from srjt.studies.executors.worker import write_error_report
+from srjt.studies.folder import run_folder
+from srjt.studies.grid import PlannedRun
+from srjt.studies.watcher import StudyWatcher
+from srjt.training.engine.stop_signal import StopRequest
+from srjt.training.record.run_folder import is_finished
+
+__all__ = ["RayWorker", "RayWorkers"]
+
+POLL_SECONDS = 0.5
+SHUTDOWN_SECONDS = 60.0  # time for interrupted runs to save their state
+LIFETIME = 1800.0  # seconds; then a worker gives its resources back, so that other studies get their turn
+REQUESTED = 10  # workers that wait for resources, at least; an autoscaling cluster grows because of them
+FAILED_STARTS = 50  # in a row, more than when a node dies on which many workers start
+SHARED = (
+    "The nodes see the study's folder: runs write there, and resume from their checkpoints if a node dies."
+)
+STREAMED = "results are sent back, and a run whose node dies starts again on another."
+
+
+class RayWorker:
+    """The actor; the nodes import it by its name."""
+
+    def __init__(self) -> None:
+        # Ray blocks SIGINT in its processes: Ctrl-C in a terminal must reach the driver alone
+        signal.signal(signal.SIGUSR1, _interrupt_unless_stopping)
+
+    def process(self) -> tuple[str, int]:
+        """The node and the process id."""
+        return importlib.import_module("ray").get_runtime_context().get_node_id(), os.getpid()
+
+    def execute(self, task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
+        yield from execute(task, splits)
+
+
+def _interrupt_unless_stopping(number: int, frame: FrameType | None) -> None:
+    if not StopRequest.stopping:  # a second signal would disturb the saving of its state
+        _thread.interrupt_main()
+
+
+@dataclass(kw_only=True)
+class _Worker:
+    actor: Any
+    process: tuple[str, int] | None = None  # None: it waits for resources, or starts
+    run: PlannedRun | None = None
+    deterministic: bool | None = None  # of its runs: cuBLAS can be made so only before its first use
+    until: float = 0.0  # when it gives its resources back
+
+
+class RayWorkers:
+    """The workers of a study, and the runs that wait for them. A run is a stream of two reports: begun, and ended.
+
+    create: makes an actor. arguments: of ``RayWorker.execute`` for a run. retries: of a run whose worker died.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        *,
+        create: Callable[[], Any],
+        arguments: Callable[[PlannedRun], tuple[TaskSpec, Any]],
+        planned_runs: Sequence[PlannedRun],
+        folder: Path,
+        outcome: dict[str, str],
+        watcher: StudyWatcher,
+        retries: int,
+    ) -> None:
+        self.ray, self.create, self.arguments, self.retries = ray, create, arguments, retries
+        self.folder, self.outcome, self.watcher = folder, outcome, watcher
+        self.waiting = {planned.key: planned for planned in planned_runs}
+        self.workers: dict[Any, _Worker] = {}  # by what to wait for: its start, or the stream of its run
+        self.begun: set[str] = set()
+        self.deaths: Counter[str] = Counter()
+        self.failed_starts = 0
+        self.noted: set[bool] = set()  # whether the user knows of nodes that share the folder, that do not
+        self.stopping = False
+
+    def __enter__(self) -> RayWorkers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for source in list(self.workers):
+            self._end_worker(source)
+
+    @property
+    def unfinished(self) -> bool:
+        return bool(self.waiting) or any(worker.run for worker in self.workers.values())
+
+    def poll(self) -> None:
+        """Wait a moment for reports, pass them on, and give runs to workers that have none."""
+        self._request_workers()
+        ready, _ = self.ray.wait(list(self.workers), timeout=POLL_SECONDS, fetch_local=False)
+        for source in ready:
+            self._read(source)
+        runs = [worker.run for worker in self.workers.values() if worker.run is not None]
+        self.watcher.updated([planned for planned in runs if planned.key in self.begun])
+
+    def stop(self) -> None:
+        """Interrupt every run, and wait until all have saved their state."""
+        self.stopping = True
+        self.waiting.clear()
+        processes = [worker.process for worker in self.workers.values() if worker.process is not None]
+        for node in {node for node, _ in processes}:
+            self._interrupt(node, [number for where, number in processes if where == node])
+        until = time.monotonic() + SHUTDOWN_SECONDS
+        while self.unfinished and time.monotonic() < until:
+            self.poll()
+
+    def _request_workers(self) -> None:
+        """One for each waiting run, but few at a time: requests of other studies wait behind them."""
+        requested = [source for source, worker in self.workers.items() if worker.run is None]
+        wanted = min(len(self.waiting), max(REQUESTED, len(self.workers) - len(requested)))
+        for source in requested[wanted:]:
+            self._end_worker(source)
+        for _ in range(wanted - len(requested)):
+            actor = self.create()
+            self.workers[actor.process.remote()] = _Worker(actor=actor)
+
+    def _end_worker(self, source: Any) -> None:
+        self.ray.kill(self.workers.pop(source).actor)
+
+    def _interrupt(self, node: str, processes: Sequence[int]) -> None:
+        """Ctrl-C for workers of a node; Ray cannot cancel what an actor executes."""
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+
+        def interrupt() -> None:  # Ray sends its code: to import this module there would take seconds
+            for process in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGUSR1)
+
+        self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(interrupt).remote()
+
+    def _read(self, source: Any) -> None:
+        worker = self.workers[source]
+        try:
+            report = self.ray.get(source if worker.run is None else next(source))
+        except (self.ray.exceptions.RayError, StopIteration) as problem:
+            self._end_worker(source)
+            if worker.run is None:
+                self._handle_failed_start(problem)
+            else:
+                self._handle_death(worker.run, problem)
+            return
+        if worker.run is None:
+            worker.process, worker.until, self.failed_starts = report, time.monotonic() + LIFETIME, 0
+            self._execute_next(source)
+        elif report.status == "running":
+            self._begin(worker.run, report)
+            if self.stopping and worker.process is not None:  # it may have missed the first signal
+                self._interrupt(worker.process[0], [worker.process[1]])
+        else:
+            self._end(worker.run, self._store(worker.run.key, report))
+            if report.broken or time.monotonic() > worker.until:
+                self._end_worker(source)
+            else:
+                self._execute_next(source)
+
+    def _execute_next(self, source: Any) -> None:
+        """Give the worker its next run; end it if there is none for it."""
+        worker = self.workers[source]
+        fitting = (
+            run for run in self.waiting.values() if worker.deterministic in (None, run.config.deterministic)
+        )
+        planned = next(fitting, None)
+        if planned is None:
+            self._end_worker(source)
+            return
+        del self.waiting[planned.key], self.workers[source]
+        worker.run, worker.deterministic = planned, planned.config.deterministic
+        stream = worker.actor.execute.options(num_returns="streaming").remote(*self.arguments(planned))
+        self.workers[stream] = worker
+
+    def _handle_failed_start(self, problem: Exception) -> None:
+        """Another worker is requested, unless none can start: no run may wait for ever."""
+        self.failed_starts += 1
+        cannot_import = getattr(problem, "actor_init_failed", False)
+        if self.waiting and (cannot_import or self.failed_starts > FAILED_STARTS):
+            self._give_up(self.waiting.pop(next(iter(self.waiting))), problem)
+
+    def _handle_death(self, planned: PlannedRun, problem: Exception) -> None:
+        """Let the run of a dead worker wait for another one, unless it has had too many."""
+        self.deaths[planned.key] += 1
+        raised = isinstance(problem, self.ray.exceptions.RayTaskError)  # and would do so again
+        if self.stopping:
+            self._end(planned, "left")
+        elif raised or self.deaths[planned.key] > self.retries:
+            self._give_up(planned, problem)
+        else:
+            self.waiting = {planned.key: planned, **self.waiting}
+
+    def _give_up(self, planned: PlannedRun, problem: Exception) -> None:
+        write_error_report(self.folder, planned.key, SrjtError(_ray_error(problem)))
+        self._end(planned, "failed")
+
+    def _begin(self, planned: PlannedRun, report: TaskReport) -> None:
+        if report.shared not in self.noted:
+            self.noted.add(report.shared)
+            self.watcher.note(
+                SHARED if report.shared else f"{report.host} does not see {self.folder}: {STREAMED}"
+            )
+        if planned.key in self.begun:
+            self.watcher.note(f"{planned.key} was restarted: its node or its process died.")
+        else:
+            self.begun.add(planned.key)
+            self.watcher.started(planned)
+
+    def _end(self, planned: PlannedRun, status: str) -> None:
+        self.outcome[planned.key] = status
+        if planned.key not in self.begun:
+            if status == "left":  # interrupted before it began
+                return
+            self.watcher.started(planned)
+        self.watcher.ended(planned, status)
+
+    def _store(self, key: str, report: TaskReport) -> str:
+        """Write what a node without the shared folder has sent; return the status of the run.
+
+        The status is the one that the node reports: a network file system may show its files here seconds later.
+        """
+        if report.status == "failed" and not report.shared:
+            write_error_report(self.folder, key, SrjtError(report.error.rstrip("\n")))
+        if report.files is not None:
+            try:
+                _write_run_files(run_folder(self.folder, key), report.files)
+            except (OSError, SrjtError) as problem:
+                write_error_report(self.folder, key, problem)
+                return "failed"
+        return report.status
+
+
+def _write_run_files(run: Path, files: Mapping[str, bytes]) -> None:
+    """Write a finished run, ``summary.json`` last, which marks it as done. A finished run is not overwritten."""
+    run.mkdir(parents=True, exist_ok=True)
+    with lock_folder(run):
+        if not is_finished(run):
+            for name in (*OPTIONAL_FILES, *RUN_FILES):
+                if name in files:
+                    write_atomically(run / name, files[name])
+
+
+def _ray_error(problem: Exception) -> str:
+    first = str(problem).strip().splitlines()[:1]
+    return (
+        f"Ray gave up on this run ({type(problem).__name__}: {first[0] if first else 'no message'}). Run the same "
+        f"command again to retry it; Ray's logs have more.\n\n{problem}"
+    )
