@@ -141,6 +141,7 @@ class WorkerPool:
                 slot.process.terminate()
 
     def __enter__(self) -> WorkerPool:
+        self._context = start_forkserver(_imports(self.networks))  # it imports while the service starts
         self._variables = self._sharing.enter_context(share_gpus(self.devices))
         return self
 
@@ -155,7 +156,7 @@ class WorkerPool:
 
     def _start_worker(self, slot: _Slot, settings: Hashable) -> None:
         _stop(slot)
-        self._context = self._context or start_forkserver(_imports(self.networks))
+        assert self._context is not None, "a pool is used in a with statement"
         slot.connection, remote = self._context.Pipe()
         slot.process = self._context.Process(target=_serve, args=(remote, self.threads, self._variables))
         slot.process.start()
