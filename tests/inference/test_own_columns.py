@@ -37,10 +37,16 @@ def test_row_numbers_of_other_arrays_are_no_overlap(run: Trained, features: Mani
     assert set(other.ids) >= set(run.training_ids)
     assert trained_on_words(run, other) == ""
     assert srjt.compare(run, run, test=other, resamples=10).trained_on == {}
-    for few, have in ((1, "1 of them has the row number and grade of a sample"),
-                      (7, "7 of them have the row numbers and grades of samples")):  # fmt: skip
-        learnt = features.select([int(name) for name in run.training_ids[:few]])
+    for few, have in ((1, "1 of them has the id of a sample"), (7, "7 of them have the ids of samples")):
+        learnt = features.select([int(name) for name in run.training_ids[-few:]])
         assert trained_on_words(run, learnt).startswith(f"{have} that this run was trained on: ")
+    corrected = features.labels
+    corrected[::10] = (corrected[::10] + 1) % features.num_classes
+    for labels, grades in ((features.labels, "grades"), (corrected, "mostly the grades")):
+        said = trained_on_words(run, from_arrays(features.arrays, labels).manifest)
+        assert said.startswith(
+            f"{len(run.training_ids)} of them have the row numbers and {grades} of samples "
+        )
     validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
     (same,) = srjt.evaluate(run, validation, resamples=0).overlaps
     assert (same.samples, same.patients) == (len(validation), len(set(validation.patients or [])))

@@ -73,10 +73,20 @@ def test_on_a_gpu_the_flags_are_those_of_the_run(
 
     monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
     on_gpu = replace(run, config=run.config.replace(precision=precision), device=torch.device("cuda"))
-    before = flags()
-    with use_run_settings(on_gpu):
-        assert flags() == (precision != "fp32",) * 2
-    assert flags() == before
+    matmul, strict = torch.get_float32_matmul_precision(), torch.get_deterministic_debug_mode()
+    try:
+        for theirs in ("highest", "medium"):
+            torch.set_float32_matmul_precision(theirs)
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            before = flags()
+            with use_run_settings(on_gpu):
+                assert flags() == (precision != "fp32",) * 2
+            assert flags() == before
+            assert torch.get_float32_matmul_precision() == theirs
+            assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.set_deterministic_debug_mode(strict)
 
 
 def test_everything_is_computed_with_the_flags_of_the_run(data: Any) -> None:
@@ -85,7 +95,7 @@ def test_everything_is_computed_with_the_flags_of_the_run(data: Any) -> None:
 
     class Recording(nn.Sequential):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            seen.append(torch.are_deterministic_algorithms_enabled())
+            seen.append(torch.backends.cudnn.deterministic)
             return super().forward(x)
 
     def network() -> nn.Module:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from srjt.studies.folder import error_file, lock_study, read_study, run_folder, 
 from srjt.studies.grid import PlannedRun
 from srjt.studies.open_data import open_data
 from srjt.studies.results import collect_results
+from srjt.training.engine import worker_pool
 
 Small = Callable[..., StudyConfig]
 Run = Callable[..., Any]
@@ -117,6 +119,48 @@ def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_resu
     _, _, outcome = run(tmp_path, config)
     assert set(outcome.values()) == {"done"}
     assert not error_file(tmp_path, planned_runs[0].key).exists()
+
+
+CRASH = """
+import os
+from srjt.training.record.metrics_log import MetricsLog
+
+add = MetricsLog.add
+
+def add_or_crash(log, rows):
+    if os.environ.get("SHARES_A_GPU"):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    add(log, rows)
+
+MetricsLog.add = add_or_crash
+"""
+
+
+@pytest.mark.slow
+def test_runs_that_crash_while_they_share_a_gpu_are_tried_again_one_at_a_time(
+    small: Small, run: Run, tmp_path: Path, witness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU that one run crashes fails for the others too: here it fails for all."""
+    pools: list[tuple[str, ...]] = []
+
+    @contextlib.contextmanager
+    def share(devices: tuple[str, ...]) -> Iterator[dict[str, str]]:
+        pools.append(devices)
+        yield {"SHARES_A_GPU": "yes"} if len(set(devices)) < len(devices) else {}
+
+    monkeypatch.setattr(worker_pool, "share_gpus", share)
+    (tmp_path / "crash.py").write_text(CRASH)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    config = small(methods=("standard", "co-teaching+ours"), only_folds=(0, 1), train={"imports": ("crash",)})
+    _, planned_runs, outcome = run(tmp_path / "study", config, witness, jobs=2)
+    assert set(outcome.values()) == {"done"}
+    assert pools == [("cpu", "cpu"), ("cpu",)]
+    assert witness.notes == [
+        "4 runs failed while several shared a GPU, which one may have crashed for all. Trying again, one at a time."
+    ]
+    assert sorted(witness.over) == sorted((planned.key, "done") for planned in planned_runs)
+    assert not list((tmp_path / "study").rglob("errors/*"))
 
 
 def same_scores(folder: Path, undisturbed: Path) -> None:

@@ -14,7 +14,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
-from srjt.inference.overlap import shared_samples
+from srjt.inference.overlap import shared_labels
 from srjt.inference.predict import (
     RunLike,
     WhichNetwork,
@@ -224,7 +224,7 @@ def compare(
         else {
             name: count
             for name, run in zip(names, opened, strict=True)
-            if (count := shared_samples(run.training_labels, test))
+            if (count := len(shared_labels(run.training_labels, test)))
         },
     )
 

@@ -145,7 +145,7 @@ def embed(
     exact = TrainConfig(precision="fp32")  # a GPU's features are those of a CPU, whatever torch's flags are
 
     def batches(done: int) -> Iterator[Features]:
-        flags = torch_flags(exact, target)
+        flags = torch_flags(exact, target, training=False)
         with flags, use_cpu_setting(setting, network), torch.inference_mode():
             for images, part in centre_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from srjt.data.manifest import Manifest
 from srjt.inference.fitted import Fitted
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained
 
-__all__ = ["Overlap", "are_row_numbers", "find_overlaps", "shared_samples"]
+__all__ = ["Overlap", "are_row_numbers", "find_overlaps", "shared_labels"]
+
+SAME_ROWS = 0.3  # agreement beyond chance from which equal row numbers are those of the same samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +88,7 @@ def _overlap(
 ) -> Overlap | None:
     if side is None or not parts:
         return None
-    samples = shared_samples(dict(zip(side.ids, side.labels.tolist(), strict=True)), data)
+    samples = len(shared_labels(dict(zip(side.ids, side.labels.tolist(), strict=True)), data))
     patients = None
     if side.patients is not None and data.patients is not None:
         patients = len(set(side.patients) & set(data.patients))
@@ -95,21 +99,26 @@ def _overlap(
     )
 
 
-def shared_samples(known: Mapping[str, int], data: Manifest) -> int:
-    """How many samples have the id of one of those in ``known``, which gives each id its label.
+def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, int]]:
+    """Both labels of each sample with the id of one of those in ``known``, which gives each id its label.
 
-    Row numbers of other arrays are not ids: the same rows would have the same labels.
+    Row numbers are no ids: other arrays have them too. They count only if the labels agree more often than by chance;
+    those of the same samples may differ, because wrong ones have been corrected.
     """
     shared = [
         (known[name], label)
         for name, label in zip(data.ids, data.labels.tolist(), strict=True)
         if name in known
     ]
-    if are_row_numbers(data) and any(kept != label for kept, label in shared):
-        return 0
-    return len(shared)
+    if not shared or not are_row_numbers(data):
+        return shared
+    kept, given = np.array(shared).T
+    chance = np.bincount(kept, minlength=data.num_classes) @ np.bincount(given, minlength=data.num_classes)
+    by_chance = chance / len(shared) ** 2
+    same = float((kept == given).mean())
+    return shared if same == 1 or same - by_chance > SAME_ROWS * (1 - by_chance) else []
 
 
 def are_row_numbers(data: Manifest) -> bool:
-    """Whether the ids may be mere row numbers of an array or a table, which others have too."""
-    return data.arrays is not None and all(map(str.isdecimal, data.ids))
+    """Whether the ids are mere row numbers of an array or a table, which others have too."""
+    return data.arrays is not None and all(name == str(row) for row, name in enumerate(data.ids))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from srjt.data.grade_names import display_grade
 from srjt.errors import count_of
 from srjt.inference.decide import refer_if
-from srjt.inference.overlap import are_row_numbers, shared_samples
+from srjt.inference.overlap import are_row_numbers, shared_labels
 
 if TYPE_CHECKING:
     from srjt.data.manifest import Manifest
@@ -98,12 +98,15 @@ def no_patients(what: str) -> str:
 
 def trained_on_words(run: Trained, data: Manifest) -> str:
     """A sentence if samples have the ids of training samples; else ""."""
-    known = shared_samples(run.training_labels, data)
-    if not known:
+    shared = shared_labels(run.training_labels, data)
+    if not shared:
         return ""
-    names = ("row number and grade", "row numbers and grades") if are_row_numbers(data) else ("id", "ids")
-    have = f"has the {names[0]} of a sample" if known == 1 else f"have the {names[1]} of samples"
+    names = ("id", "ids")
+    if are_row_numbers(data):
+        same = all(kept == given for kept, given in shared)
+        names = ("row number and grade", f"row numbers and {'' if same else 'mostly the '}grades")
+    have = f"has the {names[0]} of a sample" if len(shared) == 1 else f"have the {names[1]} of samples"
     return (
-        f"{known:,} of them {have} that this run was trained on: if they are the same samples, the numbers below look "
-        "too good."
+        f"{len(shared):,} of them {have} that this run was trained on: if they are the same samples, the "
+        "numbers below look too good."
     )

@@ -235,7 +235,7 @@ class Trained:
 @contextlib.contextmanager
 def use_run_settings(run: Trained) -> Iterator[None]:
     """Compute with the precision flags and the CPU setting of the run's own evaluation; restore them afterwards."""
-    with torch_flags(run.config, run.device), use_cpu_setting(run.cpu, run.networks):
+    with torch_flags(run.config, run.device, training=False), use_cpu_setting(run.cpu, run.networks):
         yield
 
 

@@ -63,7 +63,7 @@ def test_a_service_that_runs_already_is_used(
     log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "machine").mkdir()
-    (tmp_path / "machine" / f"{PROGRAM}.pid").touch()
+    (tmp_path / "machine" / f"{PROGRAM}.pid").write_text(f"{os.getpid()}\n")
     with share_gpus(TWICE) as variables:
         assert variables == {}
     monkeypatch.setattr(gpu_sharing, "DEFAULT_PIPES", tmp_path / "none")
@@ -71,6 +71,43 @@ def test_a_service_that_runs_already_is_used(
     with share_gpus(TWICE) as variables:
         assert variables == {}
     assert not log.exists()
+
+
+def test_what_another_service_has_left_behind_does_not_count(log: Path, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    (tmp_path / "machine").mkdir()
+    (tmp_path / "machine" / f"{PROGRAM}.pid").write_bytes(ended.stdout)
+    with share_gpus(TWICE) as variables:
+        assert variables
+    assert log.exists()
+
+
+def test_a_service_that_is_not_ready_is_asked_again(
+    log: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tried = tmp_path / "tried"
+    monkeypatch.setattr(
+        gpu_sharing,
+        "PROBE",
+        f"from pathlib import Path; tried = Path({str(tried)!r}).exists(); Path({str(tried)!r}).touch()\n"
+        "raise SystemExit(0 if tried else 807)",
+    )
+    with share_gpus(TWICE) as variables:
+        assert variables
+
+
+def test_a_service_that_does_not_end_is_not_waited_for(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_sharing, "KEEPER", "echo started; cat; exec sleep 600")
+    monkeypatch.setattr(gpu_sharing, "PATIENCE", 0.5)
+    popen, started = subprocess.Popen, list[subprocess.Popen[bytes]]()
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[-1])
+    with share_gpus(TWICE):
+        pass
+    assert started[0].poll() is None
+    started[0].kill()
+    started[0].wait()
 
 
 @pytest.mark.parametrize("fault", ["missing", "does not start", "no process can compute"])
@@ -94,7 +131,8 @@ def test_the_service_ends_with_a_process_that_is_killed(log: Path) -> None:
     program = (
         "import os, sys\n"
         "from srjt.training.engine import gpu_sharing\n"
-        "gpu_sharing.PROBE = ''\n"
+        "gpu_sharing.PROBE, gpu_sharing.SAVING_SECONDS = '', 0\n"
+        "gpu_sharing.DEFAULT_PIPES = gpu_sharing.Path('none')\n"
         "with gpu_sharing.share_gpus(('cuda:0', 'cuda:0')) as variables:\n"
         "    assert variables\n"
         "    os.killpg(os.getpgid(0), 2)\n"  # Ctrl-C, which this process ignores as well

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, SrjtError, count_of
 from srjt.files import is_locked
 from srjt.methods import lookup
 from srjt.studies.cpu_settings import choose_cpu_settings
@@ -64,11 +64,9 @@ def run_locally(
     """Run what is not done yet; return key → status. A failing run does not stop the others.
 
     Each slot has a worker process, which keeps torch, the opened data and the images on its GPU from one run to the
-    next. When the study is asked to stop, it stops the workers, waits until they have saved their state, and raises
-    ``Interrupted``.
+    next. Runs that fail unexpectedly while they share a GPU are tried again, one at a time. When the study
+    is asked to stop, it stops the workers, waits until they have saved their state, and raises ``Interrupted``.
     """
-    from srjt.studies.executors.worker import run_by_key
-
     outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
     waiting = [planned for planned in planned_runs if outcome[planned.key] != "done"]
     if not waiting:
@@ -76,9 +74,41 @@ def run_locally(
     # the longest first: they would leave the other slots idle at the end
     waiting.sort(key=lambda planned: lookup(planned.config.method).networks, reverse=True)
     _fetch_weights(waiting)
-    with explain_write_errors(folder):
-        if "cpu" in slots.devices:
+    if "cpu" in slots.devices:
+        with explain_write_errors(folder):
             choose_cpu_settings(folder, waiting, threads=slots.threads)
+    with StopRequest() as stop:
+        crashed = _run_in_workers(
+            folder, waiting, outcome, slots=slots, watcher=watcher, cache=cache, stop=stop
+        )
+        if crashed and stop.number is None:
+            watcher.note(
+                f"{count_of(len(crashed), 'run')} failed while several shared a GPU, which one may have crashed for "
+                "all. Trying again, one at a time."
+            )
+            alone = replace(slots, devices=tuple(dict.fromkeys(slots.devices)))
+            _run_in_workers(folder, crashed, outcome, slots=alone, watcher=watcher, cache=cache, stop=stop)
+        if stop.number is not None:
+            done = sum(status == "done" for status in outcome.values())
+            raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
+    return outcome
+
+
+def _run_in_workers(
+    folder: Path,
+    planned_runs: Sequence[PlannedRun],
+    outcome: dict[str, str],
+    *,
+    slots: Slots,
+    watcher: StudyWatcher,
+    cache: Path | None,
+    stop: StopRequest,
+) -> list[PlannedRun]:
+    """Run them and write their status into ``outcome``; returns those that failed unexpectedly on a shared GPU."""
+    from srjt.studies.executors.worker import run_by_key
+
+    waiting, crashed = list(planned_runs), list[PlannedRun]()
+    with explain_write_errors(folder):
         for planned in waiting:  # a new attempt starts without the old error; its checkpoints are kept
             error_file(folder, planned.key).unlink(missing_ok=True)
     by_key = {planned.key: planned for planned in waiting}
@@ -87,7 +117,7 @@ def run_locally(
         threads=slots.threads,
         networks=sorted({str(planned.config.network) for planned in waiting}),
     )
-    with StopRequest() as stop, pool:
+    with pool:
         while pool.running or (waiting and stop.number is None):
             while pool.has_idle and stop.number is None:
                 index = _first_unlocked(folder, waiting)
@@ -107,13 +137,13 @@ def run_locally(
             if stop.number is not None:
                 pool.terminate()
             for ended in pool.wait():
-                planned = by_key[ended.name]
-                outcome[planned.key] = _final_status(folder, planned, ended, stopping=stop.number is not None)
+                planned, stopping = by_key[ended.name], stop.number is not None
+                if pool.shares_gpus and not (ended.expected and ended.exitcode is None) and not stopping:
+                    crashed.append(planned)
+                    continue
+                outcome[planned.key] = _final_status(folder, planned, ended, stopping=stopping)
                 watcher.ended(planned, outcome[planned.key])
-        if stop.number is not None:
-            done = sum(status == "done" for status in outcome.values())
-            raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
-    return outcome
+    return crashed
 
 
 def _fetch_weights(waiting: Sequence[PlannedRun]) -> None:

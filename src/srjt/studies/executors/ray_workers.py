@@ -144,6 +144,12 @@ class RayWorkers:
     def _end_worker(self, source: Any) -> None:
         self.ray.kill(self.workers.pop(source).actor)
 
+    def _give_way(self, source: Any) -> None:
+        """End the worker, and request those that wait anew: they then stand behind those of other studies."""
+        for waiting in [waiting for waiting, worker in self.workers.items() if worker.run is None]:
+            self._end_worker(waiting)
+        self._end_worker(source)
+
     def _interrupt(self, node: str, processes: Sequence[int]) -> None:
         """Ctrl-C for workers of a node; Ray cannot cancel what an actor executes."""
         strategies = importlib.import_module("ray.util.scheduling_strategies")
@@ -176,7 +182,9 @@ class RayWorkers:
                 self._interrupt(worker.process[0], [worker.process[1]])
         else:
             self._end(worker.run, self._store(worker.run.key, report))
-            if report.broken or time.monotonic() > worker.until:
+            if time.monotonic() > worker.until:
+                self._give_way(source)
+            elif report.broken:
                 self._end_worker(source)
             else:
                 self._execute_next(source)

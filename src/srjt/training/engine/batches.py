@@ -210,6 +210,8 @@ def view_batches(
     size is chosen to need few of them, unless it has to be ``exact``.
     """
     samples = len(rows)
+    if samples == 0:  # a process's part of a small side
+        return
     size = batch_size if exact else even_batch_size(samples, largest=batch_size)
     steps = -(-samples // size)
     padded = torch.cat([rows, rows[-1:].expand(max(steps * size - samples, 0))])

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,15 +24,20 @@ PROGRAM = "nvidia-cuda-mps-control"
 PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # where a service of the whole machine listens
 
-# Ends the service when its input is closed, which also happens if the process that started it is killed. It ignores the
-# signals that a job scheduler sends to all processes: the workers need the service until they have saved their state.
+# Ends the service when it is told to, or when its input is closed because the process that started it was killed: then
+# the workers need the service until they have saved their state. For the same reason it ignores the signals that a job
+# scheduler sends to all processes.
 KEEPER = """
 trap '' INT TERM
 if "$0" -d; then echo started; else echo failed; fi
-cat > /dev/null
+read told || sleep "$1"
 echo quit | "$0"
 rm -rf "$CUDA_MPS_PIPE_DIRECTORY"
 """
+SAVING_SECONDS = 60
+PATIENCE = 30.0  # seconds for the service to start, and to end
+# CUDA's errors 805 and 807, modulo 256: the service cannot be reached, or is not ready yet
+NOT_READY = (37, 39)
 # Whether a process of this user can compute under the service: some GPUs and containers do not allow it.
 PROBE = """
 import ctypes
@@ -48,12 +55,11 @@ def share_gpus(devices: Sequence[str | None]) -> Iterator[dict[str, str]]:
     """Start the service while several workers use the same GPU: yields the environment variables of these workers.
 
     devices: one per worker. The dictionary is empty if no GPU occurs twice, if the service is not available, or if it
-    runs already. A worker that crashes the GPU takes the others on it with it; their checkpoints are kept.
+    runs already. A worker that crashes the GPU takes the others on it with it.
     """
     gpus = Counter(device for device in devices if device is not None and device.startswith("cuda"))
     program = shutil.which(PROGRAM)
-    runs_already = PIPES in os.environ or (DEFAULT_PIPES / f"{PROGRAM}.pid").exists()
-    if program is None or runs_already or max(gpus.values(), default=0) < 2:
+    if program is None or max(gpus.values(), default=0) < 2 or _runs_already():
         yield {}
         return
     folder = tempfile.mkdtemp(prefix="srjt-mps-")
@@ -61,7 +67,7 @@ def share_gpus(devices: Sequence[str | None]) -> Iterator[dict[str, str]]:
     # The service sees all GPUs; CUDA_VISIBLE_DEVICES would number them differently for it and for the workers.
     inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     keeper = subprocess.Popen(
-        ["sh", "-c", KEEPER, program],
+        ["sh", "-c", KEEPER, program, str(SAVING_SECONDS)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -70,23 +76,43 @@ def share_gpus(devices: Sequence[str | None]) -> Iterator[dict[str, str]]:
     )
     assert keeper.stdin is not None
     assert keeper.stdout is not None
-    with keeper:
-        started = keeper.stdout.readline() == b"started\n" and _works(variables)
-        try:
-            yield variables if started else {}
-        finally:
-            keeper.stdin.close()
+    try:
+        answered, _, _ = select.select([keeper.stdout], [], [], PATIENCE)
+        started = bool(answered) and keeper.stdout.readline() == b"started\n" and _works(variables)
+        yield variables if started else {}
+    finally:
+        keeper.stdout.close()
+        with contextlib.suppress(OSError), keeper.stdin as told:
+            told.write(b"quit\n")
+        with contextlib.suppress(subprocess.TimeoutExpired):  # then it ends later, by itself
+            keeper.wait(PATIENCE)
+
+
+def _runs_already() -> bool:
+    """Whether the user has chosen a service, or one of the whole machine runs."""
+    if PIPES in os.environ:
+        return True
+    try:
+        os.kill(int((DEFAULT_PIPES / f"{PROGRAM}.pid").read_text()), 0)
+    except PermissionError:  # it belongs to another user
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _works(variables: dict[str, str]) -> bool:
-    try:
-        probe = subprocess.run(
-            [sys.executable, "-c", PROBE],
-            env=os.environ | variables,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=60,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return probe.returncode == 0
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:  # the service may need some seconds to be ready
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            probe = subprocess.run(
+                [sys.executable, "-c", PROBE],
+                env=os.environ | variables,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=PATIENCE,
+            )
+            if probe.returncode not in NOT_READY:
+                return probe.returncode == 0
+        time.sleep(0.2)
+    return False

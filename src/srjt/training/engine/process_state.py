@@ -74,6 +74,7 @@ def release_memory() -> None:
     """Free what a training held and nobody refers to any more; its peak of memory is not that of the next one."""
     gc.collect()
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # the training may have crashed the GPU, and says so itself
+            torch.cuda.empty_cache()
     with contextlib.suppress(OSError):  # Linux only
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

@@ -109,6 +109,11 @@ class WorkerPool:
     def has_idle(self) -> bool:
         return any(slot.task is None for slot in self._slots)
 
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether a worker that crashes its GPU does so for the others on it, too."""
+        return bool(self._variables)
+
     def start(self, task: Task) -> None:
         """Give the task to an idle worker, if possible to one whose process has the task's settings."""
         idle = [slot for slot in self._slots if slot.task is None]
