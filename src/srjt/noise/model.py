@@ -76,7 +76,7 @@ class Fit:
         for node in _NODES:
             severity = centre + image_blur * node
             below = ndtr((cuts - severity[:, None]) / reader_blur[:, None])
-            graded = np.diff(below, axis=1, prepend=0.0, append=1.0)
+            graded = _between(below)
             own[rows, np.searchsorted(cuts, severity)] += graded / len(_NODES)
         return np.asarray(own @ self.transition(theta))
 
@@ -171,8 +171,7 @@ class _Problem:
 
     def true_grades(self, theta: Floats, basis: Floats, width: Floats) -> Floats:
         cuts, g, scale = self.severity(theta, basis, width)
-        below = ndtr((cuts - g[:, None]) * scale[:, None])
-        return np.asarray(np.diff(below, axis=1, prepend=0.0, append=1.0).clip(min=0.0))
+        return _between(ndtr((cuts - g[:, None]) * scale[:, None])).clip(min=0.0)
 
     def label_probabilities(self, theta: Floats) -> Floats:
         """(M, C): p(label | x) of each cell."""
@@ -183,8 +182,10 @@ class _Problem:
         return np.asarray((1.0 - _SLIP) * self.kin.matrix(theta[self.grades_end :]) + _SLIP / self.classes)
 
     def value(self, theta: Floats) -> float:
+        return self._penalised(theta, self.label_probabilities(theta))
+
+    def _penalised(self, theta: Floats, q: Floats) -> float:
         off = theta - self.prior_mean
-        q = self.label_probabilities(theta)
         return float((self.cells.counts * np.log(q)).sum() - 0.5 * off @ self.prior_precision @ off)
 
     def expand(self, theta: Floats) -> tuple[float, Floats, Floats]:
@@ -192,7 +193,7 @@ class _Problem:
         basis, width = self._basis
         cuts, g, scale = self.severity(theta, basis, width)
         off = (cuts - g[:, None]) * scale[:, None]
-        t = self.true_grades(theta, basis, width)
+        t = _between(ndtr(off)).clip(min=0.0)
         P = self._labelled(theta)
         q = t @ P
         density = np.exp(-0.5 * off**2) / np.sqrt(2.0 * np.pi)
@@ -211,7 +212,14 @@ class _Problem:
         weighted = change * (self.cells.weights[:, None] / q)[:, :, None]
         flat = (-1, len(theta))
         information = weighted.reshape(flat).T @ change.reshape(flat) + self.prior_precision
-        return self.value(theta), gradient, information
+        return self._penalised(theta, q), gradient, information
+
+
+def _between(below: Floats) -> Floats:
+    """(N, C): the probabilities of the grades, from those of lying below each threshold (N, C − 1)."""
+    ends = np.empty((len(below), below.shape[1] + 2))
+    ends[:, 0], ends[:, 1:-1], ends[:, -1] = 0.0, below, 1.0
+    return np.asarray(ends[:, 1:] - ends[:, :-1])
 
 
 def _climb(problem: _Problem, theta: Floats, *, steps: int) -> tuple[Floats, float]:
