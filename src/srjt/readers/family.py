@@ -8,6 +8,7 @@ of a point per reader: what few readings leave open stays open, and no step size
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,11 @@ class Family:
     spread: Floats  # (T,)
     lapse: Floats  # (T,) index
     matrices: Floats  # (T, S, C) Pr(reading | state)
+
+    @cached_property
+    def log_matrices(self) -> Floats:
+        """(T, S·C)"""
+        return np.log(self.matrices).reshape(len(self.matrices), -1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.readers.evidence import Evidence
 from srjt.readers.family import Family, Population, first_population, fit_population
@@ -111,7 +112,7 @@ def expectation(
         rows = slice(start, start + CHUNK)
         by_state = state_posterior(evidence, states=states, prior=prior, columns=columns, rows=rows)
         posterior[rows] = by_state @ states.of_grade
-        counts += evidence.comparable[rows].T @ by_state
+        counts += _chunk(evidence.comparable, rows).T @ by_state
         total += by_state.sum(axis=0)
     return posterior, counts.reshape(-1, evidence.classes, len(prior)).transpose(0, 2, 1), total
 
@@ -120,13 +121,19 @@ def state_posterior(
     evidence: Evidence, *, states: States, prior: Floats, columns: Floats, rows: slice | npt.NDArray[np.int64]
 ) -> Floats:
     """(n, S) of some items. columns: (R·C, S) log probabilities of each reader's grades."""
-    log = evidence.said[rows] @ columns + np.log(prior)
+    log = _chunk(evidence.said, rows) @ columns + np.log(prior)
     if evidence.log_factor is not None:
         log += evidence.log_factor[rows][:, states.grade]
     log -= log.max(axis=1, keepdims=True)
     np.exp(log, out=log)
     log /= log.sum(axis=1, keepdims=True)
     return np.asarray(log)
+
+
+def _chunk(said: csr_matrix, rows: slice | npt.NDArray[np.int64]) -> csr_matrix:
+    """Some rows; all of them are not copied, which takes longer than the products of a small matrix."""
+    whole = isinstance(rows, slice) and rows.start == 0 and rows.stop >= said.shape[0]
+    return said if whole else said[rows]
 
 
 def log_columns(matrices: Floats) -> Floats:
@@ -143,7 +150,7 @@ def _mean(types: Floats, family: Family) -> Floats:
 
 def _types(counts: Floats, family: Family, population: Population) -> Floats:
     """(R, T) probabilities of the types given the counts (R, S, C)."""
-    log = counts.reshape(len(counts), -1) @ np.log(family.matrices).reshape(len(family.bias), -1).T
+    log = counts.reshape(len(counts), -1) @ family.log_matrices.T
     log += population.log_prior(family)
     log -= log.max(axis=1, keepdims=True)
     np.exp(log, out=log)
