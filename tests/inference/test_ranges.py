@@ -237,6 +237,22 @@ def test_an_opened_run_gives_the_same(run: Trained, features: Manifest) -> None:
     )
 
 
+def test_the_noise_of_a_run_is_estimated_once(
+    run: Trained, features: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimated = []
+
+    def estimate(*labels: Any, **how: Any) -> noise.NoiseEstimate:
+        estimated.append(how)
+        return noise.estimate_noise(*labels, **how)
+
+    monkeypatch.setattr("srjt.inference.calibrate.estimate_noise", estimate)
+    fresh = replace(run, held_out={"validation": replace(run.held_out["validation"])})
+    first, second = (srjt.predict(fresh, features) for _ in range(2))
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+    assert len(estimated) == 1
+
+
 def test_recalibration_is_used_and_can_be_turned_off(run: Trained, features: Manifest) -> None:
     ps = [f"p_{c}" for c in range(4)]
     fitted = fit_after_training(run)

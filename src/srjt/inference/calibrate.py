@@ -6,9 +6,10 @@ that the user names; nothing here is stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -40,6 +41,9 @@ __all__ = [
 ]
 
 Labelled: TypeAlias = LabelledData  # labelled samples, or where they are
+
+# An estimate takes seconds, and every prediction with the same run needs it.
+_estimates: WeakKeyDictionary[HeldOut, dict[WhichNetwork, NoiseEstimate]] = WeakKeyDictionary()
 
 
 def check_label_noise(label_noise: str) -> None:
@@ -95,12 +99,11 @@ def label_noise_of(
     config: TrainConfig,
     estimate: NoiseEstimate | None = None,
     network: WhichNetwork = "ensemble",
-    own: Callable[[], NoiseEstimate] | None = None,
 ) -> KnownNoise:
     """What is known about the noise of the labels of a side.
 
     A matrix that was given for training; else the run's estimate; else an estimate from these labels and predictions,
-    with the rate that was given for training. own: makes that estimate, if it is needed elsewhere, too.
+    with the rate that was given for training.
     """
     classes = side.probabilities.shape[2]
     if estimate is None and config.transition is not None:
@@ -108,33 +111,35 @@ def label_noise_of(
         return given_noise(np.asarray(config.transition), shares)
     if estimate is not None:
         return estimated_noise(estimate)
-    found = side_estimate(side, network=network) if own is None else own()
-    return estimated_noise(found, rate=config.known_noise_rate)
+    return estimated_noise(side_estimate(side, network=network), rate=config.known_noise_rate)
 
 
 def side_estimate(side: HeldOut, *, network: WhichNetwork = "ensemble") -> NoiseEstimate:
     """The noise of the labels of a side, estimated from these labels and the predictions."""
-    return estimate_noise(
-        side.labels,
-        probabilities_of(side.probabilities, network),
-        groups=side.groups,
-        verified=side.verified_labels,
-    )
+    known = _estimates.setdefault(side, {})
+    if network not in known:
+        known[network] = estimate_noise(
+            side.labels,
+            probabilities_of(side.probabilities, network),
+            groups=side.groups,
+            verified=side.verified_labels,
+        )
+    return known[network]
 
 
 def doubted_noise_of(
-    noise: KnownNoise, *, config: TrainConfig, own: Callable[[], NoiseEstimate]
+    noise: KnownNoise, side: HeldOut, *, config: TrainConfig, network: WhichNetwork
 ) -> KnownNoise:
     """The noise for a promise, where a rate was given for training and nothing was estimated.
 
     A rate that was given is a guess, and the matrix of errors by one grade that a recipe makes of it a guess, too. The
-    labels and predictions of the side (own) say which other rates are plausible, and which grades are confused. A
+    labels and predictions of the side say which other rates are plausible, and which grades are confused. A
     matrix that was given is taken as it is.
     """
     rate = config.known_noise_rate
     if rate is None or (config.transition is not None and not is_assumed_matrix(config)):
         return noise
-    found = estimated_noise(own())
+    found = estimated_noise(side_estimate(side, network=network))
     low, high = found.rates
     return replace(found, rates=(min(low, rate), max(high, rate)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ from srjt.inference.calibrate import (
     label_noise_of,
     predict_side,
     recalibration_of,
-    side_estimate,
 )
 from srjt.inference.grade_rule import WhichNetwork
 from srjt.inference.range_rule import Pooled, RangeRule
@@ -108,10 +106,9 @@ def fit_after_training(
         side = calibration_side(run, views=views)
         columns = side.table
         estimate, config = run.noise_estimate, run.config
-    own = cache(partial(side_estimate, side, network=network))  # takes seconds, and may be needed twice
     noise = None
     if label_noise != "none" and (coverage is not None or len(side) >= SMALLEST[0]):
-        noise = label_noise_of(side, config=config, estimate=estimate, network=network, own=own)
+        noise = label_noise_of(side, config=config, estimate=estimate, network=network)
     recalibration = learned = ranges = None
     if recalibrate:
         recalibration = recalibration_of(side, noise=noise, network=network, label_noise=label_noise)
@@ -119,7 +116,7 @@ def fit_after_training(
         learned = learn_pooling(run, per=per, network=network, recalibration=recalibration)
     if coverage is not None:
         if noise is not None and estimate is None:
-            noise = doubted_noise_of(noise, config=config, own=own)
+            noise = doubted_noise_of(noise, side, config=config, network=network)
         ranges = calibrate_ranges(
             side, coverage=coverage, noise=noise, by=coverage_by or "", network=network, label_noise=label_noise,
             parts=_calibration_parts(columns, coverage_by, given=calibrate_on is not None),

@@ -6,8 +6,10 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from srjt._version import __version__
 from srjt.data.images.thumbnails import data_uri
@@ -15,6 +17,9 @@ from srjt.errors import SrjtError
 from srjt.files import write_atomically, write_output
 from srjt.reports.figures.canvas import CaptionedFigure, inline_svg
 from srjt.reports.tables.table import Table
+
+if TYPE_CHECKING:
+    import jinja2
 
 __all__ = ["Note", "Page", "Section", "Tile", "data_uri", "page_figures", "render", "write_page"]
 
@@ -80,16 +85,12 @@ def page_figures(page: Page) -> list[CaptionedFigure]:
 
 def render(page: Page) -> str:
     """The HTML of a page."""
-    import jinja2
     from markupsafe import Markup
 
     style, script = _asset("page.css"), _asset("page.js")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     # the policy names the page's script by its hash; a browser runs no other
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.from_string(_asset("page.html")).render(
+    return _template().render(
         page=page,
         policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
         "base-uri 'none'; form-action 'none'",
@@ -120,5 +121,16 @@ def _size(captioned: CaptionedFigure) -> str:
     return "wide" if width > 6 else "small" if width < 4.5 else "usual"
 
 
+@cache  # a live page is written after every epoch
+def _template() -> jinja2.Template:
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(_asset("page.html"))
+
+
+@cache
 def _asset(name: str) -> str:
     return (resources.files("srjt.reports.pages") / "assets" / name).read_text(encoding="utf-8")

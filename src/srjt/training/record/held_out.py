@@ -43,7 +43,7 @@ LONGEST = 64  # characters of a value of a further column
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
     """The N samples of one side, with the predictions of K networks for C grades.
 
