@@ -11,7 +11,7 @@ OLDEST_BIN    := $(OLDEST_VENV)/bin
 # Bytecode is kept, whatever the environment says: without it every start compiles all tests again.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-oldest test-all docs lint typecheck format clean help
+.PHONY: demo test pytest test-oldest test-all docs lint typecheck format clean help
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/'
@@ -40,7 +40,11 @@ $(OLDEST_VENV)/.dev: pyproject.toml tests/oldest.py
 demo: $(VENV)/.base  ## train four methods on labels that err as readers do, and show the result on a page
 	$(BIN)/srjt demo
 
-test: $(VENV)/.dev lint typecheck  ## style, types and the test suite
+# mypy without its cache keeps one core busy for most of a minute: the tests begin beside it.
+test: $(VENV)/.dev  ## style, types and the test suite
+	$(MAKE) --no-print-directory --jobs=2 lint typecheck pytest
+
+pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-oldest: $(OLDEST_VENV)/.dev  ## the test suite with the oldest versions that pyproject.toml allows (torch as installed)

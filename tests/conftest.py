@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
 import pytest
-import torch
 from hypothesis import settings
 
 from processes import Launcher
 
-pytest_plugins = [
-    "fixtures.small_images",
-    "fixtures.noisy_features",
-    "fixtures.audit_folders",
-    "fixtures.notebooks",
-]
+FIXTURES = ("small_images", "noisy_features", "audit_folders", "notebooks")
+
+# Test processes share the cores. Idle threads of a linear algebra library wait actively, and slow the others down.
+for library in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{library}_NUM_THREADS", "1")  # read when NumPy is imported
 
 settings.register_profile("srjt", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("srjt")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that only hands out tests to others need not import torch."""
+    if config.getoption("dist", "no") == "no" or hasattr(config, "workerinput"):
+        for name in FIXTURES:
+            config.pluginmanager.import_plugin(f"fixtures.{name}")
+
+
+def pytest_collection_finish() -> None:
+    """What exists now stays until the end: the garbage collector need not look at it again and again."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
     """Two test processes share two cores."""
+    import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
