@@ -438,6 +438,7 @@ def test_the_recipe_is_the_default_and_needs_no_rate() -> None:
     assert (own.noise_rate_, own.trained_.config.balance, own.noise_estimate_) == (0.3, 0.5, None)
 
 
+@pytest.mark.slow
 def test_the_recipe_keeps_every_grade_where_hardly_any_label_is_wrong() -> None:
     """Rows that show their grade clearly: the low estimate is used. With all defaults."""
     data = rows(600, wrong=0.03)

@@ -201,6 +201,7 @@ def test_tables_are_filled_in_place_and_unknown_names_are_errors(page: ModuleTyp
         page.filled(text, {})
 
 
+@pytest.mark.slow
 def test_the_tables_from_csv_files_are_those_on_the_pages(page: ModuleType) -> None:
     tables = page.stored_tables.TABLES
     found = 0

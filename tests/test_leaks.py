@@ -107,6 +107,7 @@ def write_set(folder: Path, rows: list[tuple[int, int | None]], *, patients: boo
     return folder / "labels.csv"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=samples, patients=st.booleans(), number=st.uuids())
 def test_every_command_that_splits(

@@ -40,7 +40,11 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     [
         ("import srjt", {"torch", "numpy", "pandas", "sklearn"}),
         ("import srjt; srjt.noise.transition_matrix('quasi', num_classes=4, rho=.1)", {"torch", "pandas"}),
-        ("from srjt import soft_labels, methods", {"pandas", "monai", "sklearn", "matplotlib"}),
+        pytest.param(
+            "from srjt import soft_labels, methods",
+            {"pandas", "monai", "sklearn", "matplotlib"},
+            marks=pytest.mark.slow,  # imports torch
+        ),
     ],
 )
 def test_heavy_libraries_are_imported_on_first_use(statement: str, not_loaded: set[str]) -> None:

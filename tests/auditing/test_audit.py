@@ -88,7 +88,7 @@ def with_verified(noisy: Manifest, count: int) -> Manifest:
     return replace(noisy, table=noisy.table.assign(verified_grade=verified))
 
 
-@pytest.mark.parametrize("method", ["sord", "co-teaching+ours"])
+@pytest.mark.parametrize("method", ["sord", pytest.param("co-teaching+ours", marks=pytest.mark.slow)])
 def test_verified_grades_need_no_new_training(noisy: Manifest, tmp_path: Path, method: str) -> None:
     """The same command again, after 80 labels were verified: an unbiased rate, and known qualities."""
     given: dict[str, Any] = {"out": tmp_path / "audit", "folds": 2, "epochs": 4, "method": method, **HERE}

@@ -65,6 +65,7 @@ def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: P
     assert wrong.count("\n") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_same_command_uses_what_was_verified(command: Srjt, labelled: Path, tmp_path: Path) -> None:
     order = ["audit", labelled, "--out", tmp_path / "audit", "--folds", "2", *SMALL]
@@ -160,6 +161,7 @@ def used_rate(noise_file: Path) -> float:
     return min(estimate["rate"], 0.5) if estimate["informed"] else 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_recipe_trains_and_audits_without_a_rate(command: Srjt, labelled: Path, tmp_path: Path) -> None:
     code, said, wrong = command("train", labelled, "--method", "srjt", "--out", tmp_path / "run", *SMALL)

@@ -78,6 +78,7 @@ def test_training_tells_once_and_names_a_column_that_holds_a_split(command: Srjt
     assert "has identical images on two sides" in " ".join(err.split())
 
 
+@pytest.mark.slow
 def test_contradictory_twins_head_the_audit(command: Srjt, twins: Path) -> None:
     ids = pd.read_csv(twins)["image"]
     status, out, err = command("audit", twins, "--folds", "2", "--out", "audit", *TRAINING)

@@ -26,6 +26,7 @@ def test_it_says_what_the_file_takes_and_how_it_was_checked(
     assert json.loads(facts["srjt.json"])["grades"] == ["0", "1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_the_suffix_or_the_option_says_the_format(command: Srjt, finished: Path) -> None:
     assert command("export", finished, "--out", "model.bin", "--format", "torch.export")[0] == 0
     code, _, err = command("export", finished, "--out", "model.bin")

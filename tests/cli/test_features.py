@@ -144,6 +144,7 @@ def test_a_study_on_features(command: Srjt, embedded: Path) -> None:
     assert "0 done, 2 to do" in said
 
 
+@pytest.mark.slow
 def test_tables_with_feature_columns(command: Srjt) -> None:
     draws = np.random.default_rng(0)
     grades = draws.integers(0, 3, 60)

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -31,7 +31,12 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("which", COMMANDS)
+def exports_are_slow(commands: Iterable[str]) -> list[object]:
+    """An export takes as long as all others together."""
+    return [pytest.param(which, marks=pytest.mark.slow) if which == "export" else which for which in commands]
+
+
+@pytest.mark.parametrize("which", exports_are_slow(COMMANDS))
 def test_an_existing_file_is_overwritten_only_when_told_to(
     command: Srjt, finished: Path, labelled: Path, which: str
 ) -> None:
@@ -112,7 +117,7 @@ FULL_DISK = {
 }
 
 
-@pytest.mark.parametrize("which", FULL_DISK)
+@pytest.mark.parametrize("which", exports_are_slow(FULL_DISK))
 def test_on_a_full_disk_the_old_file_stays_whole(
     command: Srjt, finished: Path, labelled: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:

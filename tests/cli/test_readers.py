@@ -150,6 +150,7 @@ def test_without_a_folder_it_says_how_to_get_the_lists(command: Srjt, tmp_path: 
     assert "see the list" not in said
 
 
+@pytest.mark.slow
 def test_a_folder_of_other_readings_is_spared(command: Srjt, table: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "o", save(tmp_path, simulated(seed=1))
     assert command("readers", table, "--out", out, "--next", 3)[0] == 0
@@ -201,6 +202,7 @@ def test_readers_who_always_agree_have_no_interval_of_width_zero(command: Srjt, 
         assert same not in page + said[1]
 
 
+@pytest.mark.slow
 def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: Path) -> None:
     names = sorted(set(pd.read_csv(table)["image"]))
     chances = pd.DataFrame(np.full((len(names), 4), 0.25), columns=[f"p_{g}" for g in range(4)])

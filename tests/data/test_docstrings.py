@@ -17,6 +17,7 @@ PUBLIC = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("documented", PUBLIC, ids=lambda documented: documented.__name__)
 def test_example(documented: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -87,7 +87,9 @@ def official_features(x: Tensor, state: dict[str, Tensor], name: str) -> Tensor:
     return x.mean((2, 3))
 
 
-@pytest.mark.parametrize(("name", "keys"), [("resnet18", 102), ("resnet50", 267)])
+@pytest.mark.parametrize(
+    ("name", "keys"), [("resnet18", 102), pytest.param("resnet50", 267, marks=pytest.mark.slow)]
+)
 def test_published_imagenet_files_load_into_the_very_network_they_belong_to(
     name, keys, tmp_path, monkeypatch
 ):
@@ -120,7 +122,14 @@ def test_monai_backbones_end_in_features_and_are_decided_by_the_seed(name, featu
         assert torch.equal(a, b), key
 
 
-@pytest.mark.parametrize("name", resnet.DEPTHS)
+# the smallest of each kind of block
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("resnet18", "resnet50") else pytest.param(name, marks=pytest.mark.slow)
+        for name in resnet.DEPTHS
+    ],
+)
 def test_a_resnet_is_monais_to_the_bit(name):
     nets = pytest.importorskip("monai.networks.nets")
     torch.manual_seed(3)

@@ -263,8 +263,14 @@ def test_settings_are_readable_text() -> None:
     ],
 )
 def test_the_noise_section_says_where_rates_came_from(
-    study, noises: tuple[str, ...], given: float | None, estimated: float | None, sentences: list[str]
+    study,
+    monkeypatch: pytest.MonkeyPatch,
+    noises: tuple[str, ...],
+    given: float | None,
+    estimated: float | None,
+    sentences: list[str],
 ) -> None:
+    monkeypatch.setattr("srjt.reports.pages.study_page._figures", lambda results: None)  # another section
     made = study(**{**FEW, "noises": noises})
     made = replace(made, noise=made.noise.assign(given_rate=given, estimated_rate=estimated))
     (text,) = next(s for s in study_page(made).sections if s.slug == "noise").text

@@ -66,6 +66,7 @@ def test_a_link_that_the_user_chose_is_followed(tmp_path: Path) -> None:
     assert "<html" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_figures_and_tables_do_not_follow_links(secret: Path, tmp_path: Path) -> None:
     make_study(tmp_path / "study")
     first = report(tmp_path / "study", figures=tmp_path / "figures", tables=tmp_path / "tables")

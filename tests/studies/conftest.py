@@ -97,8 +97,8 @@ def run() -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three methods on one fold, 24 epochs each: the last ten are not all."""
+    """Three methods on one fold, 12 epochs each: the last ten are not all."""
     folder = tmp_path_factory.mktemp("finished") / "study"
-    _, _, outcome = run_study(folder, small_study(only_folds=(0,), train={"epochs": 24}))
+    _, _, outcome = run_study(folder, small_study(only_folds=(0,), train={"epochs": 12}))
     assert set(outcome.values()) == {"done"}
     return folder

@@ -71,6 +71,7 @@ def test_what_cannot_be_is_one_sentence(small: Small) -> None:
         parse_method("co-teaching:label_matrix=estimated")
 
 
+@pytest.mark.slow
 def test_the_estimate_is_made_once_and_shared(
     small: Small, run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

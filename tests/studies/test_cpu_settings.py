@@ -40,6 +40,7 @@ def settings_of_runs(folder: Path) -> list[Any]:
     return [json.loads(file.read_text())["cpu"] for file in sorted(folder.glob("runs/*/run.json"))]
 
 
+@pytest.mark.slow
 def test_all_runs_use_the_setting_of_the_study(
     small: Small, run: Callable[..., Any], tmp_path: Path, chosen: list[Any]
 ) -> None:

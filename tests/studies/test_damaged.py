@@ -95,7 +95,7 @@ def test_a_run_with_a_cut_summary_is_trained_again(
     before = (run_folder(copied, key) / "weights.safetensors").read_bytes()
     cut(run_folder(copied, key) / "summary.json")
     assert run_status(copied, key) == "failed"
-    _, _, outcome = run(copied, small(only_folds=(0,), train={"epochs": 24}))
+    _, _, outcome = run(copied, small(only_folds=(0,), train={"epochs": 12}))
     assert set(outcome.values()) == {"done"}
     assert collect_results(copied).runs["status"].tolist() == ["done"] * 3
     assert (run_folder(copied, key) / "weights.safetensors").read_bytes() == before

@@ -28,6 +28,11 @@ def keys(config: StudyConfig) -> dict[tuple[Any, ...], str]:
     }
 
 
+@pytest.fixture(scope="module")
+def usual(small: Small) -> dict[tuple[Any, ...], str]:
+    return keys(small())
+
+
 def test_the_grid(small: Small) -> None:
     config = small(noises=("quasi:0.4", "truncated:0.2", "quasi:0.4"), seeds=(0, 1))
     planned_runs = list(open_data(config).planned_runs())
@@ -91,8 +96,10 @@ def test_methods_get_what_they_need(small: Small) -> None:
         {"seeds": (1,)},
     ],
 )
-def test_what_determines_the_result_changes_every_key(small: Small, change: dict[str, Any]) -> None:
-    assert not set(keys(small()).values()) & set(keys(small(**change)).values())
+def test_what_determines_the_result_changes_every_key(
+    small: Small, usual: dict[tuple[Any, ...], str], change: dict[str, Any]
+) -> None:
+    assert not set(usual.values()) & set(keys(small(**change)).values())
 
 
 def test_other_labels_change_the_keys(small: Small) -> None:
@@ -115,8 +122,10 @@ def test_other_labels_change_the_keys(small: Small) -> None:
         {"checkpoint_seconds": 1.0},
     ],
 )
-def test_how_it_is_computed_changes_no_key(small: Small, how: dict[str, Any]) -> None:
-    assert keys(small(train=how)) == keys(small())
+def test_how_it_is_computed_changes_no_key(
+    small: Small, usual: dict[tuple[Any, ...], str], how: dict[str, Any]
+) -> None:
+    assert keys(small(train=how)) == usual
 
 
 def test_what_is_added_changes_no_other_key(small: Small) -> None:

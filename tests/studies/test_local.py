@@ -41,7 +41,7 @@ def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
 ) -> None:
     before = weights(finished)
     assert len(before) == 3
-    same = {"only_folds": (0,), "train": {"epochs": 24}}
+    same = {"only_folds": (0,), "train": {"epochs": 12}}
     _, _, outcome = run(finished, small(**same), witness)
     assert set(outcome.values()) == {"done"}
     assert witness.begun == []
@@ -60,7 +60,7 @@ def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
 
 def test_a_study_folder_says_what_was_asked(finished: Path, small: Small) -> None:
     facts = read_study(finished)
-    data = open_data(small(only_folds=(0,), train={"epochs": 24}))
+    data = open_data(small(only_folds=(0,), train={"epochs": 12}))
     assert StudyConfig.from_dict(facts["study"]) == data.config
     assert facts["class_counts"] == data.manifest.class_counts.tolist()
     assert (facts["patients"], facts["samples"], facts["folds"]) == (24, 120, 3)
@@ -88,6 +88,7 @@ def test_a_run_knows_the_grade_names_of_its_study(
     assert given["grade_names"] == names
 
 
+@pytest.mark.slow
 def test_one_failing_run_stops_no_other_and_its_error_is_kept(
     small: Small, run: Run, tmp_path: Path, witness: Any
 ) -> None:
@@ -103,6 +104,7 @@ def test_one_failing_run_stops_no_other_and_its_error_is_kept(
     assert set(results.scores["method"]) == {"standard"}
 
 
+@pytest.mark.slow
 def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_result(
     small: Small, run: Run, tmp_path: Path
 ) -> None:
@@ -216,17 +218,14 @@ class Murderer(Witness):
                     self.limit.lift()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "method"),
-    [
-        (signal.SIGKILL, "co-teaching+ours"),
-        pytest.param(signal.SIGTERM, "standard", marks=pytest.mark.slow),
-    ],
+    ("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")]
 )
 def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
     small: Small, run: Run, finished: Path, tmp_path: Path, limit: Limit, number: signal.Signals, method: str
 ) -> None:
-    train = {"epochs": 24, "checkpoint_seconds": 0.0, "imports": ("pause",)}
+    train = {"epochs": 12, "checkpoint_seconds": 0.0, "imports": ("pause",)}
     config = small(methods=(method, "garg"), only_folds=(0,), train=train)
     murderer = Murderer(tmp_path, number, limit)
     _, planned_runs, outcome = run(tmp_path, config, murderer, jobs=1)
@@ -259,7 +258,7 @@ def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
             workers.update(process.pid for process in multiprocessing.active_children())
 
     methods = ("co-teaching+ours", "garg", "standard")
-    config = small(methods=methods, only_folds=(0,), train={"epochs": 24})
+    config = small(methods=methods, only_folds=(0,), train={"epochs": 12})
     _, planned_runs, _ = run(tmp_path, config, Counts(), jobs=1)
     assert len(workers) == 1
     for planned in planned_runs:
@@ -272,11 +271,12 @@ def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
             assert tensor.equal(expected[name]), f"{planned.key}: {name}"
 
 
+@pytest.mark.slow
 def test_asked_to_stop_in_the_middle(
     small: Small, finished: Path, run: Run, tmp_path: Path, limit: Limit
 ) -> None:
     """As Ctrl-C does it: the runs save their state, and that is not a failure."""
-    train = {"epochs": 24, "checkpoint_seconds": 3600.0, "imports": ("pause",)}
+    train = {"epochs": 12, "checkpoint_seconds": 3600.0, "imports": ("pause",)}
     config = small(methods=("standard", "garg"), only_folds=(0,), train=train)
     planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
 
@@ -313,6 +313,7 @@ def test_stopped_before_a_run_has_begun_is_not_a_failure(small: Small, tmp_path:
     assert not list(tmp_path.glob("errors/*"))
 
 
+@pytest.mark.slow
 def test_a_run_that_somebody_works_on_has_its_turn_later(small: Small, run: Run, tmp_path: Path) -> None:
     config = small(methods=("standard",), only_folds=(0, 1))
     planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")

@@ -155,6 +155,7 @@ def test_the_opponent_in_a_fold_is_the_best_of_the_other_folds() -> None:
     assert alone["p_value"].isna().all()
 
 
+@pytest.mark.slow
 def test_choosing_by_other_folds_is_unbiased_where_all_methods_are_alike() -> None:
     random = np.random.default_rng(0)
     names = ["jocor+ours", "sord", "cdr", "mixup", "standard", "label-smooth"]

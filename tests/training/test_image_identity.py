@@ -13,8 +13,10 @@ import pytest
 from PIL import Image
 
 import srjt
+from fixtures.small_images import SETTINGS
 from srjt.data import Manifest
 from srjt.data.splits import assign_folds
+from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted, SrjtError
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
@@ -23,11 +25,23 @@ from srjt.training.record.reporters import SilentReporter
 from .test_resume import StopAt
 
 
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(generate(images=48, patients=8, size=32), tmp_path_factory.mktemp("drawn") / "set")
+
+
 @pytest.fixture
-def files(labels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+def files(drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
-    shutil.copytree(labels.parent, tmp_path / "set")
-    return srjt.data.read(tmp_path / "set" / labels.name).manifest
+    shutil.copytree(drawn.parent, tmp_path / "set")
+    return srjt.data.read(tmp_path / "set" / drawn.name).manifest
+
+
+@pytest.fixture
+def settings(files: Manifest) -> dict[str, Any]:
+    """One network, two epochs of several steps."""
+    small = {"method": "standard", "epochs": 2, "batch_size": 8, "split": srjt.data.folds(files, folds=4)[0]}
+    return {**SETTINGS, **small}
 
 
 def invert(path: Path) -> None:
@@ -54,13 +68,14 @@ def test_a_run_is_not_resumed_with_another_image(
     for path in files.paths:
         if path != files.paths[row]:
             invert(path)
-    with pytest.raises(SrjtError, match=r"The image \S+ \(and 129 others\) has changed since this run began"):
+    with pytest.raises(SrjtError, match=r"The image \S+ \(and 47 others\) has changed since this run began"):
         srjt.train(files, out=stopped, **settings)
     for path in files.paths:  # twice inverted is as before
         invert(path)
     assert len(srjt.train(files, out=stopped, **settings).metrics)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_opened_with_another_image_on_any_side(
     files: Manifest, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -71,13 +86,15 @@ def test_a_finished_run_is_not_opened_with_another_image_on_any_side(
         srjt.train(files, out=tmp_path / "run", **settings)
 
 
-def test_images_in_memory_count_too(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
-    srjt.train(data.manifest, out=tmp_path / "run", **settings)
-    other = data.manifest.arrays.copy()
-    row = int(data.split.train[0])
+def test_images_in_memory_count_too(settings: dict[str, Any], tmp_path: Path) -> None:
+    drawn = generate(images=48, patients=8, size=32)
+    srjt.train(drawn, out=tmp_path / "run", **settings)
+    assert drawn.arrays is not None
+    other = drawn.arrays.copy()
+    row = int(settings["split"].train[0])
     other[row] = 255 - other[row]
-    with pytest.raises(SrjtError, match=f"The image {data.manifest.ids[row]} has changed"):
-        srjt.train(replace(data.manifest, arrays=other), out=tmp_path / "run", **settings)
+    with pytest.raises(SrjtError, match=f"The image {drawn.ids[row]} has changed"):
+        srjt.train(replace(drawn, arrays=other), out=tmp_path / "run", **settings)
 
 
 def test_a_run_of_an_earlier_version_is_resumed(
@@ -91,6 +108,7 @@ def test_a_run_of_an_earlier_version_is_resumed(
     assert not (stopped / "image_hashes.npy").exists()  # what it was trained on at first is not known
 
 
+@pytest.mark.slow
 def test_the_folds_of_a_run_of_an_earlier_version_stay(
     files: Manifest, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -110,6 +128,7 @@ def test_the_folds_of_a_run_of_an_earlier_version_stay(
         assert len(srjt.train(files, out=tmp_path / "run", **settings).metrics)
 
 
+@pytest.mark.slow
 def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
     files: Manifest, settings: dict[str, Any], stopped: Path
 ) -> None:
@@ -142,6 +161,7 @@ def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: 
         cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", device="cpu")
 
 
+@pytest.mark.slow
 def test_a_cross_fit_of_an_earlier_version_keeps_its_folds(files: Manifest, tmp_path: Path) -> None:
     shutil.copy(files.paths[0], files.paths[-1])  # identical images of two patients
     with pytest.warns(srjt.data.DuplicateImagesWarning):
@@ -156,6 +176,5 @@ def test_a_cross_fit_of_an_earlier_version_keeps_its_folds(files: Manifest, tmp_
     (old / "fold0").mkdir()
     with pytest.warns(srjt.data.DuplicateImagesWarning):
         found = cross_fit(files, config=CONFIG, folds=2, out=old, device="cpu")
-    table = files.table.drop(columns="true_grade")
-    before = assign_folds(replace(files, table=table, duplicates=np.arange(len(files))), folds=2)
+    before = assign_folds(replace(files, duplicates=np.arange(len(files))), folds=2)
     np.testing.assert_array_equal(found.fold, before)

@@ -69,7 +69,10 @@ def validation(run: Trained, metric: str) -> pd.Series:
     return rows[rows["network"] == network].set_index("epoch")["value"]
 
 
-@pytest.mark.parametrize(("method", "metric"), [("co-teaching+ours", "mae"), ("standard", "macro_f1")])
+@pytest.mark.parametrize(
+    ("method", "metric"),
+    [("co-teaching+ours", "mae"), pytest.param("standard", "macro_f1", marks=pytest.mark.slow)],
+)
 def test_the_networks_are_those_of_the_best_epoch(
     contrary: Any, tmp_path: Path, method: str, metric: str
 ) -> None:
@@ -107,7 +110,9 @@ def test_the_training_itself_is_that_of_keep_last(contrary: Any) -> None:
     assert kept_epoch(last.metrics) is None
 
 
-@pytest.mark.parametrize("at", [(1, 2), (2, 1), (6, 2)])
+@pytest.mark.parametrize(
+    "at", [(2, 1), pytest.param((1, 2), marks=pytest.mark.slow), pytest.param((6, 2), marks=pytest.mark.slow)]
+)
 def test_a_resumed_run_keeps_the_same_networks(
     contrary: Any, whole: Path, tmp_path: Path, at: tuple[int, int]
 ) -> None:

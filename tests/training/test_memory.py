@@ -25,7 +25,7 @@ class StopAt(SilentReporter):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-@pytest.mark.parametrize("method", ["elr", "eae"])
+@pytest.mark.parametrize("method", ["elr", pytest.param("eae", marks=pytest.mark.slow)])
 def test_a_resumed_run_has_the_same_bits(
     data: Any, settings: dict[str, Any], tmp_path: Path, method: str
 ) -> None:

@@ -18,11 +18,11 @@ from srjt.networks.small import tiny
 
 @pytest.mark.parametrize("method", srjt.methods.names())
 def test_trains_and_predicts(data: Any, settings: dict[str, Any], method: str) -> None:
-    run = srjt.train(data.manifest, method=method, transition=data.matrix, **{**settings, "epochs": 2})
+    run = srjt.train(data.manifest, method=method, transition=data.matrix, **{**settings, "epochs": 1})
     networks = srjt.methods.lookup(method).method.networks
     assert len(run.networks.members) == networks
     losses = run.metrics.query("metric == 'loss'")
-    assert len(losses) == 2 * networks
+    assert len(losses) == networks
     assert np.isfinite(losses["value"]).all()
     table = predict(run, data.manifest)
     assert len(table) == len(data.manifest)

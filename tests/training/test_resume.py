@@ -64,8 +64,8 @@ def assert_same(one: Trained, other: Trained) -> None:
     [
         {"method": "mixup"},
         {"method": "co-teaching+ours", "network": with_dropout},
-        {"method": "standard", "network": tiny, "transform": jitter},
-        {"method": "cdr", "network": "tiny"},
+        pytest.param({"method": "standard", "network": tiny, "transform": jitter}, marks=pytest.mark.slow),
+        pytest.param({"method": "cdr", "network": "tiny"}, marks=pytest.mark.slow),
     ],
     ids=["mixup", "dropout", "own transform", "cdr"],
 )
@@ -273,7 +273,15 @@ def test_no_room_for_a_checkpoint(
 
 
 @pytest.mark.parametrize(
-    "name", ["run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json"]
+    "name",
+    [
+        "metrics.csv",
+        "summary.json",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("run.json", "weights.safetensors", "history.csv")
+        ),
+    ],
 )
 def test_no_room_for_a_file(
     data: Any,
@@ -362,11 +370,15 @@ def test_a_checkpoint_with_odd_facts_is_passed_over(
     _, newest = sorted((stopped / "checkpoints").iterdir())
     tensors, meta = checkpoint.read(newest)
     checkpoint.write(newest, tensors, {**meta, **odd})
-    with pytest.warns(
-        UserWarning, match=f"{newest.name} is damaged .* Falling back to the previous checkpoint"
+    reporter = StopAt(2, 1)
+    with (
+        pytest.warns(
+            UserWarning, match=f"{newest.name} is damaged .* Falling back to the previous checkpoint"
+        ),
+        pytest.raises(Interrupted),
     ):
-        run = srjt.train(data.manifest, out=stopped, **{**settings, "epochs": 3})
-    assert sorted(set(run.metrics["epoch"])) == [1, 2, 3]
+        srjt.train(data.manifest, out=stopped, reporter=reporter, **settings)
+    assert reporter.notes[1] == "Resuming at epoch 2, step 0 of 5."
 
 
 @pytest.mark.parametrize("name", ["random.method", "random.cpu", "metrics"])
@@ -376,8 +388,11 @@ def test_a_checkpoint_with_odd_tensors_is_passed_over(
     _, newest = sorted((stopped / "checkpoints").iterdir())
     tensors, meta = checkpoint.read(newest)
     checkpoint.write(newest, {**tensors, name: torch.ones(3, dtype=torch.uint8)}, meta)
-    with pytest.warns(UserWarning, match="Falling back to the previous checkpoint"):
-        srjt.train(data.manifest, out=stopped, **settings)
+    with (
+        pytest.warns(UserWarning, match="Falling back to the previous checkpoint"),
+        pytest.raises(Interrupted, match="Stopped at epoch 2, step 1 of 5"),
+    ):
+        srjt.train(data.manifest, out=stopped, reporter=StopAt(2, 1), **settings)
 
 
 @pytest.fixture(scope="module")

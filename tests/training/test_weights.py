@@ -65,6 +65,7 @@ def test_a_study_stops_first(labels: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("study/runs/*"))
 
 
+@pytest.mark.slow
 def test_a_finished_run_opens_without_them(
     data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_two_networks_and_later_trainings_share_the_compiled_code(graphs: list[A
     assert len(graphs) == 9
 
 
+@pytest.mark.slow
 def test_networks_are_compiled_for_many_sizes_of_evaluation_batches(graphs: list[Any]) -> None:
     train_and_evaluate(StackedNetworks([network()]), batch=4, evaluated=tuple(range(5, 15)))
     assert len(graphs) == 1 + 10
