@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from srjt import cli
 from srjt.cli.groups import SUMMARIES
+from srjt.cli.help_page import ASCII
 
 from .conftest import Srjt
 
@@ -107,3 +108,11 @@ def test_ascii_only() -> None:
     assert "?" not in page
     assert "+- Method -" in page
     assert "| --noise-rate RATE|auto         e, the share of wrong labels" in page
+
+
+def test_every_letter_of_a_help_page_has_one_in_ascii() -> None:
+    for words, one in every_command():
+        context = one.make_context("srjt", [], resilient_parsing=True)
+        records = [parameter.get_help_record(context) or () for parameter in one.get_params(context)]
+        text = " ".join([one.help or "", *(part for record in records for part in record)])
+        assert text.translate(ASCII).isascii(), words

@@ -36,9 +36,12 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
     }  # some without a suffix
     reading = read_folder(tmp_path / "set", names)
     manifest = reading.manifest
-    assert said(reading) == ["patient: the PatientID in the headers of the DICOM files"]
-    assert manifest.patients == [names[image].strip() for image in manifest.ids]
-    assert "Doe" not in manifest.table.to_csv()
+    assert said(reading) == ["patient: pseudonyms of the PatientID in the headers of the DICOM files"]
+    assert manifest.patients is not None
+    pseudonyms = dict(zip((names[image].strip() for image in manifest.ids), manifest.patients, strict=True))
+    assert manifest.patients == [pseudonyms[names[image].strip()] for image in manifest.ids]
+    assert len(set(pseudonyms.values())) == 10
+    assert not any(word in manifest.table.to_csv() for word in ("Doe", "id 1"))
     split = folds(manifest, folds=5)[0]
     sides = [{manifest.patients[row] for row in rows} for rows in split.sides().values()]
     assert sum(map(len, sides)) == len(set.union(*sides)) == 10
@@ -51,8 +54,8 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("patients", "note"),
     [
-        ([None, "", "ANONYMOUS"], "the headers of the DICOM files have no PatientID"),
-        (["12", "12", "12 "], "all headers of the DICOM files have the same PatientID; images are split one by one"),
+        ([None, "", "ANONYMOUS"], "no header of the DICOM files has a PatientID that tells patients apart"),
+        (["12", "12", "12 "], "the headers of the DICOM files have one PatientID for all; images are split one by one"),
     ],
 )  # fmt: skip
 def test_headers_that_tell_nothing(tmp_path: Path, patients: list[str | None], note: str) -> None:
@@ -68,15 +71,14 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
     (tmp_path / "0" / "damaged.dcm").write_bytes(b"no DICOM file")
     reading = read_folder(tmp_path, {"0/a.dcm": "1", "1/b.dcm": "1", "1/c.dcm": "2", "1/d.dcm": "anonymized"})
     assert said(reading) == [
-        "patient: the PatientID in the headers of the DICOM files; 3 images have none and are treated as separate "
-        "patients"
+        "patient: pseudonyms of the PatientID in the headers of the DICOM files; 3 images have none that can be used "
+        "and are treated as separate patients"
     ]
     nobody = {"0/picture.png", "0/damaged.dcm", "1/d.dcm"}
     assert {problem.where for problem in reading.problems if problem.kind == UNKNOWN} == nobody
-    table = reading.manifest.table.set_index("id")["patient"]
-    assert table.to_dict() == {
-        "0/a.dcm": "1", "1/b.dcm": "1", "1/c.dcm": "2", **{name: f"unknown: {name}" for name in nobody},
-    }  # fmt: skip
+    patient = reading.manifest.table.set_index("id")["patient"].to_dict()
+    assert patient["0/a.dcm"] == patient["1/b.dcm"] != patient["1/c.dcm"]
+    assert {name: patient[name] for name in nobody} == {name: f"unknown: {name}" for name in nobody}
     shutil.rmtree(tmp_path / "1")
     (tmp_path / "1").mkdir()
     Image.new("L", (4, 4)).save(tmp_path / "1" / "other.png")

@@ -42,7 +42,7 @@ def test_row_numbers_of_other_arrays_are_no_overlap(run: Trained, features: Mani
         assert trained_on_words(run, learnt).startswith(f"{have} that this run was trained on: ")
     corrected = features.labels
     corrected[::10] = (corrected[::10] + 1) % features.num_classes
-    for labels, grades in ((features.labels, "grades"), (corrected, "mostly the grades")):
+    for labels, grades in ((features.labels, "grades"), (corrected, "many of the grades")):
         said = trained_on_words(run, from_arrays(features.arrays, labels).manifest)
         assert said.startswith(
             f"{len(run.training_ids)} of them have the row numbers and {grades} of samples "

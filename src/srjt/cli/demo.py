@@ -62,6 +62,7 @@ def demo(
         f"reader. {told()}"
     )
     chosen = list(range(seed, seed + seeds))
+    out.mkdir(parents=True, exist_ok=True)  # an impossible folder is said here, and not by every worker
     with _progress(chosen) as show:
         facts = run_seeds(out, settings, chosen, jobs=jobs or usable_cores(), show=show)
 

@@ -56,6 +56,7 @@ def explain(
     from srjt.cli.messages import progress_bar
     from srjt.cli.output import refuse_overwrite
     from srjt.cli.samples import list_unreadable, usable
+    from srjt.data.sources.table import is_table
     from srjt.data.sources.unlabelled import read_images
     from srjt.inference.explain import explain as explain_run
     from srjt.reports.pages.explain_page import explain_page
@@ -64,9 +65,10 @@ def explain(
 
     refuse_overwrite(out, force=force)
     trained = load_run(run, device=device)
-    reading = read_images(
-        sources, images=how["images"], image_column=how["image_column"], grades=trained.grades
-    )
+    of_tables = {name: how[name] for name in ("images", "image_column")}
+    if training is not None and all(path.is_dir() or not is_table(path) for path in sources):
+        of_tables = {}  # they are for the training data
+    reading = read_images(sources, **of_tables, grades=trained.grades)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     total = len(manifest)
     manifest = manifest.select(np.arange(min(limit, total)))

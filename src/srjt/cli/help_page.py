@@ -24,7 +24,7 @@ STYLES: dict[str, dict[str, Any]] = {
     "type": {"fg": "yellow", "bold": True},
     "note": {"dim": True},
 }
-ASCII = str.maketrans("╭╮╰╯─│−×′ετ", "++++-|-x'et")
+ASCII = str.maketrans("╭╮╰╯─│−×′ετρ…", "++++-|-x'etp.")
 
 
 def print_help(command: Any, context: Any) -> None:
@@ -83,7 +83,11 @@ def _panel(title: str, rows: list[tuple[str, str]], width: int) -> list[str]:
 def _column(text: str, width: int) -> list[str]:
     """The text in lines of ``width`` characters; a default in rich's markup is shown like any other."""
     text = re.sub(r"\[dim\](.*?)\[/\]", r"[\1]", " ".join(text.split()))
-    text = text.replace("[default: ", "[default:\xa0")  # no line ends here
+    text = re.sub(
+        r"\[default: (\S+)",
+        lambda found: found[0].replace(": ", ":\xa0" if len(found[0]) <= width else ": "),
+        text,
+    )  # no line ends between the two, if both fit in one
     lines = textwrap.wrap(text, width, break_on_hyphens=False) or [""]
     return _highlight(TEXT, "\n".join(line.ljust(width).replace("\xa0", " ") for line in lines)).split("\n")
 

@@ -113,8 +113,9 @@ def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, i
     if not shared or not are_row_numbers(data):
         return shared
     kept, given = np.array(shared).T
-    chance = np.bincount(kept, minlength=data.num_classes) @ np.bincount(given, minlength=data.num_classes)
-    by_chance = chance / len(shared) ** 2
+    by_chance = sum(
+        float((kept == grade).mean() * (given == grade).mean()) for grade in range(data.num_classes)
+    )
     same = float((kept == given).mean())
     return shared if same == 1 or same - by_chance > SAME_ROWS * (1 - by_chance) else []
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_matrix, diags_array  # type: ignore[import-untyped]
+from scipy.sparse import csr_matrix, diags  # type: ignore[import-untyped]
 
 from srjt.readers.readings import Readings
 
@@ -53,7 +53,7 @@ class Evidence:
         does not: it would only make the reader's errors fit the frequencies of the grades."""
         if self.readers > 1 or not self.single.any():
             return self.said
-        return diags_array((~self.single).astype(np.float64)).tocsr() @ self.said
+        return diags((~self.single).astype(np.float64)).tocsr() @ self.said
 
     @cached_property
     def single_readings(self) -> Floats:

@@ -104,7 +104,7 @@ def trained_on_words(run: Trained, data: Manifest) -> str:
     names = ("id", "ids")
     if are_row_numbers(data):
         same = all(kept == given for kept, given in shared)
-        names = ("row number and grade", f"row numbers and {'' if same else 'mostly the '}grades")
+        names = ("row number and grade", f"row numbers and {'' if same else 'many of the '}grades")
     have = f"has the {names[0]} of a sample" if len(shared) == 1 else f"have the {names[1]} of samples"
     return (
         f"{len(shared):,} of them {have} that this run was trained on: if they are the same samples, the "

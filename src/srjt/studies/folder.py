@@ -205,7 +205,9 @@ def read_study(folder: Path) -> dict[str, Any]:
         _check_cells(facts["cells"])
     except FileNotFoundError:
         raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.") from None
-    except (OSError, ValueError, RecursionError) as problem:
+    except OSError as problem:
+        raise SrjtError(f"{folder / 'study.json'} cannot be read: {problem.strerror}.") from None
+    except (ValueError, RecursionError) as problem:
         raise SrjtError(f"{folder / 'study.json'} is damaged or not from srjt ({problem}).") from None
     return facts
 

@@ -1,7 +1,12 @@
-"""Patients of DICOM files whose source names none: the PatientID in each file's header."""
+"""Patients of DICOM files whose source names none: a pseudonym of the PatientID in each file's header.
+
+Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is all that is needed.
+The pseudonym is a hash, so that a patient has the same one in other data.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import warnings
@@ -43,15 +48,22 @@ def patients_in_headers(paths: Sequence[Path]) -> tuple[list[str], str]:
         patients[row] = patient or ""
     known = [patient for patient in patients if patient]
     if not known:
-        return [], "patient: not known, because the headers of the DICOM files have no PatientID"
+        return (
+            [],
+            "patient: not known, because no header of the DICOM files has a PatientID that tells patients apart",
+        )
     if len(set(known)) == 1 < len(known):
         return [], (
-            "patient: not known, because all headers of the DICOM files have the same PatientID; images are split one "
-            "by one"
+            "patient: not known, because the headers of the DICOM files have one PatientID for all; images are split "
+            "one by one"
         )
-    note = "patient: the PatientID in the headers of the DICOM files"
+    note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     if missing := len(patients) - len(known):
-        has = "image has none and is" if missing == 1 else "images have none and are"
+        has = (
+            "image has none that can be used and is"
+            if missing == 1
+            else "images have none that can be used and are"
+        )
         as_one = "a separate patient" if missing == 1 else "separate patients"
         note += f"; {missing:,} {has} treated as {as_one}"
     return patients, note
@@ -68,7 +80,9 @@ def _patient(path: Path) -> str | None:
         return None
     patient = read_patient_id(path)
     plain = re.sub(r"[\W_]", "", patient.casefold())
-    return "" if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS else patient
+    if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS:
+        return ""
+    return f"dicom-{hashlib.blake2b(patient.encode('utf-8', 'surrogateescape'), digest_size=5).hexdigest()}"
 
 
 def _is_dicom(path: Path) -> bool:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from srjt.data.grade_names import display_grade
 from srjt.errors import SrjtError, count_of
+from srjt.methods import lookup
 from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.curves import Curve, chart, mean_over_networks
@@ -107,7 +108,8 @@ def _naive_note_so_far(metrics: pd.DataFrame, facts: RunFacts) -> list[Note]:
     if naive is None or any(values.empty for values in scores.values()):
         return []
     last = {name: float(values.iloc[-1]) for name, values in scores.items()}
-    who = f"After epoch {int(scores['mae'].index[-1])} the networks' own grades do"
+    own = "network's" if lookup(facts.config.method).networks == 1 else "networks'"
+    who = f"After epoch {int(scores['mae'].index[-1])} the {own} own grades do"
     worse = compare_with_naive("the validation side", who, **last, naive=naive)
     return [Note(text=worse)] if worse else []
 
