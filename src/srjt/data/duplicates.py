@@ -117,7 +117,8 @@ def components(count: int, pairs: Ints) -> Ints:
     from scipy.sparse import coo_array  # type: ignore[import-untyped]
     from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
-    edges = coo_array((np.ones(len(pairs), np.bool_), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    first, second = pairs.astype(np.int32).T  # SciPy 1.11 joins everything if the indices are wider
+    edges = coo_array((np.ones(len(pairs), np.bool_), (first, second)), shape=(count, count))
     return np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)
 
 
