@@ -29,9 +29,9 @@ DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # where a service of the whole machine 
 # scheduler sends to all processes.
 KEEPER = """
 trap '' INT TERM
-if "$0" -d; then echo started; else echo failed; fi
+if "$0" -d > /dev/null; then echo started; else echo failed; fi
 read told || sleep "$1"
-echo quit | "$0"
+echo quit | "$0" > /dev/null
 rm -rf "$CUDA_MPS_PIPE_DIRECTORY"
 """
 SAVING_SECONDS = 60
@@ -81,11 +81,11 @@ def share_gpus(devices: Sequence[str | None]) -> Iterator[dict[str, str]]:
         started = bool(answered) and keeper.stdout.readline() == b"started\n" and _works(variables)
         yield variables if started else {}
     finally:
-        keeper.stdout.close()
         with contextlib.suppress(OSError), keeper.stdin as told:
             told.write(b"quit\n")
         with contextlib.suppress(subprocess.TimeoutExpired):  # then it ends later, by itself
             keeper.wait(PATIENCE)
+        keeper.stdout.close()
 
 
 def _runs_already() -> bool:
