@@ -10,12 +10,13 @@ import numpy as np
 
 from srjt.data.manifest import Manifest
 from srjt.inference.fitted import Fitted
+from srjt.ordinal.metrics import quadratic_weighted_kappa
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained
 
 __all__ = ["Overlap", "are_row_numbers", "find_overlaps", "shared_labels"]
 
-SAME_ROWS = 0.3  # agreement beyond chance from which equal row numbers are those of the same samples
+SAME_ROWS = 0.3  # weighted κ of the labels from which equal row numbers are those of the same samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,12 +113,12 @@ def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, i
     ]
     if not shared or not are_row_numbers(data):
         return shared
-    kept, given = np.array(shared).T
-    by_chance = sum(
-        float((kept == grade).mean() * (given == grade).mean()) for grade in range(data.num_classes)
-    )
-    same = float((kept == given).mean())
-    return shared if same == 1 or same - by_chance > SAME_ROWS * (1 - by_chance) else []
+    if all(kept == given for kept, given in shared):
+        return shared
+    grades = 1 + max(map(max, shared))
+    confusion = np.zeros((grades, grades), dtype=np.int64)
+    np.add.at(confusion, tuple(np.array(shared).T), 1)
+    return shared if quadratic_weighted_kappa(confusion) > SAME_ROWS else []
 
 
 def are_row_numbers(data: Manifest) -> bool:
