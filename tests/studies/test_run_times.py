@@ -11,7 +11,7 @@ import torch
 from srjt.studies import run_times
 from srjt.studies.config import StudyConfig
 from srjt.studies.open_data import open_data
-from srjt.studies.run_times import measure_times, time_on
+from srjt.studies.run_times import longest_first, measure_times, time_on
 from srjt.training.cost import Cost
 
 
@@ -42,6 +42,9 @@ def test_each_method_counts_with_its_runs_and_its_own_steps(
     timed.clear()
     on_gpu = measure_times(data, planned_runs, device=torch.device("cuda"))
     assert [row.name for row in on_gpu] == timed
+    started = [(run.method.name, run.fold) for run in longest_first(planned_runs)]
+    assert started[:4] == [("co-teaching+ours", 0), ("jocor", 0), ("co-teaching+ours", 1), ("jocor", 1)]
+    assert started[6:8] == [("standard", 0), ("garg", 0)]
 
 
 def test_a_free_device_takes_the_next_run() -> None:

@@ -86,7 +86,9 @@ def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, de
             f"{row.evaluation / row.seconds:.0%}", duration(row.runs * row.seconds),
         )  # fmt: skip
     console.print(table)
-    seconds = [row.seconds for row in times for _ in range(row.runs)]
+    # in the order in which the runs are started
+    started = sorted(times, key=lambda row: row.networks, reverse=True)
+    seconds = [row.seconds for row in started for _ in range(row.runs)]
     say(
         f"{len(seconds):,} run{'s' * (len(seconds) != 1)} on {device_name(chosen)}: about {duration(sum(seconds))} one "
         f"after the other, {duration(time_on(8, seconds))} on eight such devices."

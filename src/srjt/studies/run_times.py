@@ -1,4 +1,4 @@
-"""How long the runs of a study will take: a few steps of each method, times the runs."""
+"""How long the runs of a study will take: a few steps of each method, times the runs; and which are started first."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from srjt.methods import lookup
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.training.cost import training_cost
 
-__all__ = ["MethodTime", "measure_times", "time_on"]
+__all__ = ["MethodTime", "longest_first", "measure_times", "time_on"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def measure_times(
         if progress is not None:
             progress(done, len(by_method))
         first = runs[0]
-        networks = lookup(first.method.name, registered_by=first.config.imports).networks
+        networks = _networks(first)
         shared = (networks, str(sorted(first.method.settings.items())))
         settings = shared if device.type == "cpu" else name
         if settings not in measured:
@@ -73,6 +73,15 @@ def measure_times(
     if progress is not None:
         progress(len(by_method), len(by_method))
     return times
+
+
+def longest_first(planned_runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """In the order in which runs are started: a long one that starts last would leave the other devices idle."""
+    return sorted(planned_runs, key=_networks, reverse=True)
+
+
+def _networks(planned: PlannedRun) -> int:
+    return lookup(planned.method.name, registered_by=planned.config.imports).networks
 
 
 def time_on(devices: int, seconds: Sequence[float]) -> float:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from srjt.errors import Interrupted, SrjtError, count_of
 from srjt.files import is_locked
-from srjt.methods import lookup
 from srjt.studies.cpu_settings import choose_cpu_settings
 from srjt.studies.folder import error_file, explain_write_errors, run_folder, run_status
 from srjt.studies.grid import PlannedRun
+from srjt.studies.run_times import longest_first
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
 from srjt.training.engine.worker_pool import Ended, Task, WorkerPool
@@ -68,11 +68,9 @@ def run_locally(
     is asked to stop, it stops the workers, waits until they have saved their state, and raises ``Interrupted``.
     """
     outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
-    waiting = [planned for planned in planned_runs if outcome[planned.key] != "done"]
+    waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
-    # the longest first: they would leave the other slots idle at the end
-    waiting.sort(key=lambda planned: lookup(planned.config.method).networks, reverse=True)
     _fetch_weights(waiting)
     if "cpu" in slots.devices:
         with explain_write_errors(folder):

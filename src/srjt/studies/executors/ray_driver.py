@@ -21,6 +21,7 @@ from srjt.studies.executors.ray_task import TaskSpec, write_token
 from srjt.studies.executors.ray_workers import RayWorker, RayWorkers
 from srjt.studies.folder import error_file, explain_write_errors, read_study, run_status, study_format
 from srjt.studies.grid import PlannedRun
+from srjt.studies.run_times import longest_first
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
 
@@ -51,7 +52,9 @@ def run_on_ray(
     """
     cpus = 1.0 if cpus_per_run is None else cpus_per_run
     outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
-    waiting = [planned for planned in planned_runs if outcome[planned.key] in ("left", "failed")]
+    waiting = longest_first(
+        [planned for planned in planned_runs if outcome[planned.key] in ("left", "failed")]
+    )
     if not waiting:
         return outcome
     with explain_write_errors(folder):
