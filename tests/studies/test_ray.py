@@ -35,6 +35,19 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
 
 EPOCHS = 6
+# A module for the nodes, which counts how often they estimate the noise.
+COUNT = """
+from srjt.training import resolve_noise
+
+estimate = resolve_noise.estimate_noise
+
+def estimate_and_count(*arguments, **options):
+    with open({file!r}, "a") as file:
+        file.write("once\\n")
+    return estimate(*arguments, **options)
+
+resolve_noise.estimate_noise = estimate_and_count
+"""
 # Ray replaces 127.0.0.1 by the machine's outer address when it connects; other loopback addresses it takes as they are
 HERE = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 LOOPBACK = {"node_ip_address": HERE, "object_store_memory": 80 * 2**20, "num_cpus": 1}
@@ -105,7 +118,13 @@ class Watcher:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def first_scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder for temporary files on the cluster's first node: each machine has its own."""
+    return tmp_path_factory.mktemp("first")
+
+
+@pytest.fixture(scope="module")
+def cluster(first_scratch: Path) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         from ray.cluster_utils import Cluster
@@ -115,7 +134,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             **LOOPBACK,
             "include_dashboard": False,
             "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 4},
-            "env_vars": {"TMPDIR": str(tmp_path_factory.mktemp("first"))},  # as each machine has its own
+            "env_vars": {"TMPDIR": str(first_scratch)},
         }
         cluster = Cluster(initialize_head=True, head_node_args=head, shutdown_at_exit=False)
         yield cluster
@@ -181,15 +200,24 @@ def _epochs(folder: Path, planned: PlannedRun) -> int:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_methods_use_an_estimate_that_a_node_makes_once(
-    cluster: Any, tmp_path: Path, limit: Limit, shared: bool
+def test_methods_use_an_estimate_that_is_made_once(
+    cluster: Any, first_scratch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool
 ) -> None:
-    limit.lift()
+    monkeypatch.chdir(tmp_path)
+    made = tmp_path / "made"
+    (tmp_path / "pause.py").write_text(COUNT.format(file=str(made)))
     folder = tmp_path / "study"
     asked = study(methods=("standard", "co-teaching", "f-correction"), only_folds=(0,), noise_rate="auto")
     planned_runs = write_study(folder, asked)
-    outcome = run_on_ray(folder, planned_runs, address=cluster.address, watcher=Watcher(), shared=shared)
+    watcher = Watcher()
+    outcome = run_on_ray(folder, planned_runs, address=cluster.address, watcher=watcher, shared=shared)
     assert outcome == {planned.key: "done" for planned in planned_runs}
+    assert watcher.begun == [
+        planned_runs[1].key,
+        planned_runs[0].key,
+        planned_runs[2].key,
+    ]  # the longest first
+    assert made.read_text() == "once\n"
     estimates = {
         planned.method.name: (run_folder(folder, planned.key) / "noise.json").read_bytes()
         for planned in planned_runs
@@ -197,7 +225,9 @@ def test_methods_use_an_estimate_that_a_node_makes_once(
     }
     assert len(set(estimates.values())) == 1
     assert not (run_folder(folder, planned_runs[0].key) / "noise.json").exists()
-    assert (folder / "estimates").is_dir() is shared
+    (kept,) = (folder / "estimates").glob("*/noise.json")
+    assert {kept.read_bytes()} == set(estimates.values())
+    assert not list(first_scratch.glob("srjt-token-*"))
     assert collect_results(folder).noise["estimated_rate"].notna().all()
 
 
@@ -235,7 +265,7 @@ def test_workers_stay_and_keep_their_gpu(
 ) -> None:
     """Ray assigns GPUs that do not exist; the runs are trained on the CPU."""
     folder, log = tmp_path / "study", tmp_path / "log"
-    planned_runs = write_study(folder, study(methods=("mixup", "standard", "co-teaching")))
+    planned_runs = write_study(folder, study(methods=("jocor", "standard", "co-teaching")))
     failing, *others = (planned.key for planned in planned_runs)
 
     class PretendedGpu(RayWorker):

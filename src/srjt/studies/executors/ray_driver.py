@@ -17,9 +17,16 @@ from typing import Any
 
 from srjt.errors import Interrupted, SrjtError, missing_extra
 from srjt.studies.cpu_settings import choose_cpu_settings, cpu_setting
-from srjt.studies.executors.ray_task import TaskSpec, write_token
+from srjt.studies.executors.ray_task import TaskSpec, read_estimates, write_token
 from srjt.studies.executors.ray_workers import RayWorker, RayWorkers
-from srjt.studies.folder import error_file, explain_write_errors, read_study, run_status, study_format
+from srjt.studies.folder import (
+    error_file,
+    estimates_folder,
+    explain_write_errors,
+    read_study,
+    run_status,
+    study_format,
+)
 from srjt.studies.grid import PlannedRun
 from srjt.studies.run_times import longest_first
 from srjt.studies.watcher import StudyWatcher
@@ -83,6 +90,7 @@ def run_on_ray(
                 gpu=gpus > 0,
                 threads=None if gpus > 0 else max(1, int(cpus)),
                 cpu=None if gpus > 0 else cpu_setting(folder, planned.config),
+                estimates=read_estimates(estimates_folder(folder)),
             )
             return task, splits
 

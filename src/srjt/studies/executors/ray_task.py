@@ -1,7 +1,7 @@
 """Train one run of a study on a node of a Ray cluster.
 
 If the node sees the study's folder, the run works there. Otherwise it works in a scratch folder of the same layout,
-and its files are sent back.
+and its files are sent back; the noise estimates of the study are sent to the node, and new ones back.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,16 @@ from srjt.files import is_locked, write_atomically
 if TYPE_CHECKING:
     from srjt.training.engine.cpu_tuning import CpuSetting
 
-__all__ = ["OPTIONAL_FILES", "RUN_FILES", "TaskReport", "TaskSpec", "execute", "write_token"]
+__all__ = [
+    "OPTIONAL_FILES",
+    "RUN_FILES",
+    "TaskReport",
+    "TaskSpec",
+    "execute",
+    "read_estimates",
+    "write_estimates",
+    "write_token",
+]
 
 # summary.json is last: a run with it is done
 RUN_FILES = ("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json")
@@ -49,6 +58,7 @@ class TaskSpec:
     gpu: bool = False
     threads: int | None = None
     cpu: CpuSetting | None = None  # the study's choice
+    estimates: Mapping[str, bytes] = field(default_factory=dict)  # of the noise, by name: those that exist
     version: str = __version__
 
 
@@ -62,6 +72,7 @@ class TaskReport:
     error: str = ""
     broken: bool = False  # whether its process, or its GPU, may no longer work
     files: dict[str, bytes] | None = None  # of a finished run in a scratch folder
+    estimates: Mapping[str, bytes] = field(default_factory=dict)  # that the study did not have
 
 
 @contextlib.contextmanager
@@ -91,14 +102,14 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
     # the same path in every attempt, so that a new process on this node finds the checkpoints
     scratch = Path(tempfile.gettempdir()) / task.token.lstrip(".") / key
     folder = Path(task.folder) if shared else scratch
+    # beside the scratch folders, so that runs of one node that begin together share an estimate
+    estimates = scratch.parent / "estimates"
     begun = TaskReport(status="running", shared=shared, host=platform.node())
     try:
         yield begun
         try:
-            # beside the scratch folders, so that the runs of one node share an estimate
-            estimates = None if shared else scratch.parent / "estimates"
             with preserve_process_state():  # this process gets other runs
-                _train(task, splits, folder, estimates=estimates)
+                _train(task, splits, folder, estimates=None if shared else estimates)
             files = None if shared else _read_files(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
         except (Interrupted, KeyboardInterrupt) as stopped:
@@ -114,13 +125,19 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
                 error=_write_error(folder, key, problem),
                 broken=not isinstance(problem, SrjtError),
             )
+        if not shared:
+            found = read_estimates(estimates)
+            ended = replace(
+                ended, estimates={name: found[name] for name in found if name not in task.estimates}
+            )
         release_memory()
     finally:
         if not shared:
             shutil.rmtree(scratch, ignore_errors=True)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # another run begins
                 if {path.name for path in scratch.parent.iterdir()} <= {"estimates"}:
-                    shutil.rmtree(scratch.parent)  # this was the last run of the study on this node
+                    shutil.rmtree(estimates, ignore_errors=True)  # this was the last run on this node
+                    scratch.parent.rmdir()
     yield ended  # at last: the driver may end this process then
 
 
@@ -143,6 +160,9 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
     from srjt.studies.folder import run_folder
     from srjt.studies.kept_data import open_kept_data
 
+    folder.mkdir(
+        parents=True, exist_ok=True
+    )  # at once: it keeps the estimates of this node from being removed
     if task.version != __version__:
         raise SrjtError(
             f"{platform.node()} has srjt {__version__}, but the study was started with {task.version}: install the "
@@ -159,7 +179,6 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         os.chdir(task.cwd)
     study = dict(task.study)
     import_modules(study["train"].get("imports", ()))
-    folder.mkdir(parents=True, exist_ok=True)
     if splits is not None:
         file = folder / "splits.csv"
         if not file.exists():  # a shared folder has it
@@ -174,6 +193,8 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
             "again or, if they have changed, run the same command again."
         )
     _wait_for_unlock(run_folder(folder, planned.key))
+    if estimates is not None:
+        write_estimates(estimates, task.estimates)
     run_planned(
         folder,
         data,
@@ -190,6 +211,24 @@ def _wait_for_unlock(run: Path) -> None:
     until = time.monotonic() + LOCK_TIMEOUT
     while is_locked(run) and time.monotonic() < until:
         time.sleep(0.2)
+
+
+def read_estimates(folder: Path) -> dict[str, bytes]:
+    """The noise estimates in a folder, by name."""
+    estimates = {}
+    with contextlib.suppress(FileNotFoundError):  # the last run on a node removes the folder
+        for file in folder.glob("*/noise.json"):
+            estimates[file.parent.name] = file.read_bytes()
+    return estimates
+
+
+def write_estimates(folder: Path, estimates: Mapping[str, bytes]) -> None:
+    """Write those that the folder does not have."""
+    for name, content in estimates.items():
+        file = folder / name / "noise.json"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(file, content, follow_links=False)
 
 
 def _read_files(run: Path) -> dict[str, bytes]:

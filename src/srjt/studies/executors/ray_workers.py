@@ -22,9 +22,16 @@ from typing import Any
 
 from srjt.errors import SrjtError
 from srjt.files import lock_folder, write_atomically
-from srjt.studies.executors.ray_task import OPTIONAL_FILES, RUN_FILES, TaskReport, TaskSpec, execute
+from srjt.studies.executors.ray_task import (
+    OPTIONAL_FILES,
+    RUN_FILES,
+    TaskReport,
+    TaskSpec,
+    execute,
+    write_estimates,
+)
 from srjt.studies.executors.worker import write_error_report
-from srjt.studies.folder import run_folder
+from srjt.studies.folder import estimates_folder, run_folder
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
@@ -253,12 +260,13 @@ class RayWorkers:
         """
         if report.status == "failed" and not report.shared:
             write_error_report(self.folder, key, SrjtError(report.error.rstrip("\n")))
-        if report.files is not None:
-            try:
+        try:
+            write_estimates(estimates_folder(self.folder), report.estimates)
+            if report.files is not None:
                 _write_run_files(run_folder(self.folder, key), report.files)
-            except (OSError, SrjtError) as problem:
-                write_error_report(self.folder, key, problem)
-                return "failed"
+        except (OSError, SrjtError) as problem:
+            write_error_report(self.folder, key, problem)
+            return "failed"
         return report.status
 
 
