@@ -51,7 +51,7 @@ def test_every_page_has_every_option_in_full(
         for option in (name for one in shown for name in (*one.opts, *one.secondary_opts) if name[0] == "-"):
             assert re.search(rf"{option}(?![\w-])", page), option
         if width > 40:  # there a word is the whole line, and is broken
-            assert all(words(one.help or "") in text for one in shown), verb
+            assert all(one.help and words(one.help) in text for one in shown), verb
             assert all(words(paragraph) in text for paragraph in (made.help or "").split("\n\n"))
         panels = {one.rich_help_panel for one in shown if getattr(one, "rich_help_panel", None)}
         assert panels <= set(re.findall("╭─ (.*?) ─", page))
