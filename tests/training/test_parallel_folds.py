@@ -103,7 +103,7 @@ def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import srjt\n"
-        "data = srjt.data.synthetic.generate(images=60, patients=12, size=32)\n"
+        "data = srjt.data.synthetic.generate(images=240, patients=24, size=32)\n"  # more than a pipe holds
         "srjt.audit(data, folds=2, jobs=2, out='audit', device='cpu', method='sord', network='tiny', image_size=32,"
         " crop=28, epochs=1, tune_cpu=False)\n"
     )

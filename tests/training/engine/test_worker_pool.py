@@ -7,6 +7,8 @@ import json
 import os
 import random
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,8 @@ def change(*, device: str | None) -> None:
 
 def fail(kind: str, *, device: str | None) -> None:
     change_everything()
+    if kind == "with a thread":
+        threading.Thread(target=time.sleep, args=(600,)).start()
     raise SrjtError("a sentence") if kind == "expected" else RuntimeError("a bug")
 
 
@@ -117,7 +121,9 @@ def test_workers_get_the_variables_by_which_they_share_a_gpu(
     assert shared[1:] == ["ended"]
 
 
-def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(tmp_path: Path) -> None:
+def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with WorkerPool(devices=("cpu",), threads=1, networks=("tiny",)) as pool:
         first = read(pool, tmp_path / "facts.json")
         assert first["device"] == "cpu"
@@ -148,3 +154,8 @@ def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(tmp_pa
         other = read(pool, tmp_path / "facts.json", settings="deterministic")
         assert other["process"] != fourth["process"]
         assert read(pool, tmp_path / "facts.json", settings="deterministic") == other
+
+        monkeypatch.setattr(worker_pool, "END_SECONDS", 0.1)
+        assert "RuntimeError: a bug" in run(pool, fail, "with a thread", settings="deterministic").error
+        last = read(pool, tmp_path / "facts.json", settings="deterministic")
+        assert last["process"] != other["process"]

@@ -40,6 +40,7 @@ WITH_MONAI = (
     "efficientnet",
 )  # names of these networks begin so; importing MONAI takes six seconds
 POLL_SECONDS = 0.2
+END_SECONDS = 30.0  # for a worker that has nothing more to do; a thread of somebody's code may keep its process alive
 READY = None  # the first message of a worker
 NOT_STARTED = (
     "A worker process failed while it started, see the error above. In a script, put the calls of srjt.audit and "
@@ -121,14 +122,9 @@ class WorkerPool:
         fitting = [slot for slot in alive if slot.settings == task.settings]
         slot = (fitting or [slot for slot in idle if slot not in alive] or idle)[0]
         message = (task.function, task.arguments, slot.device, task.folder)
-        if not fitting:
+        if not (fitting and _send(slot, message)):  # it may have died while it was idle
             self._start_worker(slot, task.settings)
-        assert slot.connection is not None
-        try:
-            slot.connection.send(message)
-        except OSError:  # it died while it was idle
-            self._start_worker(slot, task.settings)
-            slot.connection.send(message)
+            _send(slot, message)  # if the worker does not start, ``wait`` says so
         slot.task = task.name
 
     def wait(self, timeout: float = POLL_SECONDS) -> list[Ended]:
@@ -169,6 +165,16 @@ class WorkerPool:
         slot.settings, slot.ready = settings, False
 
 
+def _send(slot: _Slot, message: Any) -> bool:
+    """Whether the worker has got the message; not if it has died."""
+    assert slot.connection is not None
+    try:
+        slot.connection.send(message)
+    except OSError:
+        return False
+    return True
+
+
 def _read_report(slot: _Slot) -> Ended | None:
     assert slot.task is not None
     assert slot.connection is not None
@@ -188,7 +194,7 @@ def _read_report(slot: _Slot) -> Ended | None:
         if not expected:
             _stop(slot)
     except (EOFError, OSError):
-        slot.process.join()
+        _join(slot.process)
         failed = not slot.ready and slot.process.exitcode == 1  # a process that raised an exception
         ended = Ended(name=slot.task, error=NOT_STARTED if failed else "", exitcode=slot.process.exitcode)
     slot.task = None
@@ -199,8 +205,15 @@ def _stop(slot: _Slot) -> None:
     if slot.connection is not None:
         slot.connection.close()  # an idle worker ends by itself
     if slot.process is not None:
-        slot.process.join()
+        _join(slot.process)
     slot.connection = slot.process = None
+
+
+def _join(process: BaseProcess) -> None:
+    process.join(END_SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
 
 
 def _imports(networks: Sequence[str]) -> list[str]:
