@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from srjt.errors import Interrupted
-from srjt.training.engine import worker_pool
 from srjt.training.engine.fork_server import SIGNALS, start_forkserver
 from srjt.training.engine.stop_signal import StopRequest
+from srjt.training.engine.worker_process import handle_signals, stop_unless_locked
 
 
 @pytest.fixture(autouse=True)
 def worker_handlers() -> Iterator[None]:
     """The handlers of a worker whose task has not locked its folder: a noise estimate is in another one."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    worker_pool._handle_signals(worker_pool._stop_unless_locked([Path("task")]))
+    handle_signals(stop_unless_locked([Path("task")]))
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

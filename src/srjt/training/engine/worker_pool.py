@@ -7,28 +7,16 @@ process, or its GPU, may no longer work. A worker that ends or dies is replaced 
 from __future__ import annotations
 
 import contextlib
-import gc
-import multiprocessing
-import os
-import signal
-import sys
-import threading
-import time
-import traceback
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from srjt.errors import Interrupted, SrjtError
-from srjt.files import is_locked
-from srjt.training.engine.fork_server import SIGNALS, start_forkserver
+from srjt.training.engine.fork_server import start_forkserver
 from srjt.training.engine.gpu_sharing import share_gpus
-from srjt.training.engine.stop_signal import StopRequest
+from srjt.training.engine.worker_process import READY, serve
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -40,8 +28,9 @@ WITH_MONAI = (
     "efficientnet",
 )  # names of these networks begin so; importing MONAI takes six seconds
 POLL_SECONDS = 0.2
-END_SECONDS = 30.0  # for a worker that has nothing more to do; a thread of somebody's code may keep its process alive
-READY = None  # the first message of a worker
+END_SECONDS = (
+    30.0  # for a worker that has nothing more to do; a thread of somebody's code may keep its process alive
+)
 NOT_STARTED = (
     "A worker process failed while it started, see the error above. In a script, put the calls of srjt.audit and "
     'srjt.study under if __name__ == "__main__":, because worker processes import the script.'
@@ -159,7 +148,7 @@ class WorkerPool:
         _stop(slot)
         assert self._context is not None, "a pool is used in a with statement"
         slot.connection, remote = self._context.Pipe()
-        slot.process = self._context.Process(target=_serve, args=(remote, self.threads, self._variables))
+        slot.process = self._context.Process(target=serve, args=(remote, self.threads, self._variables))
         slot.process.start()
         remote.close()
         slot.settings, slot.ready = settings, False
@@ -225,81 +214,3 @@ def _imports(networks: Sequence[str]) -> list[str]:
     if any(network.startswith(WITH_MONAI) for network in networks):
         modules.append("monai.networks.nets")
     return modules
-
-
-def _serve(connection: Connection[Any, Any], threads: int | None, variables: dict[str, str]) -> None:
-    """The main function of a worker: execute tasks until the connection is closed."""
-    os.environ.update(variables)  # before its first use of the GPU
-    current: list[Path] = []
-    _handle_signals(_stop_unless_locked(current))
-    threading.Thread(target=_stop_with_parent, daemon=True).start()
-    try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the server has blocked them
-        connection.send(READY)
-        import torch
-
-        from srjt.training.engine.process_state import preserve_process_state, release_memory
-
-        gc.freeze()  # what the imports made lives for ever; else every collection would search it for garbage
-        warnings.showwarning = _print_warning
-        if threads is not None:
-            torch.set_num_threads(threads)
-        while True:
-            function, arguments, device, folder = connection.recv()
-            current[:] = [folder]
-            result, error, expected = None, "", True
-            with preserve_process_state():
-                try:
-                    result = function(*arguments, device=device)
-                except SrjtError as problem:
-                    error = str(problem)
-                except Exception as problem:
-                    error, expected = "".join(traceback.format_exception(problem)), False
-            current.clear()
-            release_memory()
-            connection.send((result, error, expected))
-            if not expected:
-                break
-    except Interrupted as stopped:
-        _handle_signals(signal.SIG_IGN)
-        sys.exit(stopped.status)
-    except (EOFError, OSError):  # no more tasks, or nobody is left to report to
-        pass
-
-
-def _stop_unless_locked(current: list[Path]) -> Callable[[int, FrameType | None], None]:
-    """A handler that ends the process at once, except during a training, whose saving it must not disturb.
-
-    Training handles the first signal itself and saves its state. More signals follow: the pool repeats its request,
-    and Ctrl-C and job schedulers signal all processes of a job. The trainings of a noise estimate are in another folder
-    than the task's.
-    """
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if not (StopRequest.stopping or (current and is_locked(current[0]))):
-            _handle_signals(signal.SIG_IGN)
-            raise Interrupted(number, "Stopped before training began.")
-
-    return handle
-
-
-def _handle_signals(handler: Any) -> None:
-    for number in SIGNALS:
-        signal.signal(number, handler)
-
-
-def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    """A warning as one sentence, without the line of code that it came from."""
-    print(f"Warning: {message}", file=sys.stderr)
-
-
-def _stop_with_parent() -> None:
-    """Stop this process if its parent was killed: a killed process cannot stop its workers."""
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    parent.join()
-    while True:
-        with contextlib.suppress(OSError):
-            os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1.0)
