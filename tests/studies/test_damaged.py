@@ -16,7 +16,9 @@ from typer.testing import CliRunner
 from srjt.cli import app
 from srjt.errors import SrjtError
 from srjt.studies.config import StudyConfig
-from srjt.studies.folder import lock_study, run_folder, run_status
+from srjt.studies.executors.ray_files import write_run_files
+from srjt.studies.executors.worker import write_error_report
+from srjt.studies.folder import error_file, lock_study, run_folder, run_status, write_plan
 from srjt.studies.open_data import open_data
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
@@ -40,6 +42,30 @@ def scribble(path: Path) -> None:
 
 def number(path: Path) -> None:
     path.write_text("3")
+
+
+def test_a_study_that_somebody_sent_changes_no_file_outside(
+    copied: Path, small: Small, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("mine")
+    key = collect_results(copied).runs["key"][0]
+    run = run_folder(copied, key)
+    summary = (run / "summary.json").read_bytes()
+    for file in (
+        copied / "image_hashes.npz",
+        error_file(copied, key),
+        run / "run.json",
+        run / "summary.json",
+    ):
+        file.parent.mkdir(exist_ok=True)
+        file.unlink(missing_ok=True)
+        file.symlink_to(own)
+    write_plan(copied, open_data(small(only_folds=(0,), train={"epochs": 12})), command="srjt study")
+    write_error_report(copied, key, SrjtError("a sentence"))
+    write_run_files(run, {"run.json": b"{}", "summary.json": summary})
+    assert own.read_text() == "mine"
+    assert (run / "summary.json").read_bytes() == summary
 
 
 def srjt(*arguments: object) -> Any:

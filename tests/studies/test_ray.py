@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -19,6 +20,7 @@ import torch
 
 from processes import Limit
 from srjt.errors import Interrupted, SrjtError
+from srjt.files import lock_folder
 from srjt.studies.config import StudyConfig
 from srjt.studies.executors import ray_driver, ray_workers
 from srjt.studies.executors.ray_driver import run_on_ray
@@ -232,7 +234,7 @@ def test_methods_use_an_estimate_that_is_made_once(
 
 
 def test_a_failing_run_is_reported_and_the_others_continue(
-    cluster: Any, tmp_path: Path, limit: Limit
+    cluster: Any, first_scratch: Path, tmp_path: Path, limit: Limit
 ) -> None:
     """One run raises an exception on its node; the process of another is killed, and must not be tried again."""
     folder = tmp_path / "study"
@@ -257,7 +259,22 @@ def test_a_failing_run_is_reported_and_the_others_continue(
     assert "differ from those that the study was planned with" in error_file(folder, raising).read_text()
     assert error_file(folder, killed).read_text().startswith("Ray gave up on this run (")
     assert not error_file(folder, fine).exists()
+    assert not list(first_scratch.glob("srjt-token-*"))  # also of the killed one
     assert list(collect_results(folder).runs["status"]) == ["failed", "failed", "done"]
+
+
+def test_a_run_that_a_killed_study_still_works_on_has_its_turn(
+    cluster: Any, tmp_path: Path, limit: Limit
+) -> None:
+    limit.lift()
+    folder = tmp_path / "study"
+    (planned,) = planned_runs = write_study(folder, study(methods=("standard",), only_folds=(0,)))
+    run_folder(folder, planned.key).mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock_folder(run_folder(folder, planned.key)))
+        watcher = Watcher(lambda running: bool(running) and stack.close() is None)
+        outcome = run_on_ray(folder, planned_runs, address=cluster.address, watcher=watcher)
+    assert outcome == {planned.key: "done"}
 
 
 def test_workers_stay_and_keep_their_gpu(

@@ -101,6 +101,7 @@ def finish(ray: Ray, runs: list[Any], folder: Path, *, retries: int = 5) -> dict
         create=ray.create,
         arguments=lambda run: (run,),  # type: ignore[arg-type, return-value]
         planned_runs=runs,
+        token="token",
         folder=folder,
         outcome=outcome,
         watcher=SilentWatcher(),

@@ -158,7 +158,7 @@ def _check_images(file: Path, data: StudyData) -> dict[str, list[int]]:
 def _write_hashes(file: Path, hashes: dict[str, list[int]]) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, ids=np.array(list(hashes)), hashes=np.array(list(hashes.values()), dtype=np.uint64))
-    write_atomically(file, buffer.getvalue())
+    write_atomically(file, buffer.getvalue(), follow_links=False)
 
 
 def study_format(folder: Path) -> int:

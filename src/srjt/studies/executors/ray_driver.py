@@ -17,7 +17,8 @@ from typing import Any
 
 from srjt.errors import Interrupted, SrjtError, missing_extra
 from srjt.studies.cpu_settings import choose_cpu_settings, cpu_setting
-from srjt.studies.executors.ray_task import TaskSpec, read_estimates, write_token
+from srjt.studies.executors.ray_files import read_estimates
+from srjt.studies.executors.ray_task import TaskSpec, write_token
 from srjt.studies.executors.ray_workers import RayWorker, RayWorkers
 from srjt.studies.folder import (
     error_file,
@@ -59,9 +60,8 @@ def run_on_ray(
     """
     cpus = 1.0 if cpus_per_run is None else cpus_per_run
     outcome = {planned.key: run_status(folder, planned.key) for planned in planned_runs}
-    waiting = longest_first(
-        [planned for planned in planned_runs if outcome[planned.key] in ("left", "failed")]
-    )
+    # also those that a process of a killed study still works on: their tasks wait for it
+    waiting = longest_first([planned for planned in planned_runs if outcome[planned.key] != "done"])
     if not waiting:
         return outcome
     with explain_write_errors(folder):
@@ -99,6 +99,7 @@ def run_on_ray(
             create=actor.remote,
             arguments=arguments,
             planned_runs=waiting,
+            token=token,
             folder=folder,
             outcome=outcome,
             watcher=watcher,

@@ -14,32 +14,20 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked, write_atomically
+from srjt.studies.executors.ray_files import read_estimates, read_run_files, write_estimates
 
 if TYPE_CHECKING:
     from srjt.training.engine.cpu_tuning import CpuSetting
 
-__all__ = [
-    "OPTIONAL_FILES",
-    "RUN_FILES",
-    "TaskReport",
-    "TaskSpec",
-    "execute",
-    "read_estimates",
-    "write_estimates",
-    "write_token",
-]
+__all__ = ["TaskReport", "TaskSpec", "execute", "remove_scratch_folder", "write_token"]
 
-# summary.json is last: a run with it is done
-RUN_FILES = ("run.json", "metrics.csv", "history.csv", "weights.safetensors", "summary.json")
-# If the run used a noise estimate; if it was trained on images; if it has a validation or test side.
-OPTIONAL_FILES = ("noise.json", "image_hashes.npy", "held_out.csv")
 LOCK_TIMEOUT = 120.0  # seconds to wait for a process that Ray has given up and that still has the lock
 
 
@@ -58,7 +46,7 @@ class TaskSpec:
     gpu: bool = False
     threads: int | None = None
     cpu: CpuSetting | None = None  # the study's choice
-    estimates: Mapping[str, bytes] = field(default_factory=dict)  # of the noise, by name: those that exist
+    estimates: Mapping[str, bytes] | None = None  # of the noise, by name: those that exist
     version: str = __version__
 
 
@@ -72,16 +60,16 @@ class TaskReport:
     error: str = ""
     broken: bool = False  # whether its process, or its GPU, may no longer work
     files: dict[str, bytes] | None = None  # of a finished run in a scratch folder
-    estimates: Mapping[str, bytes] = field(default_factory=dict)  # that the study did not have
+    estimates: Mapping[str, bytes] | None = None  # that the study did not have
 
 
 @contextlib.contextmanager
 def write_token(folder: Path) -> Iterator[str]:
-    """A file with a random name in the study's folder while the study runs."""
+    """A file with a random name in the study's folder while the study runs; that of a killed study is a draft."""
     from srjt.studies.folder import explain_write_errors
 
     with explain_write_errors(folder):
-        handle, path = tempfile.mkstemp(prefix=".srjt-token-", dir=folder)
+        handle, path = tempfile.mkstemp(prefix=".srjt-token-", suffix=".tmp", dir=folder)
     os.close(handle)
     try:
         yield Path(path).name
@@ -100,7 +88,7 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
     key = task.entry["key"]
     shared = task.may_share and (Path(task.folder) / task.token).exists()
     # the same path in every attempt, so that a new process on this node finds the checkpoints
-    scratch = Path(tempfile.gettempdir()) / task.token.lstrip(".") / key
+    scratch = _scratch_folder(task.token) / key
     folder = Path(task.folder) if shared else scratch
     # beside the scratch folders, so that runs of one node that begin together share an estimate
     estimates = scratch.parent / "estimates"
@@ -110,7 +98,7 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
         try:
             with preserve_process_state():  # this process gets other runs
                 _train(task, splits, folder, estimates=None if shared else estimates)
-            files = None if shared else _read_files(run_folder(folder, key))
+            files = None if shared else read_run_files(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
         except (Interrupted, KeyboardInterrupt) as stopped:
             if isinstance(stopped, Interrupted) and stopped.status == 128 + signal.SIGTERM:
@@ -126,10 +114,9 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
                 broken=not isinstance(problem, SrjtError),
             )
         if not shared:
+            known = task.estimates or {}
             found = read_estimates(estimates)
-            ended = replace(
-                ended, estimates={name: found[name] for name in found if name not in task.estimates}
-            )
+            ended = replace(ended, estimates={name: found[name] for name in found if name not in known})
         release_memory()
     finally:
         if not shared:
@@ -139,6 +126,15 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
                     shutil.rmtree(estimates, ignore_errors=True)  # this was the last run on this node
                     scratch.parent.rmdir()
     yield ended  # at last: the driver may end this process then
+
+
+def _scratch_folder(token: str) -> Path:
+    return Path(tempfile.gettempdir()) / token.removeprefix(".").removesuffix(".tmp")
+
+
+def remove_scratch_folder(token: str) -> None:
+    """Remove what processes that died have left on this node."""
+    shutil.rmtree(_scratch_folder(token), ignore_errors=True)
 
 
 def _write_error(folder: Path, key: str, problem: Exception) -> str:
@@ -194,7 +190,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         )
     _wait_for_unlock(run_folder(folder, planned.key))
     if estimates is not None:
-        write_estimates(estimates, task.estimates)
+        write_estimates(estimates, task.estimates or {})
     run_planned(
         folder,
         data,
@@ -211,26 +207,3 @@ def _wait_for_unlock(run: Path) -> None:
     until = time.monotonic() + LOCK_TIMEOUT
     while is_locked(run) and time.monotonic() < until:
         time.sleep(0.2)
-
-
-def read_estimates(folder: Path) -> dict[str, bytes]:
-    """The noise estimates in a folder, by name."""
-    estimates = {}
-    with contextlib.suppress(FileNotFoundError):  # the last run on a node removes the folder
-        for file in folder.glob("*/noise.json"):
-            estimates[file.parent.name] = file.read_bytes()
-    return estimates
-
-
-def write_estimates(folder: Path, estimates: Mapping[str, bytes]) -> None:
-    """Write those that the folder does not have."""
-    for name, content in estimates.items():
-        file = folder / name / "noise.json"
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(file, content, follow_links=False)
-
-
-def _read_files(run: Path) -> dict[str, bytes]:
-    optional = [name for name in OPTIONAL_FILES if (run / name).exists()]
-    return {name: (run / name).read_bytes() for name in (*optional, *RUN_FILES)}

@@ -14,33 +14,26 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from srjt.errors import SrjtError
-from srjt.files import lock_folder, write_atomically
-from srjt.studies.executors.ray_task import (
-    OPTIONAL_FILES,
-    RUN_FILES,
-    TaskReport,
-    TaskSpec,
-    execute,
-    write_estimates,
-)
+from srjt.studies.executors.ray_files import write_estimates, write_run_files
+from srjt.studies.executors.ray_task import TaskReport, TaskSpec, execute, remove_scratch_folder
 from srjt.studies.executors.worker import write_error_report
 from srjt.studies.folder import estimates_folder, run_folder
 from srjt.studies.grid import PlannedRun
 from srjt.studies.watcher import StudyWatcher
 from srjt.training.engine.stop_signal import StopRequest
-from srjt.training.record.run_folder import is_finished
 
 __all__ = ["RayWorker", "RayWorkers"]
 
 POLL_SECONDS = 0.5
 SHUTDOWN_SECONDS = 60.0  # time for interrupted runs to save their state
+REMOVE_SECONDS = 30.0  # time to remove what dead processes have left on the nodes
 LIFETIME = 1800.0  # seconds; then a worker gives its resources back, so that other studies get their turn
 REQUESTED = 10  # workers that wait for resources, at least; an autoscaling cluster grows because of them
 FAILED_STARTS = 50  # in a row, more than when a node dies on which many workers start
@@ -75,6 +68,7 @@ class _Worker:
     actor: Any
     process: tuple[str, int] | None = None  # None: it waits for resources, or starts
     run: PlannedRun | None = None
+    in_scratch: bool = False  # whether its run has files on the node alone
     deterministic: bool | None = None  # of its runs: cuBLAS can be made so only before its first use
     until: float = 0.0  # when it gives its resources back
 
@@ -82,7 +76,8 @@ class _Worker:
 class RayWorkers:
     """The workers of a study, and the runs that wait for them. A run is a stream of two reports: begun, and ended.
 
-    create: makes an actor. arguments: of ``RayWorker.execute`` for a run. retries: of a run whose worker died.
+    create: makes an actor. arguments: of ``RayWorker.execute`` for a run. token: of the study, see ``TaskSpec``.
+    retries: of a run whose worker died.
     """
 
     def __init__(
@@ -92,17 +87,19 @@ class RayWorkers:
         create: Callable[[], Any],
         arguments: Callable[[PlannedRun], tuple[TaskSpec, Any]],
         planned_runs: Sequence[PlannedRun],
+        token: str,
         folder: Path,
         outcome: dict[str, str],
         watcher: StudyWatcher,
         retries: int,
     ) -> None:
         self.ray, self.create, self.arguments, self.retries = ray, create, arguments, retries
-        self.folder, self.outcome, self.watcher = folder, outcome, watcher
+        self.token, self.folder, self.outcome, self.watcher = token, folder, outcome, watcher
         self.waiting = {planned.key: planned for planned in planned_runs}
         self.workers: dict[Any, _Worker] = {}  # by what to wait for: its start, or the stream of its run
         self.begun: set[str] = set()
         self.deaths: Counter[str] = Counter()
+        self.nodes_of_deaths: set[str] = set()
         self.failed_starts = 0
         self.noted: set[bool] = set()  # whether the user knows of nodes that share the folder, that do not
         self.stopping = False
@@ -111,8 +108,10 @@ class RayWorkers:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for source in list(self.workers):
+        for source, worker in list(self.workers.items()):
             self._end_worker(source)
+            self._note_death(worker)
+        self._remove_scratch_folders()
 
     @property
     def unfinished(self) -> bool:
@@ -159,15 +158,34 @@ class RayWorkers:
 
     def _interrupt(self, node: str, processes: Sequence[int]) -> None:
         """Ctrl-C for workers of a node; Ray cannot cancel what an actor executes."""
-        strategies = importlib.import_module("ray.util.scheduling_strategies")
-        there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
 
-        def interrupt() -> None:  # Ray sends its code: to import this module there would take seconds
+        def interrupt() -> None:
             for process in processes:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGUSR1)
 
-        self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(interrupt).remote()
+        self._execute_on(node, interrupt)
+
+    def _execute_on(self, node: str, function: Callable[[], None]) -> Any:
+        """Execute a local function on a node. Ray sends its code: to import this module there would take seconds."""
+        strategies = importlib.import_module("ray.util.scheduling_strategies")
+        there = strategies.NodeAffinitySchedulingStrategy(node, soft=False)
+        return self.ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(function).remote()
+
+    def _note_death(self, worker: _Worker) -> None:
+        if worker.in_scratch and worker.process is not None:
+            self.nodes_of_deaths.add(worker.process[0])
+
+    def _remove_scratch_folders(self) -> None:
+        """Remove what workers that died in the middle of a run have left, on nodes that still exist."""
+        token = self.token
+
+        def remove() -> None:
+            remove_scratch_folder(token)
+
+        removals = [self._execute_on(node, remove) for node in self.nodes_of_deaths]
+        if removals:
+            self.ray.wait(removals, num_returns=len(removals), timeout=REMOVE_SECONDS)
 
     def _read(self, source: Any) -> None:
         worker = self.workers[source]
@@ -175,6 +193,7 @@ class RayWorkers:
             report = self.ray.get(source if worker.run is None else next(source))
         except (self.ray.exceptions.RayError, StopIteration) as problem:
             self._end_worker(source)
+            self._note_death(worker)
             if worker.run is None:
                 self._handle_failed_start(problem)
             else:
@@ -184,10 +203,12 @@ class RayWorkers:
             worker.process, worker.until, self.failed_starts = report, time.monotonic() + LIFETIME, 0
             self._execute_next(source)
         elif report.status == "running":
+            worker.in_scratch = not report.shared
             self._begin(worker.run, report)
             if self.stopping and worker.process is not None:  # it may have missed the first signal
                 self._interrupt(worker.process[0], [worker.process[1]])
         else:
+            worker.in_scratch = False
             self._end(worker.run, self._store(worker.run.key, report))
             if time.monotonic() > worker.until:
                 self._give_way(source)
@@ -261,23 +282,13 @@ class RayWorkers:
         if report.status == "failed" and not report.shared:
             write_error_report(self.folder, key, SrjtError(report.error.rstrip("\n")))
         try:
-            write_estimates(estimates_folder(self.folder), report.estimates)
+            write_estimates(estimates_folder(self.folder), report.estimates or {})
             if report.files is not None:
-                _write_run_files(run_folder(self.folder, key), report.files)
+                write_run_files(run_folder(self.folder, key), report.files)
         except (OSError, SrjtError) as problem:
             write_error_report(self.folder, key, problem)
             return "failed"
         return report.status
-
-
-def _write_run_files(run: Path, files: Mapping[str, bytes]) -> None:
-    """Write a finished run, ``summary.json`` last, which marks it as done. A finished run is not overwritten."""
-    run.mkdir(parents=True, exist_ok=True)
-    with lock_folder(run):
-        if not is_finished(run):
-            for name in (*OPTIONAL_FILES, *RUN_FILES):
-                if name in files:
-                    write_atomically(run / name, files[name])
 
 
 def _ray_error(problem: Exception) -> str:

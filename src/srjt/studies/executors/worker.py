@@ -65,7 +65,7 @@ def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
     report = error_file(folder, key)
     with contextlib.suppress(OSError):
         report.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(report, text.encode())
+        write_atomically(report, text.encode(), follow_links=False)
 
 
 def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str | None = None) -> None:

@@ -55,7 +55,7 @@ def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what:
         assert samples.hashes is not None
         np.save(buffer, samples.hashes)
         try:
-            write_atomically(file, buffer.getvalue())
+            write_atomically(file, buffer.getvalue(), follow_links=False)
         except OSError as problem:
             raise SrjtError(f"The {what} cannot be written to {folder}: {problem.strerror}.") from None
 
