@@ -161,6 +161,7 @@ def test_runs_that_crash_while_they_share_a_gpu_are_tried_again_one_at_a_time(
     assert witness.notes == [
         "4 runs failed while several shared a GPU, which one may have crashed for all. Trying again, one at a time."
     ]
+    assert sorted(witness.begun) == sorted(planned.key for planned in planned_runs)  # each once
     assert sorted(witness.over) == sorted((planned.key, "done") for planned in planned_runs)
     assert not list((tmp_path / "study").rglob("errors/*"))
 

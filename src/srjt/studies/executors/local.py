@@ -85,7 +85,9 @@ def run_locally(
                 "all. Trying again, one at a time."
             )
             alone = replace(slots, devices=tuple(dict.fromkeys(slots.devices)))
-            _run_in_workers(folder, crashed, outcome, slots=alone, watcher=watcher, cache=cache, stop=stop)
+            _run_in_workers(
+                folder, crashed, outcome, slots=alone, watcher=watcher, cache=cache, stop=stop, again=True
+            )
         if stop.number is not None:
             done = sum(status == "done" for status in outcome.values())
             raise Interrupted(stop.number, f"The study stopped with {done} of {len(outcome)} runs done.")
@@ -101,8 +103,12 @@ def _run_in_workers(
     watcher: StudyWatcher,
     cache: Path | None,
     stop: StopRequest,
+    again: bool = False,
 ) -> list[PlannedRun]:
-    """Run them and write their status into ``outcome``; returns those that failed unexpectedly on a shared GPU."""
+    """Run them and write their status into ``outcome``; returns those that failed unexpectedly on a shared GPU.
+
+    again: whether the watcher knows them to have started.
+    """
     from srjt.studies.executors.worker import run_by_key
 
     waiting, crashed = list(planned_runs), list[PlannedRun]()
@@ -130,7 +136,8 @@ def _run_in_workers(
                     settings=planned.config.deterministic,  # cuBLAS can be made so only before its first use
                 )
                 pool.start(task)
-                watcher.started(planned)
+                if not again:
+                    watcher.started(planned)
             watcher.updated([by_key[key] for key in pool.running])
             if stop.number is not None:
                 pool.terminate()
