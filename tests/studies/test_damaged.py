@@ -18,7 +18,7 @@ from srjt.errors import SrjtError
 from srjt.studies.config import StudyConfig
 from srjt.studies.executors.ray_files import write_run_files
 from srjt.studies.executors.worker import write_error_report
-from srjt.studies.folder import error_file, lock_study, run_folder, run_status, write_plan
+from srjt.studies.folder import error_file, lock_study, read_error, run_folder, run_status, write_plan
 from srjt.studies.open_data import open_data
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
@@ -62,7 +62,8 @@ def test_a_study_that_somebody_sent_changes_no_file_outside(
         file.unlink(missing_ok=True)
         file.symlink_to(own)
     write_plan(copied, open_data(small(only_folds=(0,), train={"epochs": 12})), command="srjt study")
-    write_error_report(copied, key, SrjtError("a sentence"))
+    write_error_report(copied, key, SrjtError("a folder's name is any bytes: \udcff"))
+    assert read_error(copied, key).startswith("a folder's name is any bytes: ")
     write_run_files(run, {"run.json": b"{}", "summary.json": summary})
     assert own.read_text() == "mine"
     assert (run / "summary.json").read_bytes() == summary

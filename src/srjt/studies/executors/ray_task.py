@@ -140,11 +140,10 @@ def remove_scratch_folder(token: str) -> None:
 def _write_error(folder: Path, key: str, problem: Exception) -> str:
     """Write why the run failed; return the text."""
     from srjt.studies.executors.worker import write_error_report
-    from srjt.studies.folder import error_file
+    from srjt.studies.folder import read_error
 
     write_error_report(folder, key, problem)
-    report = error_file(folder, key)
-    return report.read_text() if report.exists() else repr(problem)
+    return read_error(folder, key) or repr(problem)
 
 
 def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Path | None) -> None:
