@@ -372,6 +372,19 @@ def _worker(cluster: Any) -> int:
     return worker
 
 
+def test_stopped_while_ray_starts_it_ends_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    ended: list[bool] = []
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", lambda **options: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(True))
+    planned_runs = write_study(tmp_path / "study", study())
+    with pytest.raises(Interrupted, match="while Ray started"):
+        run_on_ray(tmp_path / "study", planned_runs, watcher=Watcher())
+    assert ended == [True]
+
+
 def test_bad_options_are_one_sentence(cluster: Any, tmp_path: Path) -> None:
     folder = tmp_path / "study"
     planned_runs = write_study(folder, study())

@@ -138,12 +138,15 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     own = where == "local"
     options = {"_node_ip_address": "127.0.0.1", "include_dashboard": False} if own else {}
     try:
-        ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
+        with StopRequest() as stop:  # an exception in the middle of it can crash Python, and leave processes behind
+            ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as problem:
         raise SrjtError(
             f"The Ray cluster at {where!r} cannot be used: {str(problem).splitlines()[0]}"
         ) from None
     try:
+        if stop.number is not None:
+            raise Interrupted(stop.number, "The study stopped while Ray started.")
         with _suppress_node_logs(ray):
             yield ray, own
     finally:
