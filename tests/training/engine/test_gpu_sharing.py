@@ -65,10 +65,12 @@ def test_a_service_that_runs_already_is_used(
     (tmp_path / "machine").mkdir()
     (tmp_path / "machine" / f"{PROGRAM}.pid").write_text(f"{os.getpid()}\n")
     with share_gpus(TWICE) as variables:
-        assert variables == {}
+        assert variables == {PIPES: str(tmp_path / "machine")}
     monkeypatch.setattr(gpu_sharing, "DEFAULT_PIPES", tmp_path / "none")
     monkeypatch.setenv(PIPES, str(tmp_path))
     with share_gpus(TWICE) as variables:
+        assert variables == {PIPES: str(tmp_path)}
+    with share_gpus(("cuda:0", "cuda:1")) as variables:
         assert variables == {}
     assert not log.exists()
 

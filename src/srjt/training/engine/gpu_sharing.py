@@ -54,12 +54,18 @@ raise SystemExit(
 def share_gpus(devices: Sequence[str | None]) -> Iterator[dict[str, str]]:
     """Start the service while several workers use the same GPU: yields the environment variables of these workers.
 
-    devices: one per worker. The dictionary is empty if no GPU occurs twice, if the service is not available, or if it
-    runs already. A worker that crashes the GPU takes the others on it with it.
+    devices: one per worker. The dictionary is empty if no GPU occurs twice, or if the service is not available. One that
+    runs already is used. A worker that crashes the GPU takes the others on it with it.
     """
     gpus = Counter(device for device in devices if device is not None and device.startswith("cuda"))
+    if max(gpus.values(), default=0) < 2:
+        yield {}
+        return
+    if (running := _running_service()) is not None:
+        yield {PIPES: running}
+        return
     program = shutil.which(PROGRAM)
-    if program is None or max(gpus.values(), default=0) < 2 or _runs_already():
+    if program is None:
         yield {}
         return
     folder = tempfile.mkdtemp(prefix="srjt-mps-")
@@ -88,17 +94,17 @@ def share_gpus(devices: Sequence[str | None]) -> Iterator[dict[str, str]]:
         keeper.stdout.close()
 
 
-def _runs_already() -> bool:
-    """Whether the user has chosen a service, or one of the whole machine runs."""
+def _running_service() -> str | None:
+    """The folder of the service that the user has chosen, or of one of the whole machine; None if there is none."""
     if PIPES in os.environ:
-        return True
+        return os.environ[PIPES]
     try:
         os.kill(int((DEFAULT_PIPES / f"{PROGRAM}.pid").read_text()), 0)
     except PermissionError:  # it belongs to another user
-        return True
+        pass
     except (OSError, ValueError):
-        return False
-    return True
+        return None
+    return str(DEFAULT_PIPES)
 
 
 def _works(variables: dict[str, str]) -> bool:
