@@ -113,6 +113,6 @@ def predict_probabilities(
     ):
         mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
         predicted = method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean)
-        probabilities.append(mean.cpu())
-        grades.append(predicted.cpu())
-    return torch.cat(probabilities, dim=1), torch.cat(grades, dim=1)
+        probabilities.append(mean)  # they stay on the device: to fetch them would wait for it in every batch
+        grades.append(predicted)
+    return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
