@@ -43,23 +43,22 @@ def _logits(
 ) -> Iterator[tuple[list[Tensor], slice]]:
     """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
     training = networks.training
+    device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
     batch_size = evaluation_batch_size(feed, crop=preprocess.crop, largest=batch_size)
+    batches = view_batches(
+        feed, rows, preprocess=preprocess, batch_size=batch_size, exact=bool(networks.compiled), views=views
+    )
     networks.eval()
     try:
-        for images, part in view_batches(
-            feed,
-            rows,
-            preprocess=preprocess,
-            batch_size=batch_size,
-            exact=bool(networks.compiled),
-            views=views,
-        ):
-            by_view = []
-            for x in images:
-                with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
-                    logits = networks(x)[:, : part.stop - part.start]
-                by_view.append(logits if logits.dtype == torch.float64 else logits.float())
-            yield by_view, part
+        # torch forgets the rounded weights at the end of the outermost autocast: inside of this one they are kept
+        with torch.autocast(device_type, enabled=False):
+            for images, part in batches:
+                by_view = []
+                for x in images:
+                    with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
+                        logits = networks(x)[:, : part.stop - part.start]
+                    by_view.append(logits if logits.dtype == torch.float64 else logits.float())
+                yield by_view, part
     finally:
         networks.train(training)
 
