@@ -188,8 +188,9 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
             "again or, if they have changed, run the same command again."
         )
     _wait_for_unlock(run_folder(folder, planned.key))
-    if estimates is not None:
-        write_estimates(estimates, task.estimates or {})
+    known = task.estimates or {}
+    if estimates is not None and (name := data.estimate_name(planned)) in known:
+        write_estimates(estimates, {name: known[name]})
     run_planned(
         folder,
         data,
