@@ -138,7 +138,9 @@ def _connect(address: str | None) -> Iterator[tuple[Any, bool]]:
     own = where == "local"
     options = {"_node_ip_address": "127.0.0.1", "include_dashboard": False} if own else {}
     try:
-        with StopRequest() as stop:  # an exception in the middle of it can crash Python, and leave processes behind
+        with (
+            StopRequest() as stop
+        ):  # an exception in the middle of it can crash Python, and leave processes behind
             ray.init(address=where, logging_level=logging.ERROR, log_to_driver=False, **options)
     except (ConnectionError, RuntimeError, ValueError) as problem:
         raise SrjtError(

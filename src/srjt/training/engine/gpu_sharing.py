@@ -54,8 +54,8 @@ raise SystemExit(
 def share_gpus(devices: Sequence[str | None]) -> Iterator[dict[str, str]]:
     """Start the service while several workers use the same GPU: yields the environment variables of these workers.
 
-    devices: one per worker. The dictionary is empty if no GPU occurs twice, or if the service is not available. One that
-    runs already is used. A worker that crashes the GPU takes the others on it with it.
+    devices: one per worker. The dictionary is empty if no GPU occurs twice, or if the service is not available. A
+    service that runs already is used. A worker that crashes the GPU takes the others on it with it.
     """
     gpus = Counter(device for device in devices if device is not None and device.startswith("cuda"))
     if max(gpus.values(), default=0) < 2:
