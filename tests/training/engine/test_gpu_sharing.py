@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -33,6 +34,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # a service that does not end leaves its folder
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     monkeypatch.delenv(PIPES, raising=False)
     monkeypatch.setattr(gpu_sharing, "PROBE", f"import os; assert os.path.isdir(os.environ['{PIPES}'])")
