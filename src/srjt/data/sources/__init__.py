@@ -138,6 +138,11 @@ def read(
             check_regular_file(path)
         if kind is None and (labels is not None or feature_columns is not None):
             kind = "features"
+            if path.is_dir():
+                option = "labels" if feature_columns is None else "feature_columns"
+                raise SrjtError(
+                    f"`{option}` is for a file of features, and {path} is a folder: leave it out."
+                )
         elif kind is None:
             kind = _recognise(path)
             # the names of columns are a weaker sign than images that the user names
