@@ -235,7 +235,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
         known = summary["known"]
         say(
             f"Known wrong labels: {known['wrong']:,}; of the {known['wrong']:,} most doubtful labels, "
-            f"{known['precision_at_wrong']:.0%} are wrong (average precision {known['average_precision']:.2f})."
+            f"{known['precision_at_wrong']:.0%} are wrong (average precision {known['average_precision']:.0%})."
         )
     typer.echo(f"Report: {out / 'audit.html'}")
     if has_images:
