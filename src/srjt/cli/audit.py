@@ -92,7 +92,7 @@ def audit(
     check_settings(run_config)
     if how["several_readings"] == "consensus":
         how, reader_column = {**how, "reader_column": reader_column}, None
-    reading = read(source, **how)
+    reading = read(source, **how, progress=not quiet)
     if reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
