@@ -2,9 +2,11 @@
 
     python benchmarks/image_store.py --images 3000
     python benchmarks/image_store.py --decoders --width 4000 --height 3000
+    python benchmarks/image_store.py --processes 2 4 8 16 --images 10000
 
 With ``--decoders`` only: CPU time per image of a plain Pillow loop, of ``read_image`` and, where it is installed, of
-simplejpeg, and how far their pixels differ from those of ``read_image``.
+simplejpeg, and how far their pixels differ from those of ``read_image``. With ``--processes`` only: a plain Pillow loop
+in so many threads, the store in as many threads, and in as many processes.
 
 Expected: building is at least as fast per core as a plain Pillow loop (faster on large JPEGs, by draft
 decoding), and peak memory is the same for 1,000 and for 4,000 images. With a GPU also the rates of the
@@ -16,11 +18,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -71,12 +75,18 @@ def peak_memory_growth(folder: Path, cache: Path, count: int) -> float:
     return float(subprocess.run(arguments, check=True, capture_output=True, text=True).stdout)
 
 
-def plain_pillow(paths: list[Path]) -> float:
-    """Images per second of what one would write without thinking about it."""
+def plain(path: Path) -> np.ndarray:
+    """What one would write without thinking about it."""
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+
+
+def plain_pillow(paths: list[Path], *, threads: int = 1) -> float:
+    """Images per second."""
     started = time.perf_counter()
-    for path in paths:
-        with Image.open(path) as image:
-            np.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(plain, paths):
+            pass
     return len(paths) / (time.perf_counter() - started)
 
 
@@ -85,10 +95,6 @@ def decoders(paths: list[Path], *, repeats: int = 5) -> None:
     import PIL
 
     from srjt.data.images.decode import read_image, resized
-
-    def plain(path: Path) -> np.ndarray:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB").resize((SIZE, SIZE), Image.Resampling.BILINEAR))
 
     programs = {"plain Pillow loop": plain, "read_image": lambda path: read_image(path, size=SIZE)}
     try:
@@ -136,6 +142,32 @@ def building(paths: list[Path], cache: Path, *, workers: int) -> float:
     return len(paths) / (time.perf_counter() - started)
 
 
+def threads_or_processes(paths: list[Path], root: Path, counts: list[int]) -> None:
+    """Medians of three turns, in which the programs alternate."""
+    from srjt.data.images import store_build
+
+    print(f"{len(paths):,} JPEGs, images/s (against the plain loop in as many threads):")
+    for workers in counts:
+        rates: dict[str, list[float]] = {
+            "plain Pillow loop": [],
+            "store, threads": [],
+            "store, processes": [],
+        }
+        for turn in range(3):
+            rates["plain Pillow loop"].append(plain_pillow(paths, threads=workers))
+            for name, from_cores in (("threads", 1 << 30), ("processes", 1)):
+                store_build.CORES_FOR_PROCESSES = from_cores
+                cache = root / f"{name}-{workers}-{turn}"
+                rates[f"store, {name}"].append(building(paths, cache, workers=workers))
+                shutil.rmtree(cache)
+        base, *ours = (statistics.median(each) for each in rates.values())
+        print(
+            f"{workers:3d} workers: plain Pillow loop {base:6,.0f}, store in threads {ours[0]:6,.0f} "
+            f"({ours[0] / base:.2f}), in processes {ours[1]:6,.0f} ({ours[1] / base:.2f})",
+            flush=True,
+        )
+
+
 def feeding(count: int, folder: Path) -> None:
     """Rates of the feeds, and one batch's crops, on a GPU if there is one."""
     import torch
@@ -164,13 +196,13 @@ def feeding(count: int, folder: Path) -> None:
         print(f"{name} batches on {device}: {rows.numel() / (time.perf_counter() - started):,.0f} images/s")
     store = open_feed(pixels, device=device).pixels
     assert store is not None
-    crops = draw_crops((64,), margin=32, generator=generator).to(device)
-    chosen = rows[0].to(device)
+    crops = draw_crops((64,), margin=32, generator=generator)
+    chosen, offsets, flips = (tensor.to(device) for tensor in (rows[0], crops.offsets, crops.flips))
     for _ in range(2):
         wait()
         started = time.perf_counter()
         for _ in range(20):
-            gather_crops(store, chosen, crops.offsets, crops.flips, size=SIZE - 32)
+            gather_crops(store, chosen, offsets, flips, size=SIZE - 32)
         wait()
     print(f"64 crops of 224 on {device}: {(time.perf_counter() - started) / 20 * 1e3:.2f} ms")
 
@@ -184,6 +216,7 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=576)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--decoders", action="store_true", help="only compare decoders, on a few images")
+    parser.add_argument("--processes", type=int, nargs="+", metavar="N", help="only threads or processes")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -193,6 +226,9 @@ def main() -> None:
             decoders(write_jpegs(root / "jpeg", count=few, width=given.width, height=given.height))
             return
         paths = write_jpegs(root / "jpeg", count=given.images, width=given.width, height=given.height)
+        if given.processes:
+            threads_or_processes(paths, root, given.processes)
+            return
         for count in (given.images // 3, given.images // 3 * 4):
             growth = peak_memory_growth(root / "jpeg", root / f"cache{count}", count)
             print(f"peak memory growth over {count:,} images: {growth:.1f} MiB")

@@ -5,10 +5,10 @@ Public names are imported on first use, so that ``import srjt`` and ``srjt --hel
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from srjt._version import __version__
+from srjt.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from srjt import data, methods, noise, ordinal, readers
@@ -49,38 +49,30 @@ __all__ = [
     "train",
 ]
 
-# name -> module that defines it; a module that is public itself has no attribute
-_LAZY: dict[str, tuple[str, str | None]] = {
-    "OrdinalNoiseClassifier": ("srjt.estimator", "OrdinalNoiseClassifier"),
-    "audit": ("srjt.auditing.audit", "audit"),
-    "compare": ("srjt.inference.compare", "compare"),
-    "data": ("srjt.data", None),
-    "evaluate": ("srjt.inference.evaluate", "evaluate"),
-    "explain": ("srjt.inference.explain", "explain"),
-    "export": ("srjt.inference.export", "export"),
-    "export_folder": ("srjt.reports.export_folder", "export_folder"),
-    "keep_rate": ("srjt.ordinal.selection", "keep_rate"),
-    "load_run": ("srjt.run", "load_run"),
-    "methods": ("srjt.methods", None),
-    "noise": ("srjt.noise", None),
-    "ordinal": ("srjt.ordinal", None),
-    "predict": ("srjt.inference.predict", "predict"),
-    "readers": ("srjt.readers", None),
-    "report": ("srjt.reports.report", "report"),
-    "soft_labels": ("srjt.ordinal.labels", "soft_labels"),
-    "study": ("srjt.studies.study", "study"),
-    "train": ("srjt.run", "train"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'srjt' has no attribute {name!r}")
-    module, attribute = _LAZY[name]
-    loaded = importlib.import_module(module)
-    value = loaded if attribute is None else getattr(loaded, attribute)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "OrdinalNoiseClassifier": "srjt.estimator",
+        "audit": "srjt.auditing.audit",
+        "compare": "srjt.inference.compare",
+        "data": "srjt.data",
+        "evaluate": "srjt.inference.evaluate",
+        "explain": "srjt.inference.explain",
+        "export": "srjt.inference.export",
+        "export_folder": "srjt.reports.export_folder",
+        "keep_rate": "srjt.ordinal.selection",
+        "load_run": "srjt.run",
+        "methods": "srjt.methods",
+        "noise": "srjt.noise",
+        "ordinal": "srjt.ordinal",
+        "predict": "srjt.inference.predict",
+        "readers": "srjt.readers",
+        "report": "srjt.reports.report",
+        "soft_labels": "srjt.ordinal.labels",
+        "study": "srjt.studies.study",
+        "train": "srjt.run",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -224,6 +225,85 @@ def test_no_image_at_all_is_an_error_even_when_skipping(images: Manifest, tmp_pa
         opened(elsewhere, tmp_path, on_bad_image="skip")
 
 
+# Processes
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also a few files on two cores are decoded in processes."""
+    monkeypatch.setattr(build, "CORES_FOR_PROCESSES", 1)
+    monkeypatch.setattr(build, "FILES_FOR_PROCESSES", 1)
+
+
+def test_processes_make_the_same_store(
+    broken: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    threads = opened(broken, tmp_path / "threads", on_bad_image="skip", resize="crop")
+    request.getfixturevalue("processes")
+    here = count_reads(monkeypatch)
+    calls: list[int] = []
+    result = opened(
+        broken, tmp_path / "processes", on_bad_image="skip", resize="crop", workers=2,
+        progress=lambda done, total: calls.append(done),
+    )  # fmt: skip
+    assert here == []
+    assert np.array_equal(result.pixels, threads.pixels)
+    assert result.skipped == threads.skipped
+    assert calls == list(range(1, 41))
+
+
+@pytest.mark.usefixtures("processes")
+@pytest.mark.parametrize("fault", ["killed", "cannot start", "no interpreter"])
+def test_without_working_processes_the_files_are_decoded_here(
+    images: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    start = subprocess.Popen
+
+    def killed(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = start(*arguments, **options)
+        process.kill()
+        return process
+
+    def cannot_start(*arguments: Any, **options: Any) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    if fault == "no interpreter":
+        monkeypatch.setattr(sys, "executable", "")
+    else:
+        monkeypatch.setattr(subprocess, "Popen", killed if fault == "killed" else cannot_start)
+    here = count_reads(monkeypatch)
+    result = opened(images, tmp_path, workers=2)
+    assert len(here) == 40
+    assert np.array_equal(result.pixels, expected_pixels(images))
+
+
+@pytest.mark.slow
+def test_processes_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    program = (
+        "import time; from pathlib import Path; from srjt.data.images.decode_processes import DecodeProcesses\n"
+        "p = DecodeProcesses(2, files=[], pixels=Path('x'), offset=0, size=8, resize='crop')\n"
+        "print(*(process.pid for process in p._started), flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    pids = [int(pid) for pid in process.stdout.readline().split()]
+    assert len(pids) == 2
+    process.kill()
+    process.communicate()
+    for _ in range(3000):
+        if not any(is_running(pid) for pid in pids):
+            return
+        time.sleep(0.01)
+    raise AssertionError("a process is left behind")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]
+    except OSError:
+        return False
+
+
 # Kills, damage, company and a full disk
 
 SLOW_BUILD = """
@@ -356,9 +436,15 @@ def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: st
 
 
 @pytest.mark.slow
-def test_file_size_limit_leaves_nothing_that_looks_whole(images: Manifest, tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [False, True])
+def test_file_size_limit_leaves_nothing_that_looks_whole(
+    images: Manifest, tmp_path: Path, processes: bool
+) -> None:
     """RLIMIT_FSIZE: the system itself refuses the bytes."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))\n" + SLOW_BUILD
+    if processes:
+        fewer = "build.CHUNK = 4\nbuild.CORES_FOR_PROCESSES = build.FILES_FOR_PROCESSES = 1\n"
+        limited = limited.replace("build.CHUNK = 4\n", fewer)
     arguments = [sys.executable, "-c", limited, str(images.root), str(tmp_path), "0"]
     result = subprocess.run(arguments, capture_output=True, text=True)
     assert result.returncode == 1

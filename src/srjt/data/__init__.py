@@ -1,15 +1,23 @@
-"""Data: ``read`` a source into a manifest, ``check`` its images, split it by patient (``folds``)."""
+"""Data: ``read`` a source into a manifest, ``check`` its images, split it by patient (``folds``).
+
+Public names are imported on first use, so that a process which only decodes images starts without torch.
+"""
 
 from __future__ import annotations
 
-from srjt.data import synthetic
-from srjt.data.checks import check
-from srjt.data.groups import DuplicateImagesWarning, LeakageWarning, group_duplicates
-from srjt.data.manifest import Manifest
-from srjt.data.problems import Problem, drop_unusable, write_problems
-from srjt.data.sources import Reading, from_arrays, read
-from srjt.data.sources.several_readers import ReadingsTable, read_readings
-from srjt.data.splits import Split, folds, official_split, read_splits, write_splits
+from typing import TYPE_CHECKING
+
+from srjt.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from srjt.data import synthetic
+    from srjt.data.checks import check
+    from srjt.data.groups import DuplicateImagesWarning, LeakageWarning, group_duplicates
+    from srjt.data.manifest import Manifest
+    from srjt.data.problems import Problem, drop_unusable, write_problems
+    from srjt.data.sources import Reading, from_arrays, read
+    from srjt.data.sources.several_readers import ReadingsTable, read_readings
+    from srjt.data.splits import Split, folds, official_split, read_splits, write_splits
 
 __all__ = [
     "DuplicateImagesWarning",
@@ -32,3 +40,32 @@ __all__ = [
     "write_problems",
     "write_splits",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "DuplicateImagesWarning": "srjt.data.groups",
+        "LeakageWarning": "srjt.data.groups",
+        "Manifest": "srjt.data.manifest",
+        "Problem": "srjt.data.problems",
+        "Reading": "srjt.data.sources",
+        "ReadingsTable": "srjt.data.sources.several_readers",
+        "Split": "srjt.data.splits",
+        "check": "srjt.data.checks",
+        "drop_unusable": "srjt.data.problems",
+        "folds": "srjt.data.splits",
+        "from_arrays": "srjt.data.sources",
+        "group_duplicates": "srjt.data.groups",
+        "official_split": "srjt.data.splits",
+        "read": "srjt.data.sources",
+        "read_readings": "srjt.data.sources.several_readers",
+        "read_splits": "srjt.data.splits",
+        "synthetic": "srjt.data.synthetic",
+        "write_problems": "srjt.data.problems",
+        "write_splits": "srjt.data.splits",
+    },
+)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -18,6 +18,7 @@ from srjt.methods import Method
 from srjt.ordinal.metrics import METRICS
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Preprocess, TrainingSet
+from srjt.training.engine.compiling import pause_garbage_collection
 from srjt.training.engine.cuda_graph import make_epoch_runner
 from srjt.training.engine.distributed import Process
 from srjt.training.engine.plan import Plan, balancing_weights, draw_plan, generator, subseed
@@ -36,11 +37,9 @@ from srjt.training.record.metrics_log import (
     best_epoch,
     kept_epoch,
     metric_rows,
-    missing_epochs,
-    parse_rows,
-    read_rows,
 )
 from srjt.training.record.reporters import Reporter
+from srjt.training.record.saved_state import check_saved_state, saved_rows
 
 __all__ = ["Fitted", "Side", "fit"]
 
@@ -144,14 +143,14 @@ def fit(
     method_generator = generator(config.seed, "method", epoch)
 
     def check_saved(tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
-        _check_saved(tensors, meta, epochs=config.epochs, steps=steps, grades=len(grades))
+        check_saved_state(tensors, meta, epochs=config.epochs, steps=steps, grades=len(grades))
 
     saved = checkpoint.latest(folder / "checkpoints", check=check_saved) if folder else None
     past_rows: list[MetricRow] = []
     if saved is not None:
         tensors, meta = saved
         epoch, first_step = meta["epoch"], meta["step"]
-        past_rows = _saved_rows(tensors.pop("metrics", None), log.path, before=epoch)
+        past_rows = saved_rows(tensors.pop("metrics", None), log.path, before=epoch)
         rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
         if best_weights is not None:
             names = [name for name in tensors if name.startswith("best.")]
@@ -209,7 +208,10 @@ def fit(
     # ---- warm up
     start = time.perf_counter()
     networks.train()
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        pause_garbage_collection(),
+    ):
         run_epoch = make_epoch_runner(
             config.step,
             step,
@@ -324,45 +326,6 @@ def fit(
         epochs=epoch - 1,
         kept_epoch=kept,
     )
-
-
-def _check_saved(
-    tensors: dict[str, Tensor], meta: dict[str, Any], *, epochs: int, steps: int, grades: int
-) -> None:
-    """ValueError if a checkpoint, though its checksum is right, contains nothing that a run can resume from."""
-    epoch, step, starved = meta.get("epoch"), meta.get("step"), meta.get("starved")
-    if not (type(epoch) is int and type(step) is int and 1 <= epoch <= epochs + 1 and 0 <= step < steps):
-        raise ValueError(f"epoch {epoch!r}, step {step!r} of {epochs} epochs with {steps} steps")
-    counts = starved.get("epochs") if isinstance(starved, dict) and "spoken" in starved else None
-    if not (
-        isinstance(counts, list) and len(counts) == grades and all(type(count) is int for count in counts)
-    ):
-        raise ValueError(f"starved is {starved!r}")
-    for name, live in (
-        ("random.method", torch.Generator().get_state()),
-        ("random.cpu", torch.get_rng_state()),
-    ):
-        if name not in tensors or tensors[name].shape != live.shape or tensors[name].dtype != live.dtype:
-            raise ValueError(f"no {name}")
-    if "metrics" in tensors:
-        missing = missing_epochs(parse_rows(tensors["metrics"].numpy().tobytes()), before=epoch)
-        if missing:
-            raise ValueError(f"no metrics of epoch {missing[0]}")
-
-
-def _saved_rows(saved: Tensor | None, file: Path | None, *, before: int) -> list[MetricRow]:
-    """The metrics of the epochs before this one: from the checkpoint, or from the file beside an older checkpoint."""
-    if saved is not None:
-        return parse_rows(saved.numpy().tobytes())
-    if file is None:
-        return []
-    rows = [row for row in read_rows(file) if row.epoch < before] if file.exists() else []
-    if missing := missing_epochs(rows, before=before):
-        raise SrjtError(
-            f"{file} lacks the metrics of epoch {missing[0]}, after which this run was saved: restore the file, or "
-            "delete the folder of the run to start again."
-        )
-    return rows
 
 
 def _wait_for(writer: checkpoint.CheckpointWriter | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import weakref
@@ -13,12 +14,18 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from srjt.data.images.feed import ResidentFeed
 from srjt.training.config import TrainConfig
 from srjt.training.engine import compiling
 from srjt.training.engine.batches import Preprocess
-from srjt.training.engine.compiling import LEFT_OUT, compile_networks, keep_compiled_code
+from srjt.training.engine.compiling import (
+    LEFT_OUT,
+    compile_networks,
+    keep_compiled_code,
+    pause_garbage_collection,
+)
 from srjt.training.engine.scoring import one_batch_size, predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.trained import build_method
@@ -123,7 +130,24 @@ def test_the_cache_folder_is_ours_unless_the_user_has_chosen(
     assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) == tmp_path / "cache" / "compiled"
     assert (tmp_path / "cache" / "compiled").is_dir()
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    cache_dir()  # torch sets the variable itself when it needs the folder, and an optimizer needs it
+    assert "TORCHINDUCTOR_CACHE_DIR" in os.environ
+    keep_compiled_code()
+    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) == tmp_path / "cache" / "compiled"
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "file"))
     keep_compiled_code()
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_collection_is_paused_and_then_as_before(enabled: bool) -> None:
+    gc.enable() if enabled else gc.disable()
+    try:
+        with contextlib.suppress(ZeroDivisionError), pause_garbage_collection():
+            assert not gc.isenabled()
+            1 / 0  # noqa: B018
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()

@@ -19,6 +19,7 @@ __all__ = [
     "IMAGENET_STD",
     "Crops",
     "centre_crops",
+    "crop_alike",
     "crop_and_flip",
     "draw_crops",
     "gather_crops",
@@ -36,12 +37,6 @@ class Crops:
 
     offsets: Tensor
     flips: Tensor
-
-    def to(self, device: torch.device | str) -> Crops:
-        """Copy the crops to a device, asynchronously."""
-        return Crops(
-            offsets=self.offsets.to(device, non_blocking=True), flips=self.flips.to(device, non_blocking=True)
-        )
 
 
 def draw_crops(shape: tuple[int, ...], *, margin: int, generator: torch.Generator) -> Crops:
@@ -97,6 +92,15 @@ def crop_and_flip(pixels_BHWC: Tensor, offsets: Tensor, flips: Tensor, *, size: 
     """
     rows = torch.arange(len(pixels_BHWC), device=pixels_BHWC.device)
     return gather_crops(pixels_BHWC, rows, offsets, flips, size=size)
+
+
+def crop_alike(pixels_BHWC: Tensor, crop: Crops, *, size: int) -> Tensor:
+    """Like ``crop_and_flip`` with one crop, offsets (1, 2) and flips (1,) on the CPU, for all images; not copied."""
+    down, right = crop.offsets[0].tolist()
+    if min(down, right) < 0 or down + size > pixels_BHWC.shape[1] or right + size > pixels_BHWC.shape[2]:
+        raise IndexError(f"a crop of {size} at ({down}, {right}) is outside of {tuple(pixels_BHWC.shape)}")
+    cut = pixels_BHWC[:, down : down + size, right : right + size]
+    return (cut.flip(2) if crop.flips[0] else cut).permute(0, 3, 1, 2)
 
 
 def gather_crops(store_NHWC: Tensor, rows: Tensor, offsets: Tensor, flips: Tensor, *, size: int) -> Tensor:

@@ -66,9 +66,10 @@ class ResidentFeed:
 class StreamedFeed:
     """Pixels stay on the host. Threads gather the next batches into pinned memory while the step runs.
 
-    The consumer's stream waits for a copy on the device; the host never waits for the device here. Each batch has
-    its own memory and may be kept. While batches are in flight, capture a CUDA graph only with
-    ``capture_error_mode="thread_local"``, because these threads use the device too.
+    The consumer's stream waits for a copy on the device. The consumer itself waits only if the device is ``AHEAD``
+    batches behind, so that a fast host does not fill the device's memory. Each batch has its own memory and may be
+    kept. While batches are in flight, capture a CUDA graph only with ``capture_error_mode="thread_local"``, because
+    these threads use the device too.
     """
 
     resident = False
@@ -87,21 +88,24 @@ class StreamedFeed:
         pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="feed")
         ahead: deque[Future[tuple[Tensor, torch.cuda.Event | None]]] = deque()
 
-        def start(step: int) -> None:
+        def start(step: int, used: torch.cuda.Event | None = None) -> None:
             # The slot's previous batch has been handed over; only its copy may still be running.
-            ahead.append(pool.submit(slots[step % AHEAD].fetch, rows[step]))
+            ahead.append(pool.submit(slots[step % AHEAD].fetch, rows[step], after=used))
 
         try:
             for step in range(len(slots)):
                 start(step)
             for step in range(steps):
                 batch, copied = ahead.popleft().result()
-                if step + AHEAD < steps:
-                    start(step + AHEAD)
+                used = None
                 if copied is not None:
                     consumer = torch.cuda.current_stream(self._device)
+                    used = torch.cuda.Event(blocking=True)
+                    used.record(consumer)  # when the device has used all earlier batches
                     consumer.wait_event(copied)
                     batch.record_stream(consumer)  # it was allocated on the copy stream
+                if step + AHEAD < steps:
+                    start(step + AHEAD, used)
                 yield batch
         finally:  # also if the consumer leaves the loop early
             pool.shutdown(cancel_futures=True)
@@ -162,14 +166,18 @@ class _Slot:
         self._buffer = torch.empty((size, *host.shape[1:]), dtype=kind, pin_memory=copies is not None)
         self._copied: torch.cuda.Event | None = None
 
-    def fetch(self, rows: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
-        """The batch on the device, and the event that marks the end of its copy."""
+    def fetch(
+        self, rows: Tensor, *, after: torch.cuda.Event | None = None
+    ) -> tuple[Tensor, torch.cuda.Event | None]:
+        """The batch on the device, copied after an event there; and the event that marks the end of its copy."""
         if self._copied is not None:
             self._copied.synchronize()  # only this thread waits until the buffer has been read
         # "clip" writes directly into the buffer, three times as fast as "raise"; the rows are already checked
         np.take(self._host, rows.numpy(), axis=0, out=self._buffer.numpy(), mode="clip")
         if self._copies is None:
             return self._buffer.to(self._device, copy=True), None
+        if after is not None:
+            after.synchronize()
         with torch.cuda.stream(self._copies):
             batch = self._buffer.to(self._device, non_blocking=True)
             self._copied = torch.cuda.Event(blocking=True)

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -130,6 +131,7 @@ def open_store(
         manifest = with_hashes(manifest, image_hashes(manifest))
     if manifest.arrays is not None and manifest.are_features:
         return ImageStore(pixels=as_features(manifest.arrays), manifest=manifest)
+    files: list[Path] | None = None
     if manifest.arrays is not None:
         arrays = _check_images(manifest.arrays)
         if arrays.shape[1:3] == (size, size) or len(arrays) * 3 * size * size <= IN_MEMORY:
@@ -141,7 +143,7 @@ def open_store(
 
         key = _key(_array_facts(arrays), size=size, resize=resize)
     else:
-        paths = manifest.paths
+        files = paths = manifest.paths
 
         def read(row: int) -> UInt8Array:
             return read_image(paths[row], size=size, resize=resize)
@@ -149,7 +151,10 @@ def open_store(
         key = _key(file_facts(paths), size=size, resize=resize)
 
     folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "images" / key
-    store = _open_or_build(folder, manifest, read, size, workers, on_bad_image, progress)
+    decode = partial(
+        store_build.decode_missing, read=read, files=files, resize=resize, workers=workers, progress=progress
+    )
+    store = _open_or_build(folder, manifest, decode, size, on_bad_image, progress)
     pixels = np.load(store.pixels, mmap_mode="r")
     kept = np.setdiff1d(np.arange(len(manifest)), list(store.skipped)).astype(np.int64)
     if find_duplicates and manifest.arrays is None:
@@ -172,9 +177,8 @@ def open_store(
 def _open_or_build(
     folder: Path,
     manifest: Manifest,
-    read: Callable[[int], UInt8Array],
+    decode: Callable[..., dict[int, str]],
     size: int,
-    workers: int,
     on_bad_image: OnBadImage,
     progress: Progress | None,
 ) -> store_build.FinishedStore:
@@ -184,9 +188,7 @@ def _open_or_build(
         with store_build.lock_store(folder, waiting=progress, count=count):
             store = store_build.find_finished(folder, count=count, size=size)  # by the process we waited for
             if store is None:
-                bad = store_build.decode_missing(
-                    folder, read=read, count=count, size=size, workers=workers, progress=progress
-                )
+                bad = decode(folder, count=count, size=size)
                 if bad:
                     _list_bad_images(folder, manifest, bad)
                 if bad and (on_bad_image == "error" or len(bad) == count):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -81,20 +82,41 @@ def subfolders(directory: Path) -> list[Path]:
 
 def walk_images(folder: Path, *, root: Path) -> Iterator[tuple[str, Problem | None]]:
     """Every file below ``folder``, sorted, as a path relative to ``root``; with a problem if it is not an image."""
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _is_system_file(name))
-        for name in sorted(files):
-            file = Path(parent) / name
-            path = file.relative_to(root).as_posix()
-            if _is_system_file(name):
-                if file.suffix.lower() in IMAGE_SUFFIXES:  # such as ._a.png, which macOS adds to archives
-                    yield path, Problem("ignored-file", path, "a hidden file")
-            elif not is_utf8(path):
-                yield path, Problem("unreadable-image", path, "its name is not UTF-8 text: rename the file")
-            elif is_image(file):
-                yield path, None
-            else:
-                yield path, Problem("ignored-file", path, why_not_a_file(file) or "not an image")
+    inside = "" if folder == root else f"{folder.relative_to(root).as_posix()}/"
+    for entry, path in _walk_files(os.fspath(folder), inside):
+        suffix = os.path.splitext(entry.name)[1].lower()
+        if _is_system_file(entry.name):
+            if suffix in IMAGE_SUFFIXES:  # such as ._a.png, which macOS adds to archives
+                yield path, Problem("ignored-file", path, "a hidden file")
+        elif not is_utf8(path):
+            yield path, Problem("unreadable-image", path, "its name is not UTF-8 text: rename the file")
+        elif (suffix in IMAGE_SUFFIXES and _is(entry.is_file)) or is_image(entry.path):
+            yield path, None
+        else:
+            yield path, Problem("ignored-file", path, why_not_a_file(Path(entry.path)) or "not an image")
+
+
+def _walk_files(folder: str, inside: str) -> Iterator[tuple[os.DirEntry[str], str]]:
+    """Every file below a folder, and ``inside`` followed by its place there. Links to folders are not followed.
+
+    The list of a folder tells what is a file, so that 100,000 files need not be asked one by one.
+    """
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError:  # a folder that cannot be read is left out, as by os.walk
+        return
+    yield from ((entry, inside + entry.name) for entry in entries if not _is(entry.is_dir))
+    for entry in entries:
+        if not _is_system_file(entry.name) and _is(partial(entry.is_dir, follow_symlinks=False)):
+            yield from _walk_files(entry.path, f"{inside}{entry.name}/")
+
+
+def _is(kind: Callable[[], bool]) -> bool:
+    try:
+        return kind()
+    except OSError:  # such as a link to itself
+        return False
 
 
 def is_utf8(name: str) -> bool:

@@ -10,7 +10,14 @@ from typing import NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from srjt.data.images.augment import Crops, centre_crops, crop_and_flip, gather_crops, normalise
+from srjt.data.images.augment import (
+    Crops,
+    centre_crops,
+    crop_alike,
+    crop_and_flip,
+    gather_crops,
+    normalise,
+)
 from srjt.data.images.feed import Feed
 from srjt.methods import Method
 from srjt.training.engine.plan import Plan, draw_grades
@@ -56,7 +63,7 @@ class Preprocess:
             return pixels
         if self.train_transform is not None:
             return self.train_transform(pixels.permute(0, 3, 1, 2))
-        return self._crop_and_normalise(pixels, offsets, flips)
+        return self._normalised(crop_and_flip(pixels, offsets, flips, size=self.crop))
 
     def evaluate(self, pixels: Tensor, view: Crops | None = None) -> Tensor:
         """view: one of ``view_crops``, the same for all images; None: the centre crop, or ``eval_transform``."""
@@ -64,13 +71,11 @@ class Preprocess:
             return pixels
         if view is None and self.eval_transform is not None:
             return self.eval_transform(pixels.permute(0, 3, 1, 2))
-        crop = (view or centre_crops(1, margin=pixels.shape[1] - self.crop)).to(pixels.device)
-        return self._crop_and_normalise(
-            pixels, crop.offsets.expand(len(pixels), 2), crop.flips.expand(len(pixels))
-        )
+        crop = view or centre_crops(1, margin=pixels.shape[1] - self.crop)
+        return self._normalised(crop_alike(pixels, crop, size=self.crop))
 
-    def _crop_and_normalise(self, pixels: Tensor, offsets: Tensor, flips: Tensor) -> Tensor:
-        images = crop_and_flip(pixels, offsets, flips, size=self.crop)  # channels last, as they are stored
+    def _normalised(self, images: Tensor) -> Tensor:
+        """images: (B, 3, H, W) in channels-last order, as they are stored."""
         return normalise(images if self.channels_last else images.contiguous(), dtype=self.dtype)
 
 

@@ -43,23 +43,22 @@ def _logits(
 ) -> Iterator[tuple[list[Tensor], slice]]:
     """For each batch of rows the logits (K, B, C) of each view, and the slice of ``rows`` that they belong to."""
     training = networks.training
+    device_type = next((weights.device.type for weights in networks.parameters()), "cpu")
     batch_size = evaluation_batch_size(feed, crop=preprocess.crop, largest=batch_size)
+    batches = view_batches(
+        feed, rows, preprocess=preprocess, batch_size=batch_size, exact=bool(networks.compiled), views=views
+    )
     networks.eval()
     try:
-        for images, part in view_batches(
-            feed,
-            rows,
-            preprocess=preprocess,
-            batch_size=batch_size,
-            exact=bool(networks.compiled),
-            views=views,
-        ):
-            by_view = []
-            for x in images:
-                with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
-                    logits = networks(x)[:, : part.stop - part.start]
-                by_view.append(logits if logits.dtype == torch.float64 else logits.float())
-            yield by_view, part
+        # torch forgets the rounded weights at the end of the outermost autocast: inside of this one they are kept
+        with torch.autocast(device_type, enabled=False):
+            for images, part in batches:
+                by_view = []
+                for x in images:
+                    with torch.autocast(x.device.type, amp or torch.bfloat16, enabled=amp is not None):
+                        logits = networks(x)[:, : part.stop - part.start]
+                    by_view.append(logits if logits.dtype == torch.float64 else logits.float())
+                yield by_view, part
     finally:
         networks.train(training)
 
@@ -113,6 +112,6 @@ def predict_probabilities(
     ):
         mean = torch.stack([method.probabilities(logits) for logits in by_view]).mean(dim=0)
         predicted = method.grades(by_view[0]) if len(by_view) == 1 else method.grades_of(mean)
-        probabilities.append(mean.cpu())
-        grades.append(predicted.cpu())
-    return torch.cat(probabilities, dim=1), torch.cat(grades, dim=1)
+        probabilities.append(mean)  # they stay on the device: to fetch them would wait for it in every batch
+        grades.append(predicted)
+    return torch.cat(probabilities, dim=1).cpu(), torch.cat(grades, dim=1).cpu()
