@@ -27,10 +27,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from processes import Launcher
-from srjt import OrdinalNoiseClassifier, estimator, methods, noise
+from srjt import OrdinalNoiseClassifier, methods, noise
 from srjt.data.grade_codes import grade_codes
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError
+from srjt.estimator import classifier
 from srjt.training.resolve_noise import usable_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise rate")
@@ -137,9 +138,9 @@ def test_too_few_rows_or_groups_warn() -> None:
 
 def test_groups_are_patients_for_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    train = estimator.train
+    train = classifier.train
     monkeypatch.setattr(
-        estimator, "train", lambda manifest, **how: seen.append(manifest) or train(manifest, **how)
+        classifier, "train", lambda manifest, **how: seen.append(manifest) or train(manifest, **how)
     )
     data = rows(240)
     quick(noise_rate="auto", epochs=1).fit(data.X, data.y, groups=pd.Series(data.groups))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,10 @@ def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: P
     assert "of 120 labels" in said
     assert "Labels for which another grade is more probable: " in said
     assert "true ╲ label" in said
+    summary = said.partition("Estimating the noise and scoring every label.")[2].splitlines()
+    sentences = [line for line in summary if not line.startswith(("│", "To verify", "Report:", "Next:"))]
+    assert sum("%" in line for line in sentences) > 4
+    assert not re.search(r"\b[01]\.\d", " ".join(sentences))  # shares are percentages
     assert "Expected errors by grade: 0: " in said
     assert "Expected errors by reader: " in said
     assert "Ann" in said

@@ -54,6 +54,10 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
     code, _, said = command("predict", "run", embedded, embedded, "--force")
     assert code == 2
     assert "one file of features at a time" in said
+    for option, value in (("--images", labelled.parent), ("--image-column", "images")):
+        code, _, said = command("predict", "run", embedded, option, value, "--force")
+        sentence = f"{option} is about images, and this run takes rows of 1,536 features: leave it out."
+        assert (code, said) == (2, f"srjt: {sentence}\n")
 
     # images where features are wanted: the sentence ends with the command that makes them
     folder = labelled.parent

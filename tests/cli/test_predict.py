@@ -181,6 +181,16 @@ def test_features_for_a_run_that_reads_images(command: Srjt, finished: Path) -> 
     assert "This run takes images, and features.npz is a file of arrays" in err
 
 
+@pytest.mark.parametrize("verb", ["predict", "evaluate", "compare"])
+def test_an_option_of_features_for_a_run_that_reads_images(
+    verb: str, command: Srjt, finished: Path, labelled: Path
+) -> None:
+    samples = [finished, "--test", labelled] if verb == "compare" else [labelled]
+    code, _, err = command(verb, finished, *samples, "--feature-columns", "f*")
+    sentence = "--feature-columns is about features, and this run takes images: leave it out."
+    assert (code, err) == (2, f"srjt: {sentence}\n")
+
+
 def test_every_row_that_is_left_out_is_counted_and_named(
     command: Srjt, finished: Path, labelled: Path
 ) -> None:

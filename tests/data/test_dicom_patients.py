@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 
 from fixtures.dicom_files import write_dicom
-from srjt.data import Reading, folds, read
+from srjt.data import LeakageWarning, Reading, folds, read
 
 UNKNOWN = "missing-patient"
 
@@ -23,7 +24,11 @@ def read_folder(folder: Path, patients: Mapping[str, str | None]) -> Reading:
         tags = {} if patient is None else {"PatientID": patient}
         pixels = np.random.default_rng(k).integers(0, 1000, (4, 4), dtype=np.uint16)
         write_dicom(folder / name, pixels, PatientName="Doe^Jane", **tags)
-    return read(folder)
+    steps: list[tuple[int, int]] = []
+    reading = read(folder, progress=lambda *step: steps.append(step))
+    assert steps == [(done, len(steps)) for done in range(1, len(steps) + 1)]
+    assert len(steps) >= len(patients)  # the headers of all DICOM files
+    return reading
 
 
 def said(reading: Reading) -> list[str]:
@@ -49,6 +54,14 @@ def test_images_of_one_patient_stay_together(tmp_path: Path) -> None:
     table = manifest.table[["image", "grade"]].assign(patient="own")
     table.to_csv(tmp_path / "set" / "labels.csv", index=False)
     assert set(read(tmp_path / "set").manifest.patients or ()) == {"own"}
+    # each image by itself, as before headers were read
+    alone = read(tmp_path / "set", image_column="image", patient_column="image").manifest
+    assert alone.patients == alone.ids == manifest.ids
+    unknown = replace(manifest, table=manifest.table.drop(columns="patient"))
+    with pytest.warns(LeakageWarning):
+        one_by_one = folds(unknown, folds=5)
+    for ours, theirs in zip(folds(alone, folds=5), one_by_one, strict=True):
+        assert ours.test.tolist() == theirs.test.tolist()
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,8 @@ BROKEN[3, 1] = np.nan
         (npz(features=X, grades=GRADES, ids=np.array([b"\xff%d" % i for i in range(8)])), {}, "'ids' of .* not UTF-8"),
         (npz(other=X), {"kind": "features"}, "has no array named features; it has other"),
         (npz(features=X, grades=GRADES), {"feature_columns": "f*"}, "`feature_columns` applies to tables"),
+        (Path, {"feature_columns": "f*"}, "`feature_columns` is for a file of features, and .* is a folder"),
+        (npz(features=X, grades=GRADES), {"grades": NAMES, "images": "."}, "no row of it names an image in .*`images`"),
         (npz(features=X, grades=GRADES), {"labels": "nowhere.csv"}, "table of labels nowhere.csv does not exist"),
         (npz(features=X, grades=GRADES), {}, "order of the grades mild, none, severe is not known"),
         (npz(features=X, grades=GRADES, ids=["a"] * 8), {"grades": NAMES}, "ids must be unique; 'a'"),

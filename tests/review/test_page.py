@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -314,6 +315,22 @@ def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Callab
     tab.press("w")
     tab.wait(f"{SHOWN} && {source} === '/image/1'")
     assert serious(tab) == []
+
+
+def test_a_network_that_differs_from_the_suggestion_is_explained(
+    browser: Browser, folder: Path, serve: Callable[..., Any]
+) -> None:
+    scores = pd.read_csv(folder / "audit.csv", dtype=str)
+    scores["network_2"] = scores["suggested"]
+    scores.loc[0, "network_2"] = next(grade for grade in scores["grade"] if grade != scores["suggested"][0])
+    scores.to_csv(folder / "audit.csv", index=False)
+    tab = visit(browser.tab(), serve(folder).address)
+    explained = "[...document.querySelectorAll('#facts small')].map((e) => e.textContent)"
+    assert tab.js(explained) == [
+        "Each network judges the image alone. The suggestion uses both, and what is known about the label."
+    ]
+    tab.press("ArrowRight")  # here they agree
+    assert tab.js(explained) == []
 
 
 def test_an_audit_without_networks_says_so(browser: Browser, folder: Path, serve: Callable[..., Any]) -> None:

@@ -90,8 +90,21 @@ def test_a_resumed_run_reuses_the_estimate(
     assert run.config.noise_rate == read_noise_estimate(tmp_path / "run").rate  # type: ignore[union-attr]
     assert srjt.train(noisy, **given).config == run.config  # and of a finished one, too
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
-    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other images, labels or settings"):
+    with pytest.raises(
+        SrjtError, match=r"noise\.json was estimated from other images, labels or settings: choose"
+    ):
         srjt.train(other, **given)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    facts["data"]["patients"] = (
+        None  # DICOM files in a run of an earlier version, which did not read their headers
+    )
+    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+    patients = rf"\(the run began without patients, and the images now belong to {len(set(noisy.patients or ()))} pat"
+    with pytest.raises(SrjtError, match=patients):
+        srjt.train(other, **given)
+    (tmp_path / "run" / "noise.json").unlink()
+    with pytest.raises(SrjtError, match="split are not the same; the run began without patients"):
+        srjt.train(other, **{**given, "config": run.config})
 
 
 def test_an_interrupted_warm_up_is_resumed(

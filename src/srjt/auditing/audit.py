@@ -195,7 +195,7 @@ def audit(
     >>> srjt.report("audit")  # doctest: +SKIP
     """
     check_not_starting("srjt.audit")
-    manifest = labelled_samples(manifest, on_bad_image=on_bad_image)
+    manifest = labelled_samples(manifest, on_bad_image=on_bad_image, progress=progress)
     if reader is not None and reader not in manifest.table:
         raise suggest("column (for the reader)", reader, map(str, manifest.table.columns))
     names = check_grade_names(grade_names or {}, manifest.grades)

@@ -92,7 +92,7 @@ def audit(
     check_settings(run_config)
     if how["several_readings"] == "consensus":
         how, reader_column = {**how, "reader_column": reader_column}, None
-    reading = read(source, **how)
+    reading = read(source, **how, progress=not quiet)
     if reader_column is None and "reader" in reading.manifest.table:
         reader_column = "reader"
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
@@ -235,7 +235,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
         known = summary["known"]
         say(
             f"Known wrong labels: {known['wrong']:,}; of the {known['wrong']:,} most doubtful labels, "
-            f"{known['precision_at_wrong']:.0%} are wrong (average precision {known['average_precision']:.2f})."
+            f"{known['precision_at_wrong']:.0%} are wrong (average precision {known['average_precision']:.0%})."
         )
     typer.echo(f"Report: {out / 'audit.html'}")
     if has_images:

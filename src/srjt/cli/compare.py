@@ -55,6 +55,7 @@ def compare(
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.data import drop_unusable, read
     from srjt.inference.compare import compare as compare_runs
+    from srjt.inference.kind_of_samples import refuse_other_options
     from srjt.reports.comparison import check_suffix, write_comparison
     from srjt.training.trained import load_run
 
@@ -66,6 +67,7 @@ def compare(
     opened = [load_run(run, device=device) for run in runs]
     samples = None
     if test is not None:
+        refuse_other_options(opened[0], how, about={"features": ["feature_columns", "labels"]})
         reading = read(test, grades=list(opened[0].grades), **how)
         samples = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
     found = compare_runs(

@@ -99,6 +99,7 @@ def evaluate(
     from srjt.errors import SrjtError, suggest
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
+    from srjt.inference.kind_of_samples import refuse_other_options
     from srjt.inference.predict import check_choices
     from srjt.reports.evaluation_words import (
         no_patients,
@@ -113,6 +114,7 @@ def evaluate(
     check_html(html, out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
+    refuse_other_options(trained, how, about={"features": ["feature_columns", "labels"]})
     calibration = calibration_samples(
         calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
     )

@@ -74,7 +74,7 @@ def predict(
     from srjt.data.sources.unlabelled import read_images
     from srjt.files import is_stream, write_output
     from srjt.inference.answers import as_columns
-    from srjt.inference.kind_of_samples import refuse_other_kind
+    from srjt.inference.kind_of_samples import refuse_other_kind, refuse_other_options
     from srjt.inference.predict import check_choices
     from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
@@ -84,6 +84,9 @@ def predict(
     check_html(html, out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
     trained.views(views)  # an error if the run has no such views
+    refuse_other_options(
+        trained, how, about={"features": ["feature_columns"], "images": ["images", "image_column"]}
+    )
     calibration = calibration_samples(
         calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
     )

@@ -146,7 +146,7 @@ def train(
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
     )
     check_settings(run_config.with_recipe(), fold=fold, folds=None if splits else folds)
-    reading = read(source, **how)
+    reading = read(source, **how, progress=not quiet)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
         manifest = grouped(manifest, near=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from srjt.data.images.decode import is_image
 from srjt.data.sources.columns import choose_columns
@@ -17,14 +17,14 @@ from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 from srjt.errors import SrjtError, count_of
 from srjt.training.trained import Trained
 
-__all__ = ["refuse_other_kind"]
+__all__ = ["refuse_other_kind", "refuse_other_options"]
 
 Kind = Literal["images", "features"]
 
 
 def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -> None:
     """An error for files of features where the run takes images, and the reverse. What is neither is not judged."""
-    takes: Kind = "features" if len(run.in_shape) == 1 else "images"
+    takes = _taken_by(run)
     for path in map(Path, sources):
         if (found := _kind(path)) is None or found == takes:
             continue
@@ -38,6 +38,25 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
             f"This run takes rows of {count_of(run.in_shape[0], 'feature')}, and {path} has images. Compute their "
             f"features first, as those of the training: {_features_command(path, run.feature_settings)}"
         )
+
+
+def refuse_other_options(
+    run: Trained, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]]
+) -> None:
+    """An error for an option of ``srjt.data.read`` about the kind of samples that the run does not take.
+
+    how: the options; None if not given. about: those that are about one kind only.
+    """
+    takes = _taken_by(run)
+    taken = "images" if takes == "images" else f"rows of {count_of(run.in_shape[0], 'feature')}"
+    for kind, names in about.items():
+        given = next((name for name in names if how[name] is not None), None)
+        if kind != takes and given is not None:
+            raise SrjtError(f"`{given}` is about {kind}, and this run takes {taken}: leave it out.")
+
+
+def _taken_by(run: Trained) -> Kind:
+    return "features" if len(run.in_shape) == 1 else "images"
 
 
 def _kind(path: Path) -> Kind | None:

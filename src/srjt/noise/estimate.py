@@ -203,7 +203,7 @@ def estimate_noise(
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
     reason = _doubt(found, samples=len(y), informed=informed, unsettled=tail)
-    assumption = _assumption(form, largest=interval[1])
+    assumption = _assumption(form)
     worth = 0.0
     if known is not None:
         combined = use_verified(y, found.posterior(y, p), known, owner=owner, confidence=confidence)
@@ -297,8 +297,11 @@ def _moved(joints: Floats, joint: Floats) -> Floats:
     return np.asarray(moved / moved.sum(axis=(1, 2), keepdims=True))
 
 
-def _assumption(form: Form, *, largest: float) -> str:
-    """What the point takes for granted and labels and probabilities cannot show."""
+def _assumption(form: Form) -> str:
+    """What the point takes for granted and labels and probabilities cannot show.
+
+    Without numbers: a rate is a percentage in an audit and a setting (0.2) in a training.
+    """
     if form == "boundary":
         return (
             "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "
@@ -307,11 +310,12 @@ def _assumption(form: Form, *, largest: float) -> str:
     if form in SYMMETRIC:
         return (
             "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
-            f"boundary between two grades, it is higher, up to {largest:.2f}."
+            "boundary between two grades, it is higher, up to the upper end of the interval."
         )
     return (
         "The rate assumes that each grade is mistaken at its own rates in each direction, and that readers are as "
-        f"likely to be unsure near the boundary between two grades, too, as not; it is at most {largest:.2f}."
+        "likely to be unsure near the boundary between two grades, too, as not; it is at most the upper end of the "
+        "interval."
     )
 
 

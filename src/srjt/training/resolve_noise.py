@@ -33,7 +33,7 @@ from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.record.image_identity import grouped_as_begun, image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
-from srjt.training.record.run_folder import read_noise_file
+from srjt.training.record.run_folder import new_patients, read_facts, read_noise_file
 from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, build_method
 
@@ -151,7 +151,11 @@ def resolve_noise_rate(
             seed=config.seed,
         )
 
-    estimate = estimate_in(None) if out is None else _estimate_once(Path(out), facts, estimate_in, reporter)
+    if out is None:
+        estimate = estimate_in(None)
+    else:
+        patients = None if readable.patients is None else len(set(readable.patients))
+        estimate = _estimate_once(Path(out), facts, estimate_in, reporter, patients=patients)
     if estimate.informed:
         resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
     else:  # a matrix of networks that know nothing would only blur the labels
@@ -336,8 +340,13 @@ def _estimate_once(
     facts: dict[str, Any],
     estimate_in: Callable[[Path | None], NoiseEstimate],
     reporter: Reporter,
+    *,
+    patients: int | None,
 ) -> NoiseEstimate:
-    """The estimate in this folder: the first process computes it while the others wait."""
+    """The estimate in this folder: the first process computes it while the others wait.
+
+    patients: how many there are, for the error if the folder has an estimate from other data.
+    """
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
@@ -359,8 +368,11 @@ def _estimate_once(
     saved = read_noise_file(file)
     # An estimate of an earlier version has no hash of its images.
     if {name: saved.get(name, facts["images"] if name == "images" else None) for name in facts} != facts:
+        begun = (folder / "run.json").exists()
+        why = "".join(f" ({new})" for new in new_patients(read_facts(folder), patients)) if begun else ""
         raise SrjtError(
-            f"{file} was estimated from other images, labels or settings: choose another `out`, or delete that folder."
+            f"{file} was estimated from other images, labels or settings{why}: choose another `out`, or delete that "
+            "folder."
         )
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])

@@ -17,10 +17,12 @@ import pandas as pd
 from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table, text_table
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
+from srjt.data.sources.dicom_patients import with_patients_of_headers
 from srjt.data.sources.feature_tables import has_features, list_column
 from srjt.data.sources.frames import read_feature_frame
 from srjt.errors import SrjtError, suggest
 from srjt.files import check_regular_file
+from srjt.progress import ProgressOption
 
 __all__ = ["SOURCES", "Reading", "Source", "from_arrays", "read"]
 
@@ -69,10 +71,12 @@ def read(
     reader_column: str | None = None,
     reference_column: str | None = None,
     kind: str | None = None,
+    progress: ProgressOption = True,
 ) -> Reading:
     """Read labels, and where the images are, from a table, a folder, a MedMNIST file or a file of features.
 
-    Image files are not opened; ``check`` finds those that cannot be read.
+    Image files are not opened, except for the patients in the headers of DICOM files whose source names none; ``check``
+    finds files that cannot be read.
 
     Parameters
     ----------
@@ -101,6 +105,8 @@ def read(
         usual names. ``grade_column`` may then be a list or a pattern such as ``"grade_*"``.
     kind : str, optional
         ``"table"``, ``"folders"``, ``"limuc"``, ``"dr"``, ``"medmnist"`` or ``"features"``. Default: recognised.
+    progress : bool or function of (done, total)
+        Whether to show a bar while DICOM headers are read, where somebody can see it.
 
     Returns
     -------
@@ -138,6 +144,11 @@ def read(
             check_regular_file(path)
         if kind is None and (labels is not None or feature_columns is not None):
             kind = "features"
+            if path.is_dir():
+                option = "labels" if feature_columns is None else "feature_columns"
+                raise SrjtError(
+                    f"`{option}` is for a file of features, and {path} is a folder: leave it out."
+                )
         elif kind is None:
             kind = _recognise(path)
             # the names of columns are a weaker sign than images that the user names
@@ -168,7 +179,7 @@ def read(
                 f"`{option}` applies to {kinds or 'files'}, but {name} is read as {kind}: leave it "
                 "out, or choose another `kind`."
             )
-    reading = readers[kind](path, **given)
+    reading = with_patients_of_headers(readers[kind](path, **given), progress=progress)
     return replace(
         reading, manifest=replace(reading.manifest, source=str(path) if isinstance(path, Path) else "")
     )

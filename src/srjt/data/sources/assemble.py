@@ -13,7 +13,6 @@ import pandas as pd
 from srjt.data.grades import MISSING, grade_values, refuse_too_many
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
-from srjt.data.sources.dicom_patients import patients_in_headers
 from srjt.errors import SrjtError
 from srjt.notebook_html import html_block, html_table, html_text
 from srjt.readers import Readings
@@ -106,13 +105,6 @@ def assemble(
     keep = np.ones(len(rows), dtype=bool)
     table = rows.reset_index(drop=True)
     names = table["id"].tolist()
-
-    notes = list(notes)
-    if arrays is None and "patient" not in table:
-        patients, note = patients_in_headers([root / name for name in table["image"]])
-        notes += [note] if note else []
-        if patients:
-            table["patient"] = patients
 
     truths = table["true_grade"].tolist() if "true_grade" in table else []
     _refuse_incomplete_true_grades(truths)

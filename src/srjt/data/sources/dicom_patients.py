@@ -12,14 +12,18 @@ import re
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from srjt.data.grades import MISSING
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.images.dicom import read_patient_id
+from srjt.data.problems import Problem
+from srjt.data.sources.assemble import Reading
+from srjt.progress import ProgressOption, progress_bar
 
-__all__ = ["patients_in_headers"]
+__all__ = ["with_patients_of_headers"]
 
 DICOM_SUFFIXES = (".dcm", ".dicom")
 WORKERS = 8  # parsing a header holds Python's lock; a network drive gains from several requests at once
@@ -30,7 +34,33 @@ PLACEHOLDERS = {
 }
 
 
-def patients_in_headers(paths: Sequence[Path]) -> tuple[list[str], str]:
+def with_patients_of_headers(reading: Reading, *, progress: ProgressOption = True) -> Reading:
+    """The samples with the patients of their DICOM headers, if their source has no patients, and a note about them.
+
+    An image whose header names no patient is a patient of its own, unless no header does.
+    """
+    manifest = reading.manifest
+    if manifest.arrays is not None or manifest.patients is not None:
+        return reading
+    patients, note = _patients_in_headers(manifest.paths, progress=progress)
+    notes = (*reading.notes, *([note] if note else []))
+    if not patients:
+        return replace(reading, notes=notes)
+    names = [patient or f"unknown: {name}" for patient, name in zip(patients, manifest.ids, strict=True)]
+    unknown = [
+        Problem(
+            "missing-patient",
+            name,
+            "its header has no PatientID that can be used: treated as a separate patient",
+        )
+        for patient, name in zip(patients, manifest.ids, strict=True)
+        if not patient
+    ]
+    known = replace(manifest, table=manifest.table.assign(patient=names))
+    return replace(reading, manifest=known, problems=(*reading.problems, *unknown), notes=notes)
+
+
+def _patients_in_headers(paths: Sequence[Path], *, progress: ProgressOption) -> tuple[list[str], str]:
     """(N,) patients of image files, "" where the header names none, and a note on where they come from.
 
     The patients are an empty list where the headers do not tell them, and the note is empty without DICOM files.
@@ -38,9 +68,16 @@ def patients_in_headers(paths: Sequence[Path]) -> tuple[list[str], str]:
     candidates = [row for row, path in enumerate(paths) if _may_be_dicom(path)]
     if not candidates or find_spec("pydicom") is None:  # the error follows when an image is read
         return [], ""
-    with ThreadPoolExecutor(WORKERS, thread_name_prefix="header") as pool, warnings.catch_warnings():
+    found = []
+    with (
+        progress_bar("Reading DICOM headers", progress) as advance,
+        ThreadPoolExecutor(WORKERS, thread_name_prefix="header") as pool,
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")  # pydicom's, about values that do not matter here
-        found = list(pool.map(_patient, [paths[row] for row in candidates]))
+        for patient in pool.map(_patient, [paths[row] for row in candidates]):
+            found.append(patient)
+            advance(len(found), len(candidates))
     if all(patient is None for patient in found):
         return [], ""
     patients = [""] * len(paths)

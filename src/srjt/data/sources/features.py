@@ -100,6 +100,11 @@ def read_features(
     }
     root = (images or path.parent).absolute()
     reading = graded_features(found, given, source=(labels or path).name, root=root, grades=grades)
+    if images is not None and not any(os.path.isfile(image) for image in reading.manifest.paths):
+        raise SrjtError(
+            f"{path.name} has features, and no row of it names an image in {images}: leave out `images`, or name the "
+            "column with `image_column`."
+        )
     if readings is not None and not set(reading.manifest.ids) <= set(readings.items):
         readings = None  # matched row by row
     return replace(reading, readings=readings)

@@ -23,6 +23,7 @@ from srjt.data.sources.frames import read_ungraded_frame
 from srjt.data.sources.torch_datasets import TorchDataset, dataset_images, is_dataset, read_dataset
 from srjt.data.sources.unlabelled import read_images
 from srjt.errors import SrjtError
+from srjt.progress import ProgressOption
 
 __all__ = ["LabelledData", "UnlabelledData", "labelled_samples", "unlabelled_samples"]
 
@@ -37,7 +38,11 @@ KNOWN = "a manifest, a path, a DataFrame, arrays or a torch dataset"
 
 
 def labelled_samples(
-    data: LabelledData, *, grades: Sequence[str] | None = None, on_bad_image: OnBadImage = "error"
+    data: LabelledData,
+    *,
+    grades: Sequence[str] | None = None,
+    on_bad_image: OnBadImage = "error",
+    progress: ProgressOption = True,
 ) -> Manifest:
     """The samples and their grades. on_bad_image: stop at a row that cannot be used, or leave it out."""
     if isinstance(data, Manifest):
@@ -45,7 +50,7 @@ def labelled_samples(
     if isinstance(data, Reading):
         reading = data
     elif isinstance(data, (str, os.PathLike, pd.DataFrame)):
-        reading = read(data, grades=grades)
+        reading = read(data, grades=grades, progress=progress)
     elif isinstance(data, tuple) and len(data) == 2:
         reading = from_arrays(data[0], data[1], names=grades)
     elif isinstance(data, np.ndarray):

@@ -158,7 +158,7 @@ def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.Data
             entries.append(
                 (
                     "ranking",
-                    f"average precision {known['average_precision']:.3f} (by chance {known['rate']:.3f}); of the "
+                    f"average precision {known['average_precision']:.1%} (by chance {known['rate']:.1%}); of the "
                     f"{known['wrong']:,} most doubtful labels {known['precision_at_wrong']:.1%} are wrong",
                 )
             )

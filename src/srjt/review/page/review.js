@@ -152,7 +152,7 @@ function showPanel() {
   $("undo").disabled = undoable.length === 0;
   const selected = audit.selected[line];
   const facts = [
-    [audit.network_grades.length > 1 ? "Networks" : "Network", audit.network_grades.map((grades) => audit.name(grades[line])).join(", ")],
+    [audit.network_grades.length > 1 ? "Networks" : "Network", audit.network_grades.map((grades) => audit.name(grades[line])).join(", "), null, whyOthers(line)],
     ["Selected", selected === null ? null : `in ${percent(selected)} of its training batches`],
     ["Patient", audit.patient(line), "patient"],
     ["Reader", audit.reader(line), "reader"],
@@ -163,7 +163,15 @@ function showPanel() {
   $("facts").replaceChildren(...facts.filter(([, value]) => value).map(fact));
 }
 
-function fact([term, value, field]) {
+/** Why networks and suggestion differ; "" if they do not. */
+function whyOthers(line) {
+  if (audit.network_grades.every((grades) => grades[line] === audit.suggested[line])) return "";
+  return audit.network_grades.length > 1
+    ? "Each network judges the image alone. The suggestion uses both, and what is known about the label."
+    : "The network judges the image alone. The suggestion also uses what is known about the label.";
+}
+
+function fact([term, value, field, explanation]) {
   const row = make("div");
   const description = make("dd");
   if (field) {
@@ -173,6 +181,7 @@ function fact([term, value, field]) {
     link.addEventListener("click", () => setFilter({ ...DEFAULT_FILTER, [field]: value, scope: "all", show: "all" }, audit.ids[current()]));
     description.append(link);
   } else description.textContent = value;
+  if (explanation) description.append(make("small", explanation, "soft"));
   row.append(make("dt", term), description);
   return row;
 }

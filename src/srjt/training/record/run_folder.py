@@ -27,7 +27,7 @@ import numpy as np
 
 from srjt._version import __version__
 from srjt.data.grade_names import check_grade_names
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 from srjt.files import check_regular_files, is_foreign, lock_folder, write_json
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
@@ -38,6 +38,7 @@ __all__ = [
     "has_summary",
     "is_finished",
     "lock_run_folder",
+    "new_patients",
     "open_run_folder",
     "read_facts",
     "read_noise_estimate",
@@ -208,6 +209,7 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
     ]
     if found.data.get("fingerprint") != requested.data.get("fingerprint"):
         differences.append("the samples, labels or split are not the same")
+        differences += new_patients(found, requested.data.get("patients"))
     if found.grades != requested.grades:
         differences.append(f"the grades were {', '.join(found.grades)}")
     if found.own_network != requested.own_network:
@@ -222,6 +224,16 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
         found = replace(found, grade_names=requested.grade_names)
         write_facts(folder, found)
     return found  # with its CPU setting, which determines the last bits of the result
+
+
+def new_patients(begun: RunFacts, patients: int | None) -> list[str]:
+    """A difference, as text, if the samples of this run had no patients and now have some: its folds would be others.
+
+    So it is with DICOM files in a run of an earlier version, which did not read their headers.
+    """
+    if patients is None or begun.data.get("patients", patients) is not None:
+        return []
+    return [f"the run began without patients, and the images now belong to {count_of(patients, 'patient')}"]
 
 
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:

@@ -1,4 +1,4 @@
-"""``OrdinalNoiseClassifier``: the training as a scikit-learn estimator, for pipelines and searches."""
+"""``OrdinalNoiseClassifier``, with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -14,26 +14,23 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
 from srjt.data.features import as_features
 from srjt.data.grade_codes import grade_codes, ordered_categories, verified_codes
-from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.sources.arrays import as_colour
-from srjt.errors import Interrupted, SrjtError, warn
+from srjt.errors import Interrupted, SrjtError
+from srjt.estimator.probabilities import predict_images, predict_rows
+from srjt.estimator.settings import training_config, without_estimate_if_few
 from srjt.methods import JointTraining
-from srjt.networks import backbones
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.grade_rules import grade_rule_for
 from srjt.ordinal.purpose import Purpose
-from srjt.training.config import TrainConfig
 from srjt.training.engine.devices import amp_dtype
 from srjt.training.record.reporters import reporter_for
-from srjt.training.resolve_noise import WARM_UP_FOLDS, needs_estimate
 from srjt.training.train import train
 from srjt.training.trained import Trained
 
@@ -42,11 +39,6 @@ __all__ = ["OrdinalNoiseClassifier"]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
-
-ROWS_PER_GRADE = 50  # on average; with fewer the noise is not estimated
-SMALL_IMAGE = 64  # pixels a side: the network is tiny up to this size, the paper's above it
-FEW_STEPS = 500  # of a training on rows: with fewer, the default learning rate is too small
-SIZES = (32, 256)  # images are resized to a square with a side in this range
 
 
 class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -206,14 +198,14 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
             manifest = replace(
                 manifest, table=manifest.table.assign(verified_grade=verified_codes(verified, classes))
             )
-        config = self._config(manifest)
+        config = training_config(self.get_params(deep=False), manifest)
         maker = None if isinstance(self.network, str) else self.network
 
         reporter = reporter_for(quiet=not self.verbose)
         with reporter, tempfile.TemporaryDirectory(prefix="srjt-") as cache:
             options: dict[str, Any] = {"network": maker, "device": self.device, "cache": cache}
             try:
-                config = _without_estimate_if_few(manifest, config)
+                config = without_estimate_if_few(config, manifest)
                 trained = train(manifest, config=config, reporter=reporter, **options)
             except Interrupted as stop:
                 if stop.status == 128 + signal.SIGINT:  # as a notebook expects
@@ -275,13 +267,13 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         trained = self.trained_
         if len(trained.in_shape) == 1:
             X = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-            probabilities = _predict_rows(trained, X, custom_network=callable(self.network))
+            probabilities = predict_rows(trained, X, custom_network=callable(self.network))
         else:
             if not _are_images(X):
                 raise SrjtError(
                     "This classifier was fitted to images: X must be (N, H, W, 3) or (N, H, W, 1)."
                 )
-            probabilities = _predict_images(trained, as_colour(np.asarray(X)))
+            probabilities = predict_images(trained, as_colour(np.asarray(X)))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
@@ -304,45 +296,6 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         severity: Floats = probabilities @ scale
         return severity
 
-    def _config(self, manifest: Manifest) -> TrainConfig:
-        """The settings of the training, with defaults that depend on the data."""
-        given = dict(self.settings or {})
-        for name in given:
-            if name in (*self.get_params(deep=False), "seed"):
-                instead = "random_state" if name == "seed" else name
-                raise SrjtError(
-                    f"{name} cannot be among the settings: pass it as the estimator's parameter {instead}."
-                )
-        network, rate = self.network, self.learning_rate
-        if not manifest.are_features:
-            assert manifest.arrays is not None
-            size = given.setdefault("image_size", int(np.clip(max(manifest.arrays.shape[1:3]), *SIZES)))
-            given.setdefault("crop", size * 7 // 8)  # 224 of 256
-            if network is None and size <= SMALL_IMAGE:
-                network = "tiny"
-            if rate is None and network in ("tiny", "tiny-gn"):
-                rate = 1e-3
-        # CPU tuning would write to the cache, and its result changes the last bits.
-        config = TrainConfig(tune_cpu=False).replace(
-            **given,
-            method=self.method,
-            noise_rate=self.noise_rate,
-            transition=self.transition,
-            soft_labels=self.soft_labels,
-            network=network if isinstance(network, str) else None,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            method_options=self.method_options or {},
-            optimise=self.optimise,
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
-        )
-        # Incomplete batches are dropped: with even batches an epoch leaves out fewer rows.
-        steps = -(-len(manifest) // config.batch_size)
-        if rate is None and manifest.are_features and config.epochs * steps < FEW_STEPS:
-            rate = 1e-3
-        config = config.replace(batch_size=len(manifest) // steps, learning_rate=rate)
-        return config.for_data(features=manifest.are_features)
-
     def __getstate__(self) -> dict[str, Any]:
         """For pickles: the networks are moved to the CPU, so that a machine without a GPU can open them."""
         state: dict[str, Any] = dict(super().__getstate__())
@@ -363,23 +316,6 @@ def _manifest(X: Array, codes: Ints, *, names: Sequence[str], groups: Any = None
     return Manifest(table=table, grades=tuple(names), arrays=X)
 
 
-def _without_estimate_if_few(manifest: Manifest, config: TrainConfig) -> TrainConfig:
-    """Replace "auto" by noise rate 0 if there are too few rows for an estimate."""
-    if not needs_estimate(config):
-        return config
-    rows, grades = len(manifest), manifest.num_classes
-    groups = rows if manifest.patients is None else len(set(manifest.patients))
-    if rows >= ROWS_PER_GRADE * grades and groups >= 2 * WARM_UP_FOLDS:
-        return config
-    what = f"{rows} rows" + (f" of {groups} groups" if groups < rows else "")
-    warn(
-        f"{what} are too few to estimate the noise of {grades} grades, so noise_rate 0 is used: pass noise_rate=… if "
-        "you know it."
-    )
-    transition = np.eye(grades).tolist() if config.transition is None else config.transition
-    return config.replace(noise_rate=0.0, transition=transition, soft_labels="paper")
-
-
 def _selected(trained: Trained) -> Floats:
     """(N,) share of the times a row was selected as clean, mean over the networks."""
     seen = trained.history["seen"].to_numpy(np.float64)
@@ -389,41 +325,6 @@ def _selected(trained: Trained) -> Floats:
     times = trained.history[names].to_numpy(np.float64).mean(axis=1)
     share: Floats = np.divide(times, seen, out=np.full(len(seen), np.nan), where=seen > 0)
     return share
-
-
-@torch.no_grad()
-def _predict_rows(trained: Trained, X: Array, *, custom_network: bool) -> Floats:
-    """(N, C) for rows of features. In float64, so that the result of a row does not depend on the others."""
-    rows = as_features(X, what="X")
-    if custom_network or not backbones.takes_rows(str(trained.config.network)):  # it may require float32
-        return _ensemble(trained.probabilities(rows)[0])
-    networks = copy.deepcopy(trained.networks).double().eval()
-    parts = []
-    for part in gen_batches(len(rows), trained.config.eval_batch_size):
-        x = torch.from_numpy(rows[part].astype(np.float64)).to(trained.device)
-        parts.append(trained.method.probabilities(networks(x)).mean(dim=0).cpu().numpy())
-    probabilities: Floats = np.concatenate(parts)
-    return probabilities
-
-
-def _predict_images(trained: Trained, images: Array) -> Floats:
-    """(N, C) for uint8 images (N, H, W, 3), which are resized as in training."""
-    codes = np.zeros(len(images), dtype=np.int64)  # not used
-    config = trained.config
-    with tempfile.TemporaryDirectory(prefix="srjt-") as cache:
-        store = open_store(
-            _manifest(images, codes, names=trained.grades),
-            size=config.image_size,
-            resize=config.resize,
-            cache=cache,
-        )
-        return _ensemble(trained.probabilities(store.pixels)[0])
-
-
-def _ensemble(probabilities: Array) -> Floats:
-    """(K, N, C) of each network → (N, C)."""
-    mean: Floats = probabilities.mean(axis=0, dtype=np.float64)
-    return mean
 
 
 def _move_to_cpu(trained: Trained) -> Trained:
