@@ -168,6 +168,7 @@ def test_normalise(dtype: torch.dtype, tolerance: float) -> None:
     std = torch.tensor(IMAGENET_STD, dtype=torch.float64).view(3, 1, 1)
     result = normalise(images, dtype=dtype)
     assert result.dtype == dtype
+    assert torch.equal(result, normalise(images).to(dtype))  # rounded once, at the end
     torch.testing.assert_close(result.double(), (images / 255.0 - mean) / std, atol=tolerance, rtol=0)
     plain = normalise(images, mean=(0, 0, 0), std=(1, 1, 1))
     torch.testing.assert_close(plain, images / 255)

@@ -33,9 +33,13 @@ def feed_threads() -> int:
     return sum(thread.name.startswith("feed") for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("kind", ["resident", "streamed"])
+@pytest.mark.parametrize("kind", ["resident", "streamed", "streamed in pieces"])
 @pytest.mark.parametrize("steps", [0, 1, 3, 4, 5, 23])
-def test_batches_are_the_rows(pixels: np.ndarray, kind: str, steps: int) -> None:
+def test_batches_are_the_rows(
+    pixels: np.ndarray, kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "streamed in pieces":
+        monkeypatch.setattr(feeds, "PIECE", 3)  # of batches of 7: two whole ones and a smaller one
     feed: Feed = open_feed(pixels, device="cpu") if kind == "resident" else StreamedFeed(pixels, device=CPU)
     assert feed.resident == (kind == "resident") == (feed.pixels is not None)
     rows = random_rows(steps, 7)

@@ -36,10 +36,6 @@ __all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_r
 
 NetworkMaker = Callable[[], nn.Module]
 
-# Images that a GPU predicts at a time. More take longer to be brought there: 30,000 images/s of a ResNet-18 on an H200
-# with 256, at first 24,000; with 1,024 at first 14,000.
-STREAMED_BATCH = 256
-
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Trained:
@@ -145,9 +141,6 @@ class Trained:
             return np.empty(shape, np.float32), np.empty(shape[:2], np.int64)
         if pixels.ndim == 2:
             pixels = as_features(pixels)
-        batch_size = self.config.eval_batch_size
-        if self.device.type == "cuda":
-            batch_size = min(batch_size, STREAMED_BATCH)
         # Each sample is used once, so a GPU need not have all of them: it gets the next batches while it computes.
         feed = open_feed(pixels, device=self.device, share=0)
         with use_run_settings(self):
@@ -157,7 +150,7 @@ class Trained:
                 feed,
                 torch.arange(len(pixels)),
                 preprocess=self.preprocess,
-                batch_size=batch_size,
+                batch_size=self.config.eval_batch_size,
                 amp=amp_dtype(self.config, self.device),
                 views=crops,
             )

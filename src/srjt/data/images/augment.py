@@ -125,7 +125,10 @@ def normalise(
     """(B, 3, H, W) uint8 to (x / 255 − mean) / std, computed in float32; keeps the memory format."""
     scale = _per_channel([1 / (255 * s) for s in std], images.device)
     shift = _per_channel([-m / s for m, s in zip(mean, std, strict=True)], images.device)
-    return (images * scale).add_(shift).to(dtype)
+    scaled = images * scale
+    return torch.add(
+        scaled, shift, out=scaled if dtype == scaled.dtype else torch.empty_like(scaled, dtype=dtype)
+    )
 
 
 def _per_channel(values: list[float], device: torch.device) -> Tensor:

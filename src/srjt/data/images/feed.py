@@ -22,7 +22,8 @@ __all__ = ["Feed", "FeedCache", "ResidentFeed", "StreamedFeed", "open_feed"]
 
 Samples: TypeAlias = npt.NDArray[np.uint8] | Features
 
-AHEAD = 4  # batches in flight to the device, each gathered by its own thread
+AHEAD = 4  # pieces in flight to the device, each gathered by its own thread
+PIECE = 128  # samples of a batch that travel together; with larger pieces the device begins later
 
 
 def open_feed(pixels: Samples, *, device: torch.device | str, share: float = 0.5) -> Feed:
@@ -64,12 +65,12 @@ class ResidentFeed:
 
 
 class StreamedFeed:
-    """Pixels stay on the host. Threads gather the next batches into pinned memory while the step runs.
+    """Pixels stay on the host. Threads gather the next pieces into pinned memory while the step runs.
 
-    The consumer's stream waits for a copy on the device. The consumer itself waits only if the device is ``AHEAD``
-    batches behind, so that a fast host does not fill the device's memory. Each batch has its own memory and may be
-    kept. While batches are in flight, capture a CUDA graph only with ``capture_error_mode="thread_local"``, because
-    these threads use the device too.
+    The consumer's stream waits for a copy on the device. The consumer itself waits only if the device is some batches
+    behind, so that a fast host does not fill the device's memory. Each batch has its own memory and may be kept. While
+    batches are in flight, capture a CUDA graph only with ``capture_error_mode="thread_local"``, because these threads
+    use the device too.
     """
 
     resident = False
@@ -83,30 +84,35 @@ class StreamedFeed:
     def batches(self, rows: Tensor) -> Iterator[Tensor]:
         """Like ``ResidentFeed.batches``."""
         _check(rows, len(self._host))
-        steps, size = rows.shape
-        slots = [self._slot(size) for _ in range(min(AHEAD, steps))]
+        pieces = [piece for step in rows for piece in step.split(PIECE)]
+        per_batch = len(pieces) // max(len(rows), 1)
+        slots = [self._slot(min(PIECE, rows.shape[1])) for _ in range(min(AHEAD, len(pieces)))]
         pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="feed")
         ahead: deque[Future[tuple[Tensor, torch.cuda.Event | None]]] = deque()
+        used: torch.cuda.Event | None = None
 
-        def start(step: int, used: torch.cuda.Event | None = None) -> None:
-            # The slot's previous batch has been handed over; only its copy may still be running.
-            ahead.append(pool.submit(slots[step % AHEAD].fetch, rows[step], after=used))
+        def start(number: int) -> None:
+            # The slot's previous piece has been handed over; only its copy may still be running.
+            if number < len(pieces):
+                ahead.append(pool.submit(slots[number % AHEAD].fetch, pieces[number], after=used))
 
         try:
-            for step in range(len(slots)):
-                start(step)
-            for step in range(steps):
-                batch, copied = ahead.popleft().result()
-                used = None
-                if copied is not None:
+            for number in range(len(slots)):
+                start(number)
+            for first in range(0, len(pieces), per_batch or 1):
+                arrived = []
+                for number in range(first, first + per_batch):
+                    arrived.append(ahead.popleft().result())
+                    start(number + AHEAD)
+                if self._copies is not None:
                     consumer = torch.cuda.current_stream(self._device)
                     used = torch.cuda.Event(blocking=True)
                     used.record(consumer)  # when the device has used all earlier batches
-                    consumer.wait_event(copied)
-                    batch.record_stream(consumer)  # it was allocated on the copy stream
-                if step + AHEAD < steps:
-                    start(step + AHEAD, used)
-                yield batch
+                    for piece, copied in arrived:
+                        assert copied is not None
+                        consumer.wait_event(copied)
+                        piece.record_stream(consumer)  # it was allocated on the copy stream
+                yield arrived[0][0] if per_batch == 1 else torch.cat([piece for piece, _ in arrived])
         finally:  # also if the consumer leaves the loop early
             pool.shutdown(cancel_futures=True)
 
@@ -151,7 +157,7 @@ def _identity(pixels: Samples) -> tuple[Hashable, ...]:
 
 
 class _Slot:
-    """A host buffer that every ``AHEAD``-th batch passes through on its way to the device."""
+    """A host buffer that every ``AHEAD``-th piece passes through on its way to the device."""
 
     def __init__(
         self,
@@ -169,20 +175,21 @@ class _Slot:
     def fetch(
         self, rows: Tensor, *, after: torch.cuda.Event | None = None
     ) -> tuple[Tensor, torch.cuda.Event | None]:
-        """The batch on the device, copied after an event there; and the event that marks the end of its copy."""
+        """The rows on the device, copied after an event there; and the event that marks the end of the copy."""
         if self._copied is not None:
             self._copied.synchronize()  # only this thread waits until the buffer has been read
+        buffer = self._buffer[: len(rows)]
         # "clip" writes directly into the buffer, three times as fast as "raise"; the rows are already checked
-        np.take(self._host, rows.numpy(), axis=0, out=self._buffer.numpy(), mode="clip")
+        np.take(self._host, rows.numpy(), axis=0, out=buffer.numpy(), mode="clip")
         if self._copies is None:
-            return self._buffer.to(self._device, copy=True), None
+            return buffer.to(self._device, copy=True), None
         if after is not None:
             after.synchronize()
         with torch.cuda.stream(self._copies):
-            batch = self._buffer.to(self._device, non_blocking=True)
+            piece = buffer.to(self._device, non_blocking=True)
             self._copied = torch.cuda.Event(blocking=True)
             self._copied.record(self._copies)
-        return batch, self._copied
+        return piece, self._copied
 
 
 def _as_tensor(pixels: Samples) -> Tensor:
