@@ -156,7 +156,7 @@ def threads_or_processes(paths: list[Path], root: Path, counts: list[int]) -> No
         for turn in range(3):
             rates["plain Pillow loop"].append(plain_pillow(paths, threads=workers))
             for name, from_cores in (("threads", 1 << 30), ("processes", 1)):
-                store_build.CORES_FOR_PROCESSES = from_cores
+                store_build.CORES_FOR_PROCESSES, store_build.FILES_FOR_PROCESSES = from_cores, 1
                 cache = root / f"{name}-{workers}-{turn}"
                 rates[f"store, {name}"].append(building(paths, cache, workers=workers))
                 shutil.rmtree(cache)

@@ -36,6 +36,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import srjt
+from srjt.cores import cores
 from srjt.data.sources.unlabelled import read_images
 from srjt.data.synthetic import generate
 from srjt.inference.embed import embed
@@ -43,7 +44,7 @@ from srjt.inference.precision import TUNING_BATCH, with_precision
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Preprocess
 from srjt.training.engine.cpu_tuning import channels_last, fastest_setting, use_cpu_setting
-from srjt.training.engine.devices import amp_dtype, choose_device, cores, device_name
+from srjt.training.engine.devices import amp_dtype, choose_device, device_name
 from srjt.training.trained import Trained, build_method, build_networks
 
 CROP, BATCH, GRADES = 224, 32, ("0", "1", "2", "3")

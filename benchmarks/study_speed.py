@@ -36,6 +36,7 @@ import torch
 
 import srjt
 from srjt.cli.dry_run import print_study_times
+from srjt.cores import cores
 from srjt.data import Manifest, folds
 from srjt.methods import lookup
 from srjt.studies.config import StudyConfig, load_preset
@@ -47,7 +48,7 @@ from srjt.studies.results import collect_results
 from srjt.studies.watcher import SilentWatcher
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.engine.devices import cores, device_name
+from srjt.training.engine.devices import device_name
 from srjt.training.engine.gpu_sharing import share_gpus
 from srjt.training.engine.worker_pool import Task, WorkerPool
 

@@ -48,9 +48,10 @@ def demo(
     """
     from rich.console import Console
 
+    from srjt.cores import cores
     from srjt.reports.demo.experiment import DemoSettings
     from srjt.reports.demo.findings import audit_sentences, label_sentences, ranking_sentences
-    from srjt.reports.demo.workers import run_seeds, usable_cores
+    from srjt.reports.demo.workers import run_seeds
     from srjt.reports.figures.canvas import save_figure
     from srjt.reports.pages.demo_page import demo_page, demo_ranking, demo_table, told
     from srjt.reports.pages.html import page_figures, write_page
@@ -64,7 +65,7 @@ def demo(
     chosen = list(range(seed, seed + seeds))
     out.mkdir(parents=True, exist_ok=True)  # an impossible folder is said here, and not by every worker
     with _progress(chosen) as show:
-        facts = run_seeds(out, settings, chosen, jobs=jobs or usable_cores(), show=show)
+        facts = run_seeds(out, settings, chosen, jobs=jobs or cores(), show=show)
 
     # In a clone set up by make the command is not on the PATH.
     command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])

@@ -11,6 +11,7 @@ from typing import Literal
 
 import torch
 
+from srjt.cores import cores
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import open_store
 from srjt.errors import Interrupted, SrjtError
@@ -21,7 +22,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.cost import available_memory, step_memory
 from srjt.training.engine import cpu_tuning
 from srjt.training.engine.cpu_tuning import CpuSetting, use_threads
-from srjt.training.engine.devices import choose_device, cores
+from srjt.training.engine.devices import choose_device
 from srjt.training.engine.stop_signal import StopRequest
 from srjt.training.engine.worker_pool import Ended, Task, WorkerPool
 from srjt.training.folds import Folds, fit_fold

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from pathlib import Path
@@ -82,6 +83,11 @@ def read_image(
     except (SrjtError, MemoryError):
         raise
     except Exception as error:  # damaged files make the readers raise almost any exception
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            raise SrjtError(
+                f"{path} cannot be opened because too many files are open: allow more of them (ulimit -n) and run the "
+                "command again."
+            ) from error
         raise BadImageError(path, _reason(error)) from error
     return np.array(picture if size is None else resized(picture, size=size, resize=resize))
 

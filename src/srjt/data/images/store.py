@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from srjt.cores import cores
 from srjt.data.features import Features, as_features
 from srjt.data.groups import with_hashes
 from srjt.data.images import store_build
@@ -101,7 +102,7 @@ def open_store(
     cache : path, optional
         Folder of all stores. Default: ``$SRJT_CACHE``, or the user's cache folder.
     workers : int, optional
-        Number of decoding threads. Default: one per core.
+        Number of threads, or processes, that decode. Default: one per core.
     on_bad_image : {"error", "skip"}
         Raise an error that lists the unreadable images, or leave them out of ``pixels`` and ``manifest``.
     progress : callable, optional
@@ -122,10 +123,11 @@ def open_store(
     >>> open_store(data, size=64).pixels.shape
     (100, 64, 64, 3)
     """
+    size = int(size)
     check_resize(size, resize)
     if on_bad_image not in get_args(OnBadImage):
         raise suggest("choice for bad images", on_bad_image, get_args(OnBadImage))
-    workers = workers or _cores()
+    workers = workers or cores()
     find_duplicates = find_duplicates and manifest.duplicates is None
     if manifest.arrays is not None and find_duplicates:
         manifest = with_hashes(manifest, image_hashes(manifest))
@@ -268,10 +270,3 @@ def _resize_all(
                     progress(done, len(given))
     arrays.flags.writeable = False
     return arrays
-
-
-def _cores() -> int:
-    """The number of cores that this process may use; a scheduler may allow fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

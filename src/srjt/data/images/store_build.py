@@ -14,6 +14,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.data.images.decode import BadImageError, Resize
-from srjt.data.images.decode_processes import DecodeProcesses
+from srjt.data.images.decode_processes import MOST, DecodeProcesses
 from srjt.data.images.pixel_depth import UInt8Array
 from srjt.data.images.positioned_write import open_for_writing, write_at
 from srjt.errors import SrjtError
@@ -124,8 +125,11 @@ def decode_missing(
         return None
 
     def decode(rows: list[int]) -> list[str | None]:
-        reasons = None if processes is None else processes.decode(rows)
-        return [decode_here(row) for row in rows] if reasons is None else reasons
+        done_there = [False] * len(rows) if processes is None else processes.decode(rows)
+        return [
+            None if ready or stopped.is_set() else decode_here(row)
+            for row, ready in zip(rows, done_there, strict=True)
+        ]
 
     def mark_chunk(rows: list[int], parts: Iterator[list[str | None]]) -> None:
         nonlocal decoded
@@ -141,28 +145,22 @@ def decode_missing(
             os.fsync(pixels)  # a mark must never reach the disk before its pixels
             write_at(marks, done[rows[0] : rows[-1] + 1], rows[0])
 
-    with ExitStack() as stack:
-        pixels = open_for_writing(folder / "pixels.npy")
-        stack.callback(os.close, pixels)
-        marks = open_for_writing(folder / "done")
-        stack.callback(os.close, marks)
+    pixels = open_for_writing(folder / "pixels.npy")
+    marks = open_for_writing(folder / "done")
+    stopped = threading.Event()
+    processes = None
+    if files is not None and workers >= CORES_FOR_PROCESSES and len(todo) >= FILES_FOR_PROCESSES:
+        workers = min(workers, MOST)
+        processes = DecodeProcesses(
+            workers, files=files, pixels=folder / "pixels.npy", offset=len(header), size=size, resize=resize
+        )
+    at_a_time = FILES_PER_REQUEST if processes is not None else 1
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    try:
         with _explain_write_errors(folder, needed):
             write_at(pixels, header, 0)
-        processes = None
-        if files is not None and workers >= CORES_FOR_PROCESSES and len(todo) >= FILES_FOR_PROCESSES:
-            processes = stack.enter_context(
-                DecodeProcesses(
-                    workers,
-                    files=files,
-                    pixels=folder / "pixels.npy",
-                    offset=len(header),
-                    size=size,
-                    resize=resize,
-                )
-            )
-        pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
-        stack.callback(pool.shutdown, cancel_futures=True)
-        at_a_time = FILES_PER_REQUEST if processes is not None else 1
+        if processes is not None:
+            processes.start()
         waiting: deque[tuple[list[int], Iterator[list[str | None]]]] = deque()
         for start in range(0, len(todo), CHUNK):
             rows = todo[start : start + CHUNK].tolist()
@@ -172,6 +170,16 @@ def decode_missing(
                 mark_chunk(*waiting.popleft())  # while the next chunks are being decoded
         while waiting:
             mark_chunk(*waiting.popleft())
+    finally:
+        stopped.set()
+        if processes is not None:
+            processes.kill()  # every answer that counts has been read
+        pool.shutdown(cancel_futures=True)
+        # Not if that was interrupted: a thread would write into the next file that gets the number.
+        os.close(pixels)
+        os.close(marks)
+        if processes is not None:
+            processes.close()
     return bad
 
 

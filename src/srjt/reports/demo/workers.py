@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from srjt.reports.demo.facts import SeedFacts
 from srjt.training.engine.fork_server import SIGNALS, start_forkserver
 from srjt.training.engine.stop_signal import StopRequest
 
-__all__ = ["Show", "run_seeds", "usable_cores"]
+__all__ = ["Show", "run_seeds"]
 
 Show = Callable[[int, str, float], None]  # seed, what is done at the moment, share of its work
 POLL_SECONDS = 0.2
@@ -29,11 +28,6 @@ class _Job:
     process: BaseProcess
     messages: Connection
     problem: str = ""
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_seeds(

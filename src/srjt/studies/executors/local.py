@@ -35,7 +35,8 @@ class Slots:
         """
         import torch
 
-        from srjt.training.engine.devices import choose_device, cores
+        from srjt.cores import cores
+        from srjt.training.engine.devices import choose_device
 
         if jobs is not None and jobs < 1:
             raise SrjtError(f"jobs must be at least 1; got {jobs}.")

@@ -11,7 +11,7 @@ import torch
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 
-__all__ = ["amp_dtype", "choose_device", "cores", "device_name", "torch_flags"]
+__all__ = ["amp_dtype", "choose_device", "device_name", "torch_flags"]
 
 
 def choose_device(requested: str | None = None) -> torch.device:
@@ -41,13 +41,6 @@ def choose_device(requested: str | None = None) -> torch.device:
 
 def _unknown_device(requested: object) -> SrjtError:
     return SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
-
-
-def cores() -> int:
-    """The CPU cores that this process may use; a scheduler may allow fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def device_name(device: torch.device) -> str:
