@@ -296,6 +296,8 @@ def _run(
 def _print_notes(config: StudyConfig, data: StudyData) -> None:
     """What the user should know before the runs begin."""
     from srjt.data.groups import describe_duplicates
+    from srjt.methods import lookup
+    from srjt.studies.rate_source import rate_source
 
     if data.manifest.patients is None:
         say(
@@ -314,8 +316,17 @@ def _print_notes(config: StudyConfig, data: StudyData) -> None:
         say(
             f"The noise rate is estimated from the training labels for {names}, once for each noise, fold and seed."
         )
-    known_rate = isinstance(config.noise_rate, float) and config.transition is None
-    if known_rate and any(spec.kind == "none" for spec in data.noises):
+    if not any(spec.kind == "none" for spec in data.noises) or not isinstance(config.noise_rate, float):
+        return
+    needs = {
+        need
+        for spec in config.method_specs()
+        if rate_source(spec.name, spec.variant, study_rate=config.noise_rate) == "given"
+        for need in lookup(spec.name).method.needs
+    }
+    if not needs:
+        say(f"No method of this study uses the rate ε = {config.noise_rate:g}.")
+    elif "transition" in needs and config.transition is None:
         say(
             f"Nothing is injected. Methods that need a matrix get the quasi matrix with rate ε = {config.noise_rate:g} "
             "on the observed class mix."

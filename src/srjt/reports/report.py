@@ -28,6 +28,7 @@ from srjt.reports.pages.readers_page import readers_page
 from srjt.reports.pages.run_page import run_page
 from srjt.reports.pages.study_page import read_size_ratio, study_page
 from srjt.reports.reader_findings import findings
+from srjt.reports.tables.naive import with_naive_rows
 from srjt.reports.tables.statistics import PAPER_METRICS
 from srjt.reports.tables.study_tables import study_tables
 from srjt.studies.folder import read_study, run_folder, study_config
@@ -203,7 +204,8 @@ def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) ->
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
     """Write each table as Markdown, CSV and LaTeX; return the files."""
     written = []
-    made = study_tables(results, metrics=metrics, test_train_ratio=read_size_ratio(results.folder))
+    ratio = read_size_ratio(results.folder)
+    made = with_naive_rows(study_tables(results, metrics=metrics, test_train_ratio=ratio), results.naive)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(made, start=1):
