@@ -188,16 +188,12 @@ def page_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> P
         for path in folder.glob("runs/srjt*/run.json"):
             record = {"requested": "auto", "estimated": chosen["estimated"], "used": used, "why": ""}
             edit_json(path, noise=record)
-            edit_json(path.with_name("noise.json"), estimate=informed(path, used > 0))
+            file = path.with_name("noise.json")
+            estimate = json.loads(file.read_text())["estimate"]
+            edit_json(file, estimate={**estimate, "informed": used > 0})
     if damaged:
         (folder / "noise" / "0.json").write_text("{")
     return study_page(collect_results(folder))
-
-
-def informed(path: Path, known: bool) -> dict[str, Any]:
-    """The estimate beside a run; known: its networks can tell the grades apart."""
-    estimate: dict[str, Any] = json.loads(path.with_name("noise.json").read_text())["estimate"]
-    return {**estimate, "informed": known}
 
 
 def duration(options: dict[str, Any]) -> str:

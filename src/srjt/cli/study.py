@@ -31,7 +31,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     help="Compare methods over noises and folds, as the paper does.\n\n"
-    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR. All options: srjt study run --help.",
+    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
 )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from srjt.auditing.folder import begun_audit
 from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import FORMAT as READERS_FORMAT
@@ -146,7 +147,7 @@ def _read_page(
     folder: Path, metrics: tuple[str, ...], *, maps: bool, grade_names: Mapping[str, str] | None
 ) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
-    if maps and not (folder / "audit.json").exists():
+    if maps and not (folder / "audit.json").exists() and not begun_audit(folder):
         raise SrjtError(
             f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run."
         )
@@ -156,7 +157,7 @@ def _read_page(
             return study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
             return run_page(folder, grade_names=grade_names or _names_of_study(folder)), None
-        if (folder / "audit.json").exists():
+        if (folder / "audit.json").exists() or begun_audit(folder):
             return audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
             return _readers_page(folder, grade_names), None

@@ -165,7 +165,7 @@ def collect_results(folder: Path) -> StudyResults:
             if found.confusion is not None:
                 confusions[key] = found.confusion
             labels = (planned["noise"], planned["fold"], planned["seed"])
-            if found.estimate is not None:
+            if found.estimate is not None and source == "estimate":
                 estimates.setdefault(labels, found.estimate)
             if found.naive is not None:
                 naive.setdefault(labels, found.naive)
