@@ -101,9 +101,9 @@ def _not_determined(facts: Mapping[str, Any]) -> str:
         return ""
     if nothing_learnt(facts):
         return (
-            f"Each {facts['noun']} has one reading only, so nothing can be learnt about the readers. Let a second reader "
-            f"read {ENOUGH_ITEMS} {facts['noun']}s or more, or add a column of trusted grades (reference); srjt audit "
-            "looks for wrong labels with networks instead."
+            f"Each {facts['noun']} has one reading only, so nothing can be learnt about the readers. Let a second "
+            f"reader read {ENOUGH_ITEMS} {facts['noun']}s or more, or add a column of trusted grades (reference); "
+            "srjt audit looks for wrong labels with networks instead."
         )
     return f"{facts['consensus']['reason']} The certainties below rest on how often readers usually err."
 
