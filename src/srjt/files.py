@@ -22,7 +22,10 @@ from filelock import FileLock, Timeout
 from srjt.errors import SrjtError
 
 __all__ = [
+    "A_FOLDER",
     "LOCK",
+    "NO_REGULAR_FILE",
+    "NO_SUCH_FILE",
     "UNFINISHED",
     "cache_folder",
     "check_regular_file",
@@ -209,6 +212,11 @@ def check_regular_files(folder: Path) -> None:
                 check_regular_file(Path(file))
 
 
+NO_SUCH_FILE = "there is no such file"
+A_FOLDER = "it is a folder"
+NO_REGULAR_FILE = "it is a pipe, a socket or a device, not a regular file"
+
+
 def why_not_a_file(path: Path) -> str | None:
     """Why ``path`` is not an ordinary file, in a few words; None if it is one."""
     try:
@@ -216,18 +224,18 @@ def why_not_a_file(path: Path) -> str | None:
     except (OSError, ValueError) as problem:
         return describe_os_error(problem)
     if stat.S_ISDIR(mode):
-        return "it is a folder"
+        return A_FOLDER
     if not stat.S_ISREG(mode):
-        return "it is a pipe, a socket or a device, not a regular file"
+        return NO_REGULAR_FILE
     return None
 
 
 def describe_os_error(problem: OSError | ValueError) -> str:
     """Why a file cannot be opened, in a few words."""
     if isinstance(problem, FileNotFoundError):
-        return "there is no such file"
+        return NO_SUCH_FILE
     if isinstance(problem, IsADirectoryError):
-        return "it is a folder"
+        return A_FOLDER
     if isinstance(problem, PermissionError):
         return "there is no permission to read it"
     if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
