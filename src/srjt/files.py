@@ -22,10 +22,8 @@ from filelock import FileLock, Timeout
 from srjt.errors import SrjtError
 
 __all__ = [
-    "A_FOLDER",
     "LOCK",
-    "NO_REGULAR_FILE",
-    "NO_SUCH_FILE",
+    "NOT_A_FILE",
     "UNFINISHED",
     "cache_folder",
     "check_regular_file",
@@ -215,6 +213,9 @@ def check_regular_files(folder: Path) -> None:
 NO_SUCH_FILE = "there is no such file"
 A_FOLDER = "it is a folder"
 NO_REGULAR_FILE = "it is a pipe, a socket or a device, not a regular file"
+TOO_LONG = "its name is too long for this file system"
+NUL = "its name contains a NUL character"
+NOT_A_FILE = (NO_SUCH_FILE, A_FOLDER, NO_REGULAR_FILE, TOO_LONG, NUL)  # there is no such image
 
 
 def why_not_a_file(path: Path) -> str | None:
@@ -239,9 +240,9 @@ def describe_os_error(problem: OSError | ValueError) -> str:
     if isinstance(problem, PermissionError):
         return "there is no permission to read it"
     if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
-        return "its name is too long for this file system"
+        return TOO_LONG
     if isinstance(problem, ValueError) and "null" in str(problem):
-        return "its name contains a NUL character"
+        return NUL
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
 
 

@@ -19,7 +19,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.hints import no_image_exists
 from srjt.errors import SrjtError, count_of
-from srjt.files import A_FOLDER, NO_REGULAR_FILE, NO_SUCH_FILE, why_not_a_file
+from srjt.files import NOT_A_FILE, why_not_a_file
 
 __all__ = ["SAMPLED", "Examination", "check", "examine", "image_problem", "image_sizes"]
 
@@ -143,7 +143,7 @@ def _hash_file(sample: str, path: Path) -> Hashed | Problem:
 
 def image_problem(sample: str, reason: str) -> Problem:
     """The problem of an image that cannot be read, by the ``reason`` of its ``BadImageError``."""
-    if reason in (NO_SUCH_FILE, A_FOLDER, NO_REGULAR_FILE):
+    if reason in NOT_A_FILE:
         return Problem("missing-image", sample, reason)
     return Problem("empty-image" if reason == EMPTY_FILE else "unreadable-image", sample, reason)
 
