@@ -84,6 +84,8 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
 
     assert command("study", "status", "study") == (0, "2 runs: 2 done, 0 running, 0 failed, 0 left.\n", "")
 
+    assert study("--fold", 0, "--quiet") == (0, "", "")
+
     results = collect_results(Path("study"))
     for name, more, table in (
         ("all.csv", [], results.metrics),

@@ -158,7 +158,11 @@ def explain(
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)
     found: list[list[int]] | None = None
-    known = None if training is None else _training_samples(run, training, on_bad_image=on_bad_image)
+    known = (
+        None
+        if training is None
+        else _training_samples(run, training, on_bad_image=on_bad_image, progress=progress is True)
+    )
     if known is not None:
         pixels = open_store(known, size=size, resize=resize, on_bad_image=on_bad_image)
         known = pixels.manifest
@@ -219,9 +223,11 @@ def _mean(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _training_samples(run: Trained, data: LabelledData, *, on_bad_image: OnBadImage) -> Manifest:
+def _training_samples(
+    run: Trained, data: LabelledData, *, on_bad_image: OnBadImage, progress: bool
+) -> Manifest:
     """The samples that the run learnt from, as far as its history tells them; else all."""
-    source = labelled_samples(data, grades=run.grades, on_bad_image=on_bad_image)
+    source = labelled_samples(data, grades=run.grades, on_bad_image=on_bad_image, progress=progress)
     learnt = set(run.training_ids)
     if not learnt:
         return source
