@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from srjt.reports.pages.reader_cells import range_text
-from srjt.reports.reader_findings import next_sentence
+from srjt.reports.reader_findings import consensus_sentences, next_sentence
 
 NEW, ANNA = [{"reader": "new reader"}], [{"reader": "anna"}, {"reader": "new reader"}]
 
@@ -42,3 +42,20 @@ def test_the_sentence_about_what_to_read_next(
 )
 def test_ends_that_differ_look_different(interval: list[float | None], text: str) -> None:
     assert range_text(interval, "{:.0%}") == text
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"changed": 0}, ["The consensus of each image is its reading."]),
+        ({"changed": 1}, ["The consensus of 1 image differs from the reading, by what is usual for readers alone: "
+                          "use the readings instead."]),
+        ({}, []),
+    ],
+)  # fmt: skip
+def test_a_consensus_of_single_readings_that_differs_from_them(
+    changed: dict[str, int], said: list[str]
+) -> None:
+    consensus = {"single": 9, **changed}
+    facts = {"noun": "image", "items": 9, "reference": None, "probabilities": None, "consensus": consensus}
+    assert consensus_sentences(facts) == said

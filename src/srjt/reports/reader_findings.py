@@ -62,7 +62,7 @@ def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
     """What is known of the consensus."""
     found, noun = facts["consensus"], facts["noun"]
     if nothing_learnt(facts):
-        return [f"The consensus of each {noun} is its reading."] if found.get("changed") == 0 else []
+        return _changed(found.get("changed"), noun)
     wrong, between = found["expected_wrong"], range_text(found["wrong_readings_interval"], "{:.0%}")
     sentences = [
         f"About {found['wrong_readings']:.0%} of the readings (95 % interval: {between}) and {wrong:,.0f} of "
@@ -77,6 +77,18 @@ def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
         single = "All" if found["single"] == facts["items"] else f"{found['single']:,} of {facts['items']:,}"
         sentences.append(f"{single} {noun}s have one reading only.")
     return [*sentences, str(found["assumption"])]
+
+
+def _changed(changed: int | None, noun: str) -> list[str]:
+    """Whether a consensus of single readings is these readings. None: not known, of an earlier version."""
+    if changed is None:
+        return []
+    if not changed:
+        return [f"The consensus of each {noun} is its reading."]
+    return [
+        f"The consensus of {count_of(changed, noun)} differs from the reading, by what is usual for readers alone: use "
+        "the readings instead."
+    ]
 
 
 def next_sentence(facts: Mapping[str, Any]) -> str:
