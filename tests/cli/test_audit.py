@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pandas as pd
 import pytest
 
 from srjt.auditing.folder import read_audit
-from srjt.noise.estimate import estimate_noise
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.review.decisions import Decisions
 from srjt.review.sample import draw_sample
 
@@ -31,8 +32,18 @@ def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"srjt.{module}.estimate_noise", partial(estimate_noise, bootstrap=3))
 
 
+def judged_by(learnt: bool) -> Callable[..., NoiseEstimate]:
+    """An estimate from networks that have learnt the grades, or have not: two epochs do not decide it."""
+    return lambda *given, **options: replace(
+        estimate_noise(*given, **{**options, "bootstrap": 3}), learnt=learnt
+    )
+
+
 @pytest.mark.usefixtures("quick")
-def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: Path, tmp_path: Path) -> None:
+def test_the_summary_says_what_to_know_and_what_to_do(
+    command: Srjt, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srjt.auditing.audit.estimate_noise", judged_by(learnt=True))
     table = pd.read_csv(labelled, dtype=str)
     table["reader"] = ["Ann", "Bob", ""] * (len(table) // 3)
     table = table.rename(columns={"grade": "mayo"})
@@ -62,6 +73,19 @@ def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: P
     assert set(scores["reader"]) == {"Ann", "Bob", ""}
     code, said, _ = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--quiet")
     assert (code, said) == (0, "")
+    monkeypatch.setattr("srjt.auditing.audit.estimate_noise", judged_by(learnt=False))
+    code, said, wrong = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL)
+    assert (code, wrong) == (0, "")
+    first, _, rest = said.partition("scoring every label.\n")[2].partition("\n")
+    assert "The networks have not learnt to tell the grades apart: no label is taken to be wrong" in first
+    assert "of 120 labels are wrong" in rest
+    for claim in ("guess", "more probable", "Expected errors"):
+        assert claim not in rest
+    found = read_audit(tmp_path / "audit")
+    assert (found.judged, found.trusted, found.expected_wrong) == (False, False, 120)
+    assert "have not learnt" in found.notice
+    rows = pd.read_csv(tmp_path / "audit" / "audit.csv")
+    assert set(rows["caveat"]) == {"the networks have not learnt to tell the grades apart"}
     code, _, wrong = command(
         "audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--seed", "1"
     )

@@ -11,13 +11,16 @@ import numpy.typing as npt
 from srjt.ordinal.baselines import naive_baseline
 from srjt.training.record.baselines import not_beaten
 
-__all__ = ["judges_labels", "networks_caveat", "review_notice", "undetermined"]
+__all__ = ["MAY_HELP", "judges_labels", "networks_caveat", "review_notice", "undetermined"]
 
 LEARNT_NOTHING = (
-    "The networks have not learnt to tell the grades apart: by them no label is taken to be wrong, and nothing shows "
-    "that the order of the labels is better than chance. Longer trainings or more samples may help."
+    "The networks have not learnt to tell the grades apart: no label is taken to be wrong by them, and the order of "
+    "the labels may be chance."
 )
-READINGS_REMAIN = "The networks have not learnt to tell the grades apart: what is said of single grades rests on the readings."
+READINGS_REMAIN = (
+    "The networks have not learnt to tell the grades apart: what is said here rests on the readings."
+)
+MAY_HELP = "Longer trainings or more samples may help the networks to learn the grades."
 
 Ints = npt.NDArray[np.int64]
 
@@ -35,15 +38,17 @@ def networks_caveat(
     distance = np.abs(np.stack(network_grades) - labels)
     accuracy, naive = float((distance == 0).mean()), naive_baseline(counts, counts)
     less_accurate, further_off = not_beaten(accuracy=accuracy, mae=float(distance.mean()), naive=naive)
-    worse = []
+    sentences = []
     if less_accurate:
-        worse.append(
-            f"their held-out grades equal {accuracy:.0%} of the labels, and always the most frequent label would equal "
-            f"{naive.accuracy:.0%}"
+        sentences.append(
+            f"The networks do not beat a naive prediction: their held-out grades equal {accuracy:.0%} of the labels, "
+            f"and always the most frequent label would equal {naive.accuracy:.0%}."
         )
-    if further_off:
-        worse.append("on average they are no closer to the labels than always the median label would be")
-    sentences = [f"The networks do not beat a naive prediction: {'; '.join(worse)}."] if worse else []
+    elif further_off:
+        sentences.append(
+            "The networks do not beat a naive prediction: on average their held-out grades are no closer to the labels "
+            "than always the median label would be."
+        )
     if not learnt:
         sentences.append(READINGS_REMAIN if readings else LEARNT_NOTHING)
     return " ".join(sentences)
@@ -55,12 +60,16 @@ def judges_labels(summary: Mapping[str, Any]) -> bool:
 
 
 def undetermined(summary: Mapping[str, Any], labels: str) -> str:
-    """That the data do not determine the rate, and why, in one sentence; labels: for example "150 labels"."""
+    """That the data do not determine the rate, and why, in one sentence; labels: for example "150 labels".
+
+    Of networks that have learnt nothing, the caveat has said why.
+    """
     low, high = summary["rate_interval"]
-    guess = f" (a guess: {summary['rate']:.0%})" if judges_labels(summary) else ""
+    judged = judges_labels(summary)
+    because = f", because {str(summary['reason']).rstrip('.')}" if judged or "verified" in summary else ""
+    guess = f" (a guess: {summary['rate']:.0%})" if judged else ""
     return (
-        f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}, because "
-        f"{str(summary['reason']).rstrip('.')}{guess}."
+        f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}{because}{guess}."
     )
 
 

@@ -164,7 +164,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from srjt.auditing.caveat import judges_labels, undetermined
+    from srjt.auditing.caveat import MAY_HELP, judges_labels, undetermined
     from srjt.auditing.folder import read_audit
     from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
     from srjt.auditing.scores import verification_plan, verified_alone
@@ -190,8 +190,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
             say(estimate.assumption)
     else:
         say(estimate_start(summary, undetermined(summary, labels)), fg="yellow")
-        if judged:
-            say(estimate.assumption)
+        say(estimate.assumption if judged else MAY_HELP)
     say(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs, readers=bool(several)))
     if plan := verification_plan(summary):
         say(plan)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from srjt.auditing.caveat import judges_labels, undetermined
+from srjt.auditing.caveat import MAY_HELP, judges_labels, undetermined
 from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
 from srjt.auditing.headline import (
     estimate_start,
@@ -89,7 +89,7 @@ def _page(
         lead.append(f"For {another} another grade is more probable than the given one.")
     notes = []
     if not judged and not summary["identifiable"]:
-        notes.append(Note(text=verification_plan(summary)))
+        notes.append(Note(text=f"{MAY_HELP} {verification_plan(summary)}"))
     elif not summary["identifiable"]:
         guess_only = (
             f"The data do not determine how many {noun}s are wrong ({str(summary['reason']).rstrip('.')}): use the "
