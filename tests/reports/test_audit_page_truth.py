@@ -12,7 +12,7 @@ import pytest
 from reports.page_text import Rule, all_sections, check, facts_of
 from reports.test_audit_page import write_folder
 from srjt.auditing.folder import read_audit
-from srjt.reports.pages import audit_page
+from srjt.reports.pages import audit_noise_section, audit_page
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +104,7 @@ def test_the_page_of_an_audit_is_true(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("matrix_figure", "_histogram"):  # captions are checked, not drawings
-        monkeypatch.setattr(audit_page, name, lambda *args, **kwargs: None)
+        monkeypatch.setattr(audit_noise_section, name, lambda *args, **kwargs: None)
     folder = write_folder(
         tmp_path / "audit", make_audit_folder, images=images, patients=patients, features=features, truth=truth,
         identifiable=identifiable, reason="" if identifiable else "there are few labels.", learnt=learnt,
