@@ -88,7 +88,7 @@ class Audit:
         return DoubtfulLabels(
             table=self.scores.head(count),
             samples=self.fitted.manifest,
-            caveat=self.summary["caveat"],
+            caveat=self.summary.get("caveat", ""),
             judged=judges_labels(self.summary),
         )
 
