@@ -78,12 +78,9 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     assert not (made.folder / "images").exists()  # features have no pictures
 
 
-def test_what_is_not_determined_is_not_printed_as_a_fact(made: Audit) -> None:
+def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: Audit) -> None:
     unknown = replace(made.estimate, identifiable=False, reason="why not.")
-    low, high = unknown.rate_interval
     guessed = replace(made, estimate=unknown, summary=made.summary | {"identifiable": False})
-    assert f"240 labels, share of wrong ones not determined ({low:.1%} to {high:.1%})" in repr(guessed)
-    assert f"Noise rate not determined, {low:.3f} to {high:.3f} (a guess: " in guessed._repr_html_()
     ignorant = replace(guessed, summary=guessed.summary | {"learnt": False, "caveat": "They know nothing."})
     for shown in (ignorant._repr_html_(), repr(ignorant.worst(5))):
         assert "They know nothing." in shown
