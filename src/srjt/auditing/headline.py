@@ -58,7 +58,7 @@ def estimated_from(*, samples: int, folds: int, epochs: int, readers: bool = Fal
 def form_sentence(summary: Mapping[str, Any]) -> str:
     """The likeliest form of noise, and how the matrix that is shown differs from it."""
     form, weight = str(summary["form"]), summary.get("form_weight")
-    meaning = _FORMS.get(form, "")
+    meaning = _FORMS.get(form, "a form of an earlier version")
     if form == "quasi" and len(summary["matrix"]) == 2:
         meaning = "both grades are mistaken equally often"
     how_likely = "" if weight is None else f" ({weight:.0%})"
