@@ -23,6 +23,7 @@ from srjt.errors import SrjtError
 
 __all__ = [
     "LOCK",
+    "NOT_A_FILE",
     "UNFINISHED",
     "cache_folder",
     "check_regular_file",
@@ -209,6 +210,14 @@ def check_regular_files(folder: Path) -> None:
                 check_regular_file(Path(file))
 
 
+NO_SUCH_FILE = "there is no such file"
+A_FOLDER = "it is a folder"
+NO_REGULAR_FILE = "it is a pipe, a socket or a device, not a regular file"
+TOO_LONG = "its name is too long for this file system"
+NUL = "its name contains a NUL character"
+NOT_A_FILE = (NO_SUCH_FILE, A_FOLDER, NO_REGULAR_FILE, TOO_LONG, NUL)  # there is no such image
+
+
 def why_not_a_file(path: Path) -> str | None:
     """Why ``path`` is not an ordinary file, in a few words; None if it is one."""
     try:
@@ -216,24 +225,24 @@ def why_not_a_file(path: Path) -> str | None:
     except (OSError, ValueError) as problem:
         return describe_os_error(problem)
     if stat.S_ISDIR(mode):
-        return "it is a folder"
+        return A_FOLDER
     if not stat.S_ISREG(mode):
-        return "it is a pipe, a socket or a device, not a regular file"
+        return NO_REGULAR_FILE
     return None
 
 
 def describe_os_error(problem: OSError | ValueError) -> str:
     """Why a file cannot be opened, in a few words."""
     if isinstance(problem, FileNotFoundError):
-        return "there is no such file"
+        return NO_SUCH_FILE
     if isinstance(problem, IsADirectoryError):
-        return "it is a folder"
+        return A_FOLDER
     if isinstance(problem, PermissionError):
         return "there is no permission to read it"
     if isinstance(problem, OSError) and problem.errno == errno.ENAMETOOLONG:
-        return "its name is too long for this file system"
+        return TOO_LONG
     if isinstance(problem, ValueError) and "null" in str(problem):
-        return "its name contains a NUL character"
+        return NUL
     return (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
 
 

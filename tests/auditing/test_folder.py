@@ -91,10 +91,17 @@ def test_damaged_bytes_are_read_or_refused_in_one_sentence(audit_folder: Path, n
     assert refused > 20
 
 
+def interrupt(folder: Path) -> None:
+    """The audit stopped while it trained."""
+    (folder / "audit.json").unlink()
+    (folder / "fits").mkdir(exist_ok=True)
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
         (lambda f: (f / "audit.json").unlink(), "is not the folder of an audit"),
+        (interrupt, r"The audit in .+ is unfinished: run the same command again\."),
         (lambda f: (f / "audit.json").write_text("{"), "cannot be read"),
         (lambda f: edit_facts(f, format=7), "format 7"),
         (lambda f: edit_facts(f, grades="abc"), "does not list the grades"),

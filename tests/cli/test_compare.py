@@ -34,7 +34,9 @@ def test_two_runs(command: Srjt, finished: Path, other: Path, suffix: str) -> No
     assert all(len(line) <= 80 for line in out.splitlines())
     flat = " ".join(out.split())
     assert "The intervals contain the variation between patients, not between trainings" in flat
-    assert f"{finished.name}" in out
+    heading = next(line for line in out.splitlines() if "difference" in line)
+    assert heading.replace("┃", " ").split()[:3] == ["metric", finished.name, other.name]
+    assert "They are not corrected for the number of metrics." in flat
     content = Path(f"c.{suffix}").read_bytes()
     if suffix == "json":
         found = json.loads(content)

@@ -81,6 +81,7 @@ def test_inspect_tells_all_problems_and_leaves_with_1(srjt: Run, labels: Path) -
         file.write("\n41.png,x,p1\n0.png,0,p0\n")
     code, out, _ = srjt("inspect", labels, "--problems", "list/all.csv", "--sheet", "[a].png")
     assert code == 1
+    assert "from a sample" not in out  # all images that can be read
     assert "error: 1 missing-image" in out
     assert "error: 1 empty-image" in out
     assert "error: 1 invalid-grade" in out

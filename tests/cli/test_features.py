@@ -26,6 +26,15 @@ def embedded(command: Srjt, labelled: Path) -> Path:
     return Path("features.npz").absolute()
 
 
+def test_a_table_of_features_belongs_to_train(command: Srjt, tmp_path: Path) -> None:
+    rows = "".join(f"{row}.png,{row % 3},{row},{row / 2}\n" for row in range(12))
+    (tmp_path / "table.csv").write_text(f"image,grade,f0,f1\n{rows}")
+    code, _, said = command("features", tmp_path / "table.csv", "--images", tmp_path, *SMALL)
+    assert code == 2
+    assert "srjt train reads them with --feature-columns 'f*'." in said
+    assert "feature_columns" not in said
+
+
 def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Path) -> None:
     with np.load(embedded, allow_pickle=False) as made:
         assert made["features"].shape == (120, 1536)

@@ -224,13 +224,21 @@ def test_predictions_are_one_more_witness(command: Srjt, table: Path, tmp_path: 
 # --- bad input: a sentence, no traceback, nothing lost ---------------------------------------------------------
 
 
-def test_one_reader_only(command: Srjt, tmp_path: Path) -> None:
-    status, said, _ = command(
-        "readers", save(tmp_path, simulated(readers=1, per_item=1)), "--out", tmp_path / "o"
-    )
+@pytest.mark.parametrize("named", [True, False])
+def test_one_reading_of_each_image_teaches_nothing(command: Srjt, tmp_path: Path, named: bool) -> None:
+    frame = simulated(readers=1, per_item=1)
+    file = save(tmp_path, frame if named else frame.drop(columns="reader"))
+    status, said, _ = command("readers", file, "--out", tmp_path / "o")
     assert status == 0
-    assert "One reader alone cannot be told from the truth" in " ".join(said.split())
-    assert "One reader alone cannot be told from the truth" in (tmp_path / "o" / "report.html").read_text()
+    page = (tmp_path / "o" / "report.html").read_text()
+    for text in (" ".join(said.split()), page):
+        assert "Each image has one reading only, so nothing can be learnt about the readers." in text
+        assert "The consensus of each image is its reading." in text
+        assert ("by 1 reader" in text) == named
+        for number in ("expected to be wrong", "certain", "different readers", "Doubtful readings"):
+            assert number not in text
+    consensus = pd.read_csv(tmp_path / "o" / "consensus.csv")
+    assert consensus["grade"].tolist() == frame["grade"].tolist()
 
 
 def test_readers_without_an_image_in_common(command: Srjt, tmp_path: Path) -> None:

@@ -41,6 +41,25 @@ def study(command: Srjt) -> Srjt:
     return run
 
 
+@pytest.mark.parametrize("given", [("--image-size", "64"), ("--image-size=64",)])
+def test_a_setting_that_is_not_an_option_has_a_hint(command: Srjt, given: tuple[str, ...]) -> None:
+    code, _, err = command("study", "labels.csv", *given)
+    assert code == 2
+    assert err.endswith("study has no option --image-size: write --set image_size=64.\n")
+    assert (
+        "--set method=" not in command("study", "labels.csv", "--method", "srjt")[2]
+    )  # it is --methods here
+
+
+@pytest.mark.parametrize(("verb", "option"), [("study", "--methods"), ("review", "--port")])
+def test_a_verb_that_was_not_typed_is_not_named(command: Srjt, verb: str, option: str) -> None:
+    assert option in command(verb, "-h")[1]
+    code, _, err = command(verb, "x", "--misspelt")
+    assert code == 2
+    assert f"srjt {verb} [OPTIONS]" in err
+    assert "run" not in err.split()
+
+
 def planned(out: str = "study") -> list[str]:
     return [cell["key"] for cell in read_study(Path(out))["cells"]]
 
@@ -64,6 +83,8 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
     assert out.splitlines() == ["2 runs: 2 done, 0 to do. 120 images, 1 fold.", "Next: srjt report study"]
 
     assert command("study", "status", "study") == (0, "2 runs: 2 done, 0 running, 0 failed, 0 left.\n", "")
+
+    assert study("--fold", 0, "--quiet") == (0, "", "")
 
     results = collect_results(Path("study"))
     for name, more, table in (

@@ -13,6 +13,7 @@ import pytest
 import srjt
 from srjt import noise as ordinal_noise
 from srjt.studies.paper import DISPLAY_NAMES
+from srjt.studies.rate_source import rate_source
 from srjt.studies.results import StudyResults
 
 CELL = ["key", "method", "variant", "noise", "fold", "seed"]
@@ -72,6 +73,8 @@ def make_study(
                         "status": status,
                         "seconds": 61.5 if status == "done" else np.nan,
                         "error": error,
+                        "rate_source": rate_source(method, variant, study_rate=None),
+                        "used_rate": np.nan,
                     }
                 )
                 reached = {"done": epochs, "running": epochs // 2}.get(status, 0)
@@ -140,7 +143,7 @@ def make_study(
             "splits_hash": "5f2c9e0a11d4",
             **facts,
         },
-        runs=pd.DataFrame(runs, columns=[*CELL, "status", "seconds", "error"]),
+        runs=pd.DataFrame(runs, columns=[*CELL, "status", "seconds", "error", "rate_source", "used_rate"]),
         metrics=metric_table,
         scores=scores,
         confusions=confusions,

@@ -36,6 +36,18 @@ def decided(highest: int = 3, **rule: Any) -> tuple[Any, Any]:
     return decision, abstain_from(answers, rule=chosen, share=0.1, validation=nothing)
 
 
+@pytest.mark.parametrize(("lowest", "cut"), [(0.0, False), (-0.2, False), (-9.0, True)])
+def test_the_decision_curve_stays_inside_its_axes_or_says_so(lowest: float, cut: bool) -> None:
+    decision, _ = decided()
+    model = decision.net_benefit.model.copy()
+    model[len(model) // 2] = lowest
+    drawn = replace(decision, net_benefit=decision.net_benefit._replace(model=np.maximum(model, lowest)))
+    figure = next(f for f in decision_figures(drawn, grade="2") if f.name == "decision-curve")
+    bottom, _ = figure.figure.axes[0].get_ylim()
+    assert (lowest < bottom) == cut
+    assert ("is cut off below" in figure.caption) == cut
+
+
 @pytest.mark.parametrize("threshold", [None, 0.0, 0.4, 1.0])
 def test_figures_of_a_decision(threshold: float | None) -> None:
     decision, abstention = decided(threshold=threshold)

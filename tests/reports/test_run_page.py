@@ -236,30 +236,20 @@ def test_settings_are_readable_text() -> None:
     assert settings_section({}) == []
 
 
+ESTIMATE = "Methods that need the noise rate used an estimate from the training labels."
+ESTIMATE_OF_ONE = "srjt used an estimate from the training labels."
+GIVEN = "Methods that need the noise got the rate and the matrix below."
+
+
 @pytest.mark.parametrize(
-    ("noises", "given", "estimated", "sentences"),
+    ("noises", "given", "estimated", "sentence"),
     [
-        (("quasi:0.2",), 0.2, None, []),
-        (
-            ("quasi:0.2",),
-            0.2,
-            0.25,
-            ["Methods without a given rate used an estimate from the training labels."],
-        ),
-        (
-            ("quasi:0.2",),
-            None,
-            0.25,
-            ["Methods that need the noise rate used an estimate from the training labels."],
-        ),
-        (("none",), 0.3, None, ["Methods that need the noise got the rate and the matrix below."]),
-        (
-            ("none",),
-            None,
-            0.3,
-            ["Methods that need the noise rate used an estimate from the training labels."],
-        ),
-        (("none",), None, None, []),
+        (("quasi:0.2",), 0.2, None, None),
+        (("quasi:0.2",), 0.2, 0.25, ESTIMATE_OF_ONE),
+        (("quasi:0.2",), None, 0.25, ESTIMATE),
+        (("none",), 0.3, None, GIVEN),
+        (("none",), None, 0.3, ESTIMATE),
+        (("none",), None, None, None),
     ],
 )
 def test_the_noise_section_says_where_rates_came_from(
@@ -268,18 +258,19 @@ def test_the_noise_section_says_where_rates_came_from(
     noises: tuple[str, ...],
     given: float | None,
     estimated: float | None,
-    sentences: list[str],
+    sentence: str | None,
 ) -> None:
     monkeypatch.setattr("srjt.reports.pages.study_page._figures", lambda results: None)  # another section
-    made = study(**{**FEW, "noises": noises})
-    made = replace(made, noise=made.noise.assign(given_rate=given, estimated_rate=estimated))
+    made = study(**{**FEW, "noises": noises, "methods": (*FEW["methods"], *(["srjt"] if estimated else []))})
+    source = made.runs["rate_source"].mask(lambda at: at == "given", "given" if given else "estimate")
+    made = replace(
+        made,
+        noise=made.noise.assign(given_rate=given, estimated_rate=estimated),
+        runs=made.runs.assign(rate_source=source),
+    )
     (text,) = next(s for s in study_page(made).sections if s.slug == "noise").text
-    possible = [
-        "Methods without a given rate used an estimate from the training labels.",
-        "Methods that need the noise rate used an estimate from the training labels.",
-        "Methods that need the noise got the rate and the matrix below.",
-    ]
-    assert [sentence for sentence in possible if sentence in text] == sentences
+    possible = [ESTIMATE, ESTIMATE_OF_ONE, GIVEN]
+    assert [one for one in possible if one in text] == ([] if sentence is None else [sentence])
     assert ("Noise was injected" in text) == (noises != ("none",))
     assert ("nothing was injected" in text) == (noises == ("none",))
 

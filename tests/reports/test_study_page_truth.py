@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,15 @@ STUDIES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "labels as given": ({"noise": "none"}, {}),
     "labels as given, a rate": ({"noise": "none", "methods": NEEDY, **RATED, "given": 0.3}, {}),
     "labels as given, a rate that is not needed": ({"noise": "none", "given": 0.3}, {}),
-    "a rate that is estimated": ({"methods": NEEDY, **RATED, "given": None, "estimated": 0.2}, {}),
+    "a rate that is estimated": ({"methods": NEEDY, **RATED, "given": None, "estimated": 0.2},
+                                 {"study": {"noise_rate": "auto"}}),
+    "an estimate that is not used": (
+        {"noise": "none", "methods": ("standard", "srjt"), "folds": 1, "given": 0.3, "estimated": 0.5, "used": 0.0},
+        {"study": {"noise_rate": 0.3}},
+    ),
+    "given and estimated": (
+        {"methods": (*NEEDY, "srjt"), **RATED, "folds": 1, "estimated": 0.2, "used": 0.2}, {}
+    ),
     "patients unknown": ({}, {"patients": None}),
     "one fold": ({"folds": 1}, {}),
     "one fold of three": ({"folds": 1}, {"folds": 3}),
@@ -64,6 +73,15 @@ def count(number: int, noun: str) -> str:
 
 def networks(facts: Any, said: str) -> bool:
     return ("pooled" in said) == facts["pooled"]
+
+
+def no_better(said: str) -> bool:
+    """Whether each score of a sentence is no better than the naive one beside it."""
+    scores = re.findall(r"(accuracy|MAE) ([\d.]+), and ([\d.]+)", said)
+    return bool(scores) and all(
+        float(own) <= float(naive) if name == "accuracy" else float(own) >= float(naive)
+        for name, own, naive in scores
+    )
 
 
 RULES: dict[str, Rule] = {
@@ -100,14 +118,22 @@ RULES: dict[str, Rule] = {
         lambda f, m: f["test"] and networks(f, m["networks"])
         and (m["over"] == count(f["folds"], "fold") if f["folds"] > 1 else m["over"] is None)
     ),
+    r"study: Paired comparison, .+|Mean difference over .+|There is one fold, so there are no intervals\."
+    r"|The best baseline and .+|p, Holm: .+": lambda f, m: f["recipe"],
     r"Each fold has its own test patients and its own training: ± contains both\.": lambda f, m: f["folds"] > 1,
     r"Best and second best in a column are marked among methods with the same runs\.": lambda f, m: f["methods"] > 1,
+    r"Naive: always the most frequent training label \(accuracy\), always their median \(MAE\)\.": (
+        lambda f, m: f["test"] and f["done"] > 0
+    ),
+    r"(Standard|Sord|Co-teaching|srjt) does not beat a naive prediction on the test side (?P<noise>.+): .+\.": (
+        lambda f, m: f["test"] and f["done"] > 0 and ("under" in m["noise"]) == f["injected"] and no_better(m[0])
+    ),
     r"Test (accuracy|MAE) .+, mean over folds and networks(?P<bands>; bands: .+)?\.": (
         lambda f, m: f["test"] and f["curves"] and bool(m["bands"]) == f["bands"]
     ),
     r"Incomplete: .+": lambda f, m: f["left"] + f["failed"] > 0,
     r"Label precision of the selection .+|Selection recall per grade .+|A method without selection .+": (
-        lambda f, m: f["truth"] and f["needy"]
+        lambda f, m: f["truth"] and (f["needy"] or f["recipe"])
     ),
     r"Confusion matrices on the test side .+ after the last epoch\.": lambda f, m: f["test"] and f["done"] > 0,
     r"Colour and percentage: .+": lambda f, m: True,
@@ -115,9 +141,15 @@ RULES: dict[str, Rule] = {
     r"“Labels as given”: nothing was injected\.": lambda f, m: not f["injected"],
     r"All methods used the same labels\.": lambda f, m: f["methods"] > 1,
     r"Methods that need the noise got the rate and the matrix below\.": lambda f, m: f["needy"] and f["given"],
-    r"Methods that need the noise rate used an estimate from the training labels\.": lambda f, m: f["estimated"],
+    r"(?:All methods used the same labels\. )?(?P<who>.+) used an estimate from the training labels\.": (
+        lambda f, m: f["estimated"] and not f["unused"]
+        and m["who"] == ("srjt" if f["needy"] and f["given"] else "Methods that need the noise rate")
+    ),
+    r"Methods that need the noise rate estimated it from the training labels\.": lambda f, m: f["unused"],
+    r"The estimate was not used and no label was taken to be wrong: .+": lambda f, m: f["unused"],
+    r"No method used the given rate 0\.3\.": lambda f, m: f["given"] and not f["needy"],
     r"Quasi-Gaussian noise, rate 0\.2: probability of each label .+ \(rows\)(?P<source>, estimated from .+)?\.": (
-        lambda f, m: f["injected"] and bool(m["source"]) == f["estimated"]
+        lambda f, m: f["injected"] and bool(m["source"]) == (f["estimated"] and not f["given"])
     ),
     r"Labels as given: probability of each label .+, as given to the methods that need it; nothing is injected\.": (
         lambda f, m: not f["injected"] and f["given"] and f["needy"]
@@ -145,12 +177,20 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def page_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> Page:
     chosen = dict(options)
-    given, damaged = chosen.pop("given", "unchanged"), chosen.pop("damaged", False)
+    given, damaged, used = (chosen.pop(name, default) for name, default in
+                            (("given", "unchanged"), ("damaged", False), ("used", None)))  # fmt: skip
     make_study(folder, **chosen)
     edit_json(folder / "study.json", **changes)
     if given != "unchanged":
         for path in (folder / "noise").iterdir():
             edit_json(path, told_rate=given, told_matrix=None if given is None else QUASI)
+    if used is not None:
+        for path in folder.glob("runs/srjt*/run.json"):
+            record = {"requested": "auto", "estimated": chosen["estimated"], "used": used, "why": ""}
+            edit_json(path, noise=record)
+            file = path.with_name("noise.json")
+            estimate = json.loads(file.read_text())["estimate"]
+            edit_json(file, estimate={**estimate, "informed": used > 0})
     if damaged:
         (folder / "noise" / "0.json").write_text("{")
     return study_page(collect_results(folder))
@@ -196,6 +236,8 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
         "needy": "co-teaching" in methods,
         "given": options.get("given", 0.2 if injected else None) is not None,
         "estimated": "estimated" in options,
+        "recipe": "srjt" in methods,
+        "unused": options.get("used") == 0.0,
         "pooled": "convention" in options,
         "curves": any(done_folds.values()) or "unfinished" in statuses,
         "bands": any(len(found) > 1 for found in done_folds.values()),
@@ -219,6 +261,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     labels = {column.label for column in noise.columns}
     assert ("given to methods" in labels) == (facts["needy"] and facts["given"])
     assert ("estimated" in labels) == facts["estimated"]
+    assert ("used after estimating" in labels) == facts["unused"]
     runs = next(section for section in all_sections(page) if section.slug == "runs").tables[0]
     words = {"done": "done", "failed": "failed", "left": "not started", "unfinished": "not started"}
     expected = [
@@ -227,12 +270,11 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     assert [row.cells[4].text for row in runs.rows] == expected
     assert "0.0" not in [row.cells[5].text for row in runs.rows]  # minutes
     if not injected and not facts["needy"]:
-        assert [cell.text for cell in noise.rows[0].cells[1:]] == ["–"] * 4
+        rates = ["0.500", "0.000"] if facts["unused"] else []
+        assert [cell.text for cell in noise.rows[0].cells[1:]] == ["–", *rates, "–", "–", "–"]
 
 
 def test_every_rule_is_for_a_sentence_that_some_page_contains(tmp_path: Path) -> None:
-    import re
-
     found = {
         sentence
         for number, (options, changes) in enumerate(STUDIES.values())

@@ -36,6 +36,7 @@ from srjt.files import check_regular_file, is_inside, write_atomically, write_js
 __all__ = [
     "FORMAT",
     "AuditFolder",
+    "begun_audit",
     "image_file",
     "image_names",
     "prepare_folder",
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 FORMAT = 1
+TRAININGS = ("fits", "warmup")
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -56,7 +58,7 @@ Floats = npt.NDArray[np.float64]
 
 def prepare_folder(folder: Path) -> None:
     """Create the folder of an audit. A folder with other files is refused; one of an audit is resumed."""
-    known = ("fits", "warmup", "audit.json")
+    known = (*TRAININGS, "audit.json")
     if folder.is_dir() and not any((folder / name).exists() for name in known):
         other_files = [path for path in folder.iterdir() if not path.name.startswith(".")]
         if other_files:
@@ -329,6 +331,10 @@ def _read_json(path: Path, folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
+        if path.name == "audit.json" and begun_audit(folder):
+            # srjt train begins with a folder warmup, too
+            what = "The audit" if (folder / "fits").exists() else "What was begun"
+            raise SrjtError(f"{what} in {folder} is unfinished: run the same command again.") from None
         raise SrjtError(
             f"{folder} is not the folder of an audit (it contains no {path.name}): create one with "
             "srjt audit labels.csv --out audit."
@@ -338,6 +344,11 @@ def _read_json(path: Path, folder: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise SrjtError(f"{path} does not belong to an audit: run srjt audit again.")
     return content
+
+
+def begun_audit(folder: Path) -> bool:
+    """Whether srjt audit has begun in this folder and not finished: ``audit.json`` is written last."""
+    return not (folder / "audit.json").exists() and any((folder / name).is_dir() for name in TRAININGS)
 
 
 def _are_grades(found: object) -> bool:

@@ -9,7 +9,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import say
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,7 +88,7 @@ def compare(
 def _print(console: Console, found: Comparison) -> None:
     from rich.table import Table
 
-    from srjt.reports.pages.comparison_page import comparison_notes, describe_samples
+    from srjt.reports.pages.comparison_page import comparison_notes, describe_samples, p_value_note
     from srjt.reports.tables.statistics import decimals
 
     say(describe_samples(found))
@@ -96,7 +96,9 @@ def _print(console: Console, found: Comparison) -> None:
     for run in found.runs[1:]:
         table = Table(title=f"{run} − {found.runs[0]}", title_justify="left")
         table.add_column("metric", no_wrap=True)
-        for column in ("first", "this", "difference", "95 % interval", "p, Holm" if several else "p"):
+        for name in (found.runs[0], run):  # a long name is broken into lines
+            table.add_column(printable(name), justify="right", overflow="fold", min_width=6)
+        for column in ("difference", "95 % interval", "p, Holm" if several else "p"):
             table.add_column(column, justify="right", no_wrap=True)
         for row in (row for row in found.differences if row.run == run):
             value, low, high = row.difference
@@ -109,5 +111,6 @@ def _print(console: Console, found: Comparison) -> None:
                 f"{row.adjusted:.3f}",
             )
         console.print(table)
+    say(p_value_note(found))
     for note in comparison_notes(found):
         say(note)

@@ -90,6 +90,7 @@ def evaluate(
         print_abstention,
         print_decision,
     )
+    from srjt.cli.matrix_table import matrix_table
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import calibration_samples, usable
@@ -183,10 +184,18 @@ def evaluate(
     if found.recalibration:
         say(f"Probabilities are recalibrated: {found.recalibration}.")
     shown = [display_grade(grade, trained.grade_names) for grade in trained.grades]
-    confusion = Table("true ╲ predicted", *shown, "recall")
-    for position, (name, row) in enumerate(zip(shown, found.confusion, strict=True)):
-        recall = f"{row[position] / sum(row):.3f}" if sum(row) else "–"
-        confusion.add_row(name, *(f"{count:,}" for count in row), recall)
+    recalls = [
+        f"{row[grade] / sum(row):.3f}" if sum(row) else "–" for grade, row in enumerate(found.confusion)
+    ]
+    counts = [[f"{count:,}" for count in row] for row in found.confusion]
+    confusion = matrix_table(
+        "true ╲ predicted",
+        [[*row, recall] for row, recall in zip(counts, recalls, strict=True)],
+        grades=trained.grades,
+        names=shown,
+        last="recall",
+        width=console.width,
+    )
     console.print(confusion)
     if found.decision is not None:
         print_decision(console, found.decision, trained.grade_names)

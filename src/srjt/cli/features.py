@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -65,33 +66,34 @@ def features(
     if out.suffix != ".npz":
         raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
     refuse_overwrite(out, force=force)
-    if ungraded:
-        used = {name: how.pop(name) for name in ("images", "image_column", "patient_column")}
-        unused = [word for word in options.as_words(how) if word.startswith("--")]
-        if unused:
-            say(f"Without effect beside --ungraded: {', '.join(dict.fromkeys(unused))}.", err=True)
-        reading = read_images([source], **used)
-    else:
-        reading = read(source, **how)
-    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
-    with writing(out):
-        pass  # a folder that cannot be made is an error now, not after an hour
-    with _bars() as (decoded, embedded):
-        made, unreadable = embed(
-            manifest,
-            backbone=backbone,
-            pretrained=pretrained,
-            weights=weights,
-            image_size=image_size,
-            crop=crop,
-            resize=resize,  # type: ignore[arg-type]
-            flip=flip,
-            batch_size=batch_size,
-            device=device,
-            on_bad_image=on_bad_image,  # type: ignore[arg-type]
-            decoded=decoded,
-            embedded=embedded,
-        )
+    with _hint_at_train():
+        if ungraded:
+            used = {name: how.pop(name) for name in ("images", "image_column", "patient_column")}
+            unused = [word for word in options.as_words(how) if word.startswith("--")]
+            if unused:
+                say(f"Without effect beside --ungraded: {', '.join(dict.fromkeys(unused))}.", err=True)
+            reading = read_images([source], **used)
+        else:
+            reading = read(source, **how)
+        manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+        with writing(out):
+            pass  # a folder that cannot be made is an error now, not after an hour
+        with _bars() as (decoded, embedded):
+            made, unreadable = embed(
+                manifest,
+                backbone=backbone,
+                pretrained=pretrained,
+                weights=weights,
+                image_size=image_size,
+                crop=crop,
+                resize=resize,  # type: ignore[arg-type]
+                flip=flip,
+                batch_size=batch_size,
+                device=device,
+                on_bad_image=on_bad_image,  # type: ignore[arg-type]
+                decoded=decoded,
+                embedded=embedded,
+            )
     with writing(out):
         write_atomically(out, pack_features(made, graded=not ungraded))
     list_unreadable(unreadable, skipped, problems=reading.problems)
@@ -105,6 +107,22 @@ def features(
         if ungraded
         else f"Next: srjt train {file} --noise-rate auto --fold 0 --out run"
     )
+
+
+@contextmanager
+def _hint_at_train() -> Iterator[None]:
+    """A table that has features already needs no network: name the command that has the option for them."""
+    try:
+        yield
+    except SrjtError as problem:
+        text = re.sub(
+            r"(?:read|name) them with `feature_columns(?:=('[^']*'))?`",
+            lambda found: f"srjt train reads them with --feature-columns {found[1] or 'PATTERN'}",
+            str(problem),
+        )
+        if text == str(problem):
+            raise
+        raise SrjtError(text) from None
 
 
 @contextmanager

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib
+import shlex
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from srjt.cli.option_names import use_options_of
+from srjt.cli.option_names import training_settings, use_options_of
 from srjt.cli.startup import skip_missing_values
+from srjt.errors import SrjtError
 
 __all__ = ["LazyVerbs", "RunByDefault"]
 
@@ -68,17 +70,41 @@ class LazyVerbs(TyperGroup):
         command.name = name
         for each in (command, *getattr(command, "commands", {}).values()):
             each.format_help = functools.partial(_format_help, each)
+            each.parse_args = functools.partial(_parse_args, each, each.parse_args)
         self.commands[name] = command
 
 
 class RunByDefault(TyperGroup):
-    """``srjt study labels.csv …`` is ``srjt study run labels.csv …``."""
+    """``srjt study labels.csv …`` is ``srjt study run labels.csv …``, in messages and in the help, too."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        helped = {"-h", "--help"} & set(args[:1])
-        if args and not helped and args[0] not in self.commands:
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
+    @property
+    def default_command(self) -> Any:
+        return self.commands["run"]
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if args and args[0] not in {*self.commands, "-h", "--help"}:
+            return self.default_command.make_context(info_name, args, parent=parent, **extra)
+        return super().make_context(info_name, args, parent=parent, **extra)
+
+
+def _parse_args(command: Any, parse: Any, context: Any, args: list[str]) -> Any:
+    """``parse``, with a hint for a setting of the training that is an option of ``srjt train`` only."""
+    given = list(args)
+    try:
+        return parse(context, args)
+    except Exception as problem:  # NoSuchOption, whose module depends on typer's version
+        option = str(getattr(problem, "option_name", ""))
+        name = option.removeprefix("--").replace("-", "_")
+        options = {one.name for one in command.params}
+        # srjt study has --methods in place of --method
+        if "set_" not in options or f"{name}s" in options or name not in training_settings():
+            raise
+        place = next(n for n, text in enumerate(given) if text.partition("=")[0] == option)
+        value = given[place].partition("=")[2] or next(iter(given[place + 1 :]), "")
+        value = "…" if not value or value.startswith("-") else value
+        raise SrjtError(
+            f"{context.command_path} has no option {option}: write --set {shlex.quote(f'{name}={value}')}."
+        ) from None
 
 
 def _format_help(command: Any, ctx: Any, formatter: Any) -> None:

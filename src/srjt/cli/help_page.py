@@ -36,7 +36,10 @@ def print_help(command: Any, context: Any) -> None:
         for line in [*_column(paragraph, width - 2), ""]
     ]
     panels = [_panel(title, rows, width) for title, rows in _rows(command, context).items() if rows]
-    usage = textwrap.indent(command.get_usage(context), " ").replace("Usage:", _style("Usage:", "type"))
+    # a group with a verb that may be left out is used as this verb is
+    usage = textwrap.indent(getattr(command, "default_command", command).get_usage(context), " ").replace(
+        "Usage:", _style("Usage:", "type")
+    )
     page = "\n".join(["", usage, "", *description, *(line for panel in panels for line in panel)])
     if not (sys.stdout.encoding or "utf-8").lower().startswith("utf"):
         page = page.translate(ASCII).encode("ascii", "replace").decode("ascii")
@@ -46,7 +49,7 @@ def print_help(command: Any, context: Any) -> None:
 def _rows(command: Any, context: Any) -> dict[str, list[tuple[str, str]]]:
     """What each panel lists: names, and what they do."""
     panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-    for parameter in command.get_params(context):
+    for parameter in getattr(command, "default_command", command).get_params(context):
         if record := parameter.get_help_record(context):  # None if the option is hidden
             name, text = record
             kind = "Arguments" if parameter.param_type_name == "argument" else "Options"

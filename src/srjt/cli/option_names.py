@@ -8,7 +8,7 @@ import re
 import shlex
 from typing import Any
 
-__all__ = ["as_typed", "use_options_of"]
+__all__ = ["as_typed", "training_settings", "use_options_of"]
 
 # a setting in backticks, with or without a value; or a bare name that the message says something about. Other bare
 # names may be the user's: columns, files, grades.
@@ -45,7 +45,7 @@ def _as_option(found: re.Match[str]) -> str:
     name = name if name in _options else OTHER_NAMES.get(name, name)
     option = _options.get(name)
     if option is None:
-        if "set_" in _options and name in _training_settings():
+        if "set_" in _options and name in training_settings():
             return f"--set {name}={value or '…'}"
         return f"--{name.rstrip('_')}" if name in OTHER_NAMES.values() else found[0].strip("`")
     flag: str = option.opts[-1]
@@ -61,7 +61,8 @@ def _as_option(found: re.Match[str]) -> str:
     return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
 
 
-def _training_settings() -> set[str]:
+def training_settings() -> set[str]:
+    """The names that ``--set`` knows."""
     import dataclasses
 
     from srjt.training.config import TrainConfig

@@ -120,7 +120,7 @@ def readers(
     from srjt.reports.pages.html import write_page
     from srjt.reports.pages.readers_page import readers_page
     from srjt.reports.reader_facts import reader_facts
-    from srjt.reports.reader_findings import next_sentence
+    from srjt.reports.reader_findings import next_sentence, nothing_learnt
 
     if next_ is None and (worklist is not None or per_reader is not None):
         option = "--worklist" if worklist is not None else "--per-reader"
@@ -169,7 +169,7 @@ def readers(
     _print(facts, console)
     if out is not None:
         typer.echo(f"Page: {out / 'report.html'}; the consensus: {out / 'consensus.csv'}")
-    elif facts["consensus"]["uncertain"]:
+    elif facts["consensus"]["uncertain"] and not nothing_learnt(facts):
         more = "; --next N lists what to read once more" if wanted is None else ""
         typer.echo(f"--out DIR writes all certainties{more}.")
     if wanted is None:
@@ -191,6 +191,7 @@ def _print(facts: dict[str, Any], console: Console) -> None:
 
     from srjt.errors import printable
     from srjt.reports.pages.reader_cells import range_text
+    from srjt.reports.reader_findings import nothing_learnt
 
     def say(text: str, style: str = "") -> None:
         console.print(printable(text), style=style)
@@ -221,6 +222,18 @@ def _print(facts: dict[str, Any], console: Console) -> None:
             )
         console.print(pairs)
         say("κ²: quadratically weighted; κ: linearly weighted; ±1: at most one grade apart.", "dim")
+    if not nothing_learnt(facts):
+        _print_readers(facts, console)
+    for sentence in facts["consensus"]["sentences"]:
+        say(sentence)
+
+
+def _print_readers(facts: dict[str, Any], console: Console) -> None:
+    from rich.table import Table
+
+    from srjt.errors import printable
+    from srjt.reports.pages.reader_cells import range_text
+
     few = facts["readers"][:READERS]
     more = f" ({len(few)} of {len(facts['readers']):,})" if len(few) < len(facts["readers"]) else ""
     table = Table("reader", title=f"Readers{more}", title_justify="left")
@@ -239,9 +252,8 @@ def _print(facts: dict[str, Any], console: Console) -> None:
     beside = (
         "the others on the same images" if facts["bias_beside"] == "others" else "the truth, by the model"
     )
-    say(f"right: expected share of right readings; higher: by how many grades than {beside}.", "dim")
-    for sentence in facts["consensus"]["sentences"]:
-        say(sentence)
+    text = f"right: expected share of right readings; higher: by how many grades than {beside}."
+    console.print(printable(text), style="dim")
 
 
 def _short(name: str) -> str:

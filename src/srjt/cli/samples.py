@@ -91,11 +91,12 @@ def list_unreadable(
     unreadable: Sequence[tuple[str, str]], skipped: Path, *, problems: Sequence[Problem] = ()
 ) -> None:
     """Add images that could not be read, as (id, reason), to the list of unusable samples."""
-    from srjt.data import Problem, write_problems
+    from srjt.data import write_problems
+    from srjt.data.checks import image_problem
 
     if unreadable:
         with writing(skipped):
-            found = [Problem("unreadable-image", sample, reason) for sample, reason in unreadable]
+            found = [image_problem(sample, reason) for sample, reason in unreadable]
             write_problems([*problems, *found], skipped)
 
 

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     help="Compare methods over noises and folds, as the paper does.\n\n"
-    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR. All options: srjt study run --help.",
+    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
 )
 
 
@@ -152,6 +153,7 @@ def run(
         ),
     ] = None,
     grade_names: options.GradeNames = None,
+    quiet: options.Quiet = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs, and stop.")] = False,
     time_: Annotated[
         bool,
@@ -201,7 +203,7 @@ def run(
     )
     if time_ and not dry_run:
         raise SrjtError("--time is an option of --dry-run: add --dry-run.")
-    _run(study, out, execute, dry_run=dry_run, timed=time_, device=device)
+    _run(study, out, execute, dry_run=dry_run, timed=time_, device=device, quiet=quiet)
 
 
 @app.command()
@@ -258,17 +260,26 @@ def _names(text: str) -> list[str]:
 
 
 def _run(
-    config: StudyConfig, out: Path, execute: Executor, *, dry_run: bool, timed: bool, device: str | None
+    config: StudyConfig,
+    out: Path,
+    execute: Executor,
+    *,
+    dry_run: bool,
+    timed: bool,
+    device: str | None,
+    quiet: bool,
 ) -> None:
     from srjt.cli.dry_run import print_study_times
     from srjt.cli.messages import decoding_bar
     from srjt.studies.folder import error_file, run_status, study_format
     from srjt.studies.open_data import open_data
     from srjt.studies.study import run_study
+    from srjt.studies.watcher import SilentWatcher
 
-    with decoding_bar() as progress:
-        data = open_data(config, format=study_format(out), progress=progress)
-    _print_notes(config, data)
+    with nullcontext() if quiet else decoding_bar() as progress:
+        data = open_data(config, format=study_format(out), progress=progress, quiet=quiet)
+    if not quiet:
+        _print_notes(config, data)
     if dry_run:
         planned_runs = list(data.planned_runs())
         states = [run_status(out, planned.key) for planned in planned_runs]
@@ -280,12 +291,13 @@ def _run(
             print_study_times(data, left, device=None if device is None else device.split(",")[0])
         return
     command = shlex.join(["srjt", *sys.argv[1:]])
-    with _Watcher(out, data) as watcher:
+    with nullcontext(SilentWatcher()) if quiet else _Watcher(out, data) as watcher:
         outcome = run_study(data, out, command=command, execute=execute, watcher=watcher)
     failed = [key for key, state in outcome.items() if state != "done"]
     for key in failed:
         say(f"failed: {key}: see {error_file(out, key)}", fg=typer.colors.RED)
-    typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
+    if not quiet:
+        typer.echo(f"Next: srjt report {shlex.quote(str(out))}")
     if failed:
         raise SrjtError(
             f"{len(failed)} of {len(outcome)} runs failed; the others are done. Fix the cause and run the same "
@@ -296,6 +308,8 @@ def _run(
 def _print_notes(config: StudyConfig, data: StudyData) -> None:
     """What the user should know before the runs begin."""
     from srjt.data.groups import describe_duplicates
+    from srjt.methods import lookup
+    from srjt.studies.rate_source import rate_source
 
     if data.manifest.patients is None:
         say(
@@ -314,8 +328,17 @@ def _print_notes(config: StudyConfig, data: StudyData) -> None:
         say(
             f"The noise rate is estimated from the training labels for {names}, once for each noise, fold and seed."
         )
-    known_rate = isinstance(config.noise_rate, float) and config.transition is None
-    if known_rate and any(spec.kind == "none" for spec in data.noises):
+    if not any(spec.kind == "none" for spec in data.noises) or not isinstance(config.noise_rate, float):
+        return
+    needs = {
+        need
+        for spec in config.method_specs()
+        if rate_source(spec.name, spec.variant, study_rate=config.noise_rate) == "given"
+        for need in lookup(spec.name).method.needs
+    }
+    if not needs:
+        say(f"No method of this study uses the rate ε = {config.noise_rate:g}.")
+    elif "transition" in needs and config.transition is None:
         say(
             f"Nothing is injected. Methods that need a matrix get the quasi matrix with rate ε = {config.noise_rate:g} "
             "on the observed class mix."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +13,17 @@ import numpy.typing as npt
 from PIL import Image
 
 from srjt.data.duplicates import THUMBNAILS, UNKNOWN, Ints, identical, near_pairs, pixel_hash, thumbnails
-from srjt.data.images.decode import BadImageError, read_image
+from srjt.data.images.decode import EMPTY_FILE, BadImageError, read_image
 from srjt.data.images.hashes import HASHED_SIZE
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.hints import no_image_exists
 from srjt.errors import SrjtError, count_of
-from srjt.files import why_not_a_file
+from srjt.files import NOT_A_FILE, why_not_a_file
 
-__all__ = ["Examination", "check", "examine", "image_sizes"]
+__all__ = ["SAMPLED", "Examination", "check", "examine", "image_problem", "image_sizes"]
+
+SAMPLED = 500  # images whose size is looked up
 
 Progress = Callable[[int, int], None]
 
@@ -103,7 +105,7 @@ def examine(
     return Examination(problems=problems + _few_patients(manifest, folds), pairs=pairs)
 
 
-def image_sizes(manifest: Manifest, *, sample: int = 500) -> list[tuple[int, int]]:
+def image_sizes(manifest: Manifest, *, sample: int = SAMPLED) -> list[tuple[int, int]]:
     """(width, height) of up to ``sample`` images, evenly spaced over the manifest; unreadable files are left out."""
     if manifest.are_features:
         return []
@@ -131,15 +133,19 @@ def _hashes(manifest: Manifest, *, workers: int | None) -> Iterator[Hashed | Pro
 
 
 def _hash_file(sample: str, path: Path) -> Hashed | Problem:
-    if (reason := why_not_a_file(path)) is not None:
-        return Problem("missing-image", sample, f"{path}: {reason}")
-    if path.stat().st_size == 0:
-        return Problem("empty-image", sample, f"{path} has 0 bytes")
     try:
         pixels = read_image(path, size=HASHED_SIZE)
     except BadImageError as problem:
-        return Problem("unreadable-image", sample, problem.reason)
+        found = image_problem(sample, problem.reason)
+        return found if found.kind == "unreadable-image" else replace(found, detail=f"{path}: {found.detail}")
     return pixel_hash(pixels), thumbnails(pixels)
+
+
+def image_problem(sample: str, reason: str) -> Problem:
+    """The problem of an image that cannot be read, by the ``reason`` of its ``BadImageError``."""
+    if reason in NOT_A_FILE:
+        return Problem("missing-image", sample, reason)
+    return Problem("empty-image" if reason == EMPTY_FILE else "unreadable-image", sample, reason)
 
 
 def _identical(manifest: Manifest, code: Ints) -> list[Problem]:

@@ -51,9 +51,14 @@ def check_label_noise(label_noise: str) -> None:
         raise suggest("label_noise", label_noise, get_args(LabelNoise))
 
 
-def read_labelled(run: Trained, source: Labelled, *, on_bad_image: OnBadImage = "error") -> Manifest:
-    """Labelled samples with the grades of the run; an error if they have others."""
-    found = labelled_samples(source, grades=run.grades, on_bad_image=on_bad_image)
+def read_labelled(
+    run: Trained, source: Labelled, *, on_bad_image: OnBadImage = "error", progress: bool = True
+) -> Manifest:
+    """Labelled samples with the grades of the run; an error if they have others.
+
+    progress: show a bar while the headers of DICOM files are read.
+    """
+    found = labelled_samples(source, grades=run.grades, on_bad_image=on_bad_image, progress=progress)
     if tuple(found.grades) != tuple(run.grades):  # its labels are positions on another scale
         raise SrjtError(
             f"The samples have the grades {', '.join(found.grades)}, the run has {', '.join(run.grades)}: read them "
@@ -66,7 +71,7 @@ def predict_side(
     run: Trained, source: Labelled, *, views: int = 1, on_bad_image: OnBadImage = "error"
 ) -> tuple[HeldOut, Manifest]:
     """Labelled samples that the run has not seen, with its predictions for them."""
-    manifest = read_labelled(run, source, on_bad_image=on_bad_image)
+    manifest = read_labelled(run, source, on_bad_image=on_bad_image, progress=False)
     run.check_feature_settings(manifest.made)
     store = open_store(
         manifest,

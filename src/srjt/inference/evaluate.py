@@ -167,7 +167,8 @@ def evaluate(
             per=per,
             views=len(crops),
         )  # fmt: skip
-    data = read_labelled(run, data, on_bad_image=on_bad_image)
+    # a function is told of the images that are decoded
+    data = read_labelled(run, data, on_bad_image=on_bad_image, progress=progress is True)
     run.check_feature_settings(data.made)
     with progress_bar("Decoding", progress) as decoded:
         store = open_store(

@@ -114,9 +114,9 @@ def explain(
         The images, as for ``srjt.predict``.
     training : Manifest, path, DataFrame, pair of arrays or torch dataset, optional
         The data that the run was trained on, for the most similar training images and their labels. Samples that the
-        run did not learn from are left out where its history tells them.
+        run did not learn from are left out where its history tells them, and so is an image that is explained.
     neighbours : int
-        Number of similar training images per image.
+        Number of similar training images per image, the image itself not counted.
     on_bad_image : {"error", "skip"}
         Stop at an unreadable image, or leave it out.
     progress : bool or callable
@@ -158,7 +158,11 @@ def explain(
     with progress_bar("Explaining", progress) as explained:
         maps = network_maps(run, store.pixels, progress=explained)
     found: list[list[int]] | None = None
-    known = None if training is None else _training_samples(run, training, on_bad_image=on_bad_image)
+    known = (
+        None
+        if training is None
+        else _training_samples(run, training, on_bad_image=on_bad_image, progress=progress is True)
+    )
     if known is not None:
         pixels = open_store(known, size=size, resize=resize, on_bad_image=on_bad_image)
         known = pixels.manifest
@@ -219,9 +223,11 @@ def _mean(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _training_samples(run: Trained, data: LabelledData, *, on_bad_image: OnBadImage) -> Manifest:
+def _training_samples(
+    run: Trained, data: LabelledData, *, on_bad_image: OnBadImage, progress: bool
+) -> Manifest:
     """The samples that the run learnt from, as far as its history tells them; else all."""
-    source = labelled_samples(data, grades=run.grades, on_bad_image=on_bad_image)
+    source = labelled_samples(data, grades=run.grades, on_bad_image=on_bad_image, progress=progress)
     learnt = set(run.training_ids)
     if not learnt:
         return source
@@ -232,7 +238,8 @@ def _training_samples(run: Trained, data: LabelledData, *, on_bad_image: OnBadIm
 
 
 def _most_similar(run: Trained, training: Samples, queries: Samples, *, count: int) -> list[list[int]]:
-    """(M, …) training images, (N, …) queries → the positions of the most similar training images per query."""
+    """(M, …) training images, (N, …) queries → the positions of the most similar training images per query, without
+    the query itself."""
     share = run.config.memory_share
     vectors = [
         features(run, open_feed(pixels, device=run.device, share=share), np.arange(len(pixels)))
@@ -241,8 +248,16 @@ def _most_similar(run: Trained, training: Samples, queries: Samples, *, count: i
     # one group with the training images: the queries are compared with them, not with each other
     group = np.repeat([0, -1], [len(training), len(queries)])
     places = len(training) + np.arange(len(queries))
-    found = nearest(np.concatenate(vectors), places, group, num_classes=1, count=count)[:, 0]
-    return [[int(row) for row in rows if row >= 0] for rows in found]
+    wanted = count + 1
+    while True:
+        near = nearest(np.concatenate(vectors), places, group, num_classes=1, count=wanted)[:, 0]
+        found = [
+            [int(row) for row in rows if row >= 0 and not np.array_equal(training[row], query)]
+            for rows, query in zip(near, queries, strict=True)
+        ]
+        if wanted >= len(training) or min(map(len, found)) >= count:
+            return [rows[:count] for rows in found]
+        wanted *= 2  # the data hold several copies of an image
 
 
 def shown_crop(run: Trained, pixels: Samples) -> npt.NDArray[np.uint8]:

@@ -73,6 +73,8 @@ class Consensus:
     def _repr_html_(self) -> str:
         wrong = map(Interval, self.noise_rate, *self.noise_rate_interval)
         rows = list(zip(self.readers, self.readings, wrong, self.bias, self.spread, strict=True))
+        if self.evidence.single.all():  # of nobody anything is known
+            rows = []
         title, *notes = str(self).splitlines()
         return consensus_html(title, rows, *notes)
 
@@ -89,10 +91,14 @@ class Consensus:
 
     def __str__(self) -> str:
         low, high = self.overall_noise_rate_interval
-        lines = [
+        counts = (
             f"{count_of(len(self.items), 'item')}, {count_of(int(self.readings.sum()), 'reading')} by "
-            f"{count_of(len(self.readers), 'reader')}: "
-            f"{self.overall_noise_rate:.0%} of the readings are wrong ({low:.0%} to {high:.0%})",
+            f"{count_of(len(self.readers), 'reader')}"
+        )
+        if self.evidence.single.all():  # the numbers would come from the model's defaults alone
+            return f"{counts}, one of each item\n  not determined: {self.reason}"
+        lines = [
+            f"{counts}: {self.overall_noise_rate:.0%} of the readings are wrong ({low:.0%} to {high:.0%})",
             f"  mean certainty of the consensus {self.certainty.mean():.2f}",
         ]
         if not self.determined:

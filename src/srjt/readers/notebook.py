@@ -60,7 +60,7 @@ def consensus_html(
         for name, count, wrong, bias, spread in by_reader
     ]  # fmt: skip
     header = ("reader", "readings", "wrong", "interval", "bias", "spread")
-    return html_block(title, html_table(header, rows), *map(html_text, notes))
+    return html_block(title, html_table(header, rows) if rows else "", *map(html_text, notes))
 
 
 def with_interval(interval: Interval) -> str:

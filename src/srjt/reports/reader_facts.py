@@ -189,6 +189,7 @@ def _consensus(readings: Readings, agreed: Consensus) -> dict[str, Any]:
         "wrong_readings_interval": _ends(*agreed.overall_noise_rate_interval),
         "uncertain": int((agreed.certainty < 0.6).sum()),
         "single": int((count == 1).sum()),
+        "changed": int((agreed.grade[readings.item] != readings.grade).sum()),
         "doubtful": [
             {
                 "id": readings.items[item],

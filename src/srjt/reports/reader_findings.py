@@ -9,23 +9,29 @@ from typing import Any
 from srjt.data.grade_names import display_grade
 from srjt.data.sources.reading_notes import NO_READER
 from srjt.errors import count_of
+from srjt.readers.variants import ENOUGH as ENOUGH_ITEMS
 from srjt.readers.worklist import NEW_READER
 from srjt.reports.pages.reader_cells import range_text
 
-__all__ = ["consensus_sentences", "findings", "lead", "next_sentence"]
+__all__ = ["consensus_sentences", "findings", "lead", "next_sentence", "nothing_learnt"]
 
 FEW = 10  # readings: of a reader with fewer little is known
 ENOUGH = 5  # readings: with as many, always the same grade is remarkable
 NAMED = 3  # readers in one sentence
 
 
+def nothing_learnt(facts: Mapping[str, Any]) -> bool:
+    """Whether nothing tells how readers err: one reading of each item, no trusted grade and no network. What the model
+    says of readers and certainties then comes from its defaults alone."""
+    alone = facts["reference"] is None and facts["probabilities"] is None
+    return bool(alone and facts["consensus"]["single"] == facts["items"])
+
+
 def lead(facts: Mapping[str, Any]) -> str:
     """The first sentence of the page."""
-    readers = len(facts["readers"])
-    text = (
-        f"{count_of(facts['number_of_readings'], 'reading')} of {count_of(facts['items'], facts['noun'])} by "
-        f"{count_of(readers, 'reader')}."
-    )
+    names = [reader["name"] for reader in facts["readers"]]
+    by = "" if names == [NO_READER] else f" by {count_of(len(names), 'reader')}"
+    text = f"{count_of(facts['number_of_readings'], 'reading')} of {count_of(facts['items'], facts['noun'])}{by}."
     found = facts["agreement"]
     if found is not None and found.get("exact") is not None:
         exact, within = found["exact"]["value"], found["within_one"]["value"]
@@ -55,6 +61,8 @@ def findings(facts: Mapping[str, Any]) -> list[str]:
 def consensus_sentences(facts: Mapping[str, Any]) -> list[str]:
     """What is known of the consensus."""
     found, noun = facts["consensus"], facts["noun"]
+    if nothing_learnt(facts):
+        return [f"The consensus of each {noun} is its reading."] if found.get("changed") == 0 else []
     wrong, between = found["expected_wrong"], range_text(found["wrong_readings_interval"], "{:.0%}")
     sentences = [
         f"About {found['wrong_readings']:.0%} of the readings (95 % interval: {between}) and {wrong:,.0f} of "
@@ -91,6 +99,12 @@ def next_sentence(facts: Mapping[str, Any]) -> str:
 def _not_determined(facts: Mapping[str, Any]) -> str:
     if facts["consensus"]["determined"]:
         return ""
+    if nothing_learnt(facts):
+        return (
+            f"Each {facts['noun']} has one reading only, so nothing can be learnt about the readers. Let a second "
+            f"reader read {ENOUGH_ITEMS} {facts['noun']}s or more, or add a column of trusted grades (reference); "
+            "srjt audit looks for wrong labels with networks instead."
+        )
     return f"{facts['consensus']['reason']} The certainties below rest on how often readers usually err."
 
 
@@ -117,8 +131,8 @@ def _contradicted(facts: Mapping[str, Any]) -> str:
         return ""
     return (
         f"{count_of(known['items'], facts['noun'])} {'has' if known['items'] == 1 else 'have'} a trusted grade: "
-        f"{known['readings_equal']:.0%} of {count_of(known['readings'], 'reading')} agree with it, and so does "
-        f"{known['consensus_equal']:.0%} of a consensus that does not know it (mean absolute error "
+        f"{known['readings_equal']:.0%} of {count_of(known['readings'], 'reading')} agree with it, and "
+        f"{known['consensus_equal']:.0%} of the consensus grades that are computed without it (mean absolute error "
         f"{known['readings_error']:.2f} and {known['consensus_error']:.2f} grades)."
     )
 
@@ -187,7 +201,7 @@ def _drifting(facts: Mapping[str, Any]) -> str:
 
 def _few(facts: Mapping[str, Any]) -> str:
     few = sum(reader["readings"] < FEW for reader in facts["readers"])
-    if not few or len(facts["readers"]) < 2:
+    if not few or len(facts["readers"]) < 2 or nothing_learnt(facts):
         return ""
     which = "All readers" if few == len(facts["readers"]) else f"{few:,} of {len(facts['readers']):,} readers"
     verb = "has" if few == 1 and few < len(facts["readers"]) else "have"

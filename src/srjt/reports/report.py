@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from srjt.auditing.folder import begun_audit
 from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import FORMAT as READERS_FORMAT
@@ -28,6 +29,7 @@ from srjt.reports.pages.readers_page import readers_page
 from srjt.reports.pages.run_page import run_page
 from srjt.reports.pages.study_page import read_size_ratio, study_page
 from srjt.reports.reader_findings import findings
+from srjt.reports.tables.naive import with_naive_rows
 from srjt.reports.tables.statistics import PAPER_METRICS
 from srjt.reports.tables.study_tables import study_tables
 from srjt.studies.folder import read_study, run_folder, study_config
@@ -145,7 +147,7 @@ def _read_page(
     folder: Path, metrics: tuple[str, ...], *, maps: bool, grade_names: Mapping[str, str] | None
 ) -> tuple[Page, StudyResults | None]:
     """The page of a folder, and the results if it is the folder of a study."""
-    if maps and not (folder / "audit.json").exists():
+    if maps and not (folder / "audit.json").exists() and not begun_audit(folder):
         raise SrjtError(
             f"Maps are for audits, and {folder} is not the folder of one: use srjt explain for a run."
         )
@@ -155,7 +157,7 @@ def _read_page(
             return study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
             return run_page(folder, grade_names=grade_names or _names_of_study(folder)), None
-        if (folder / "audit.json").exists():
+        if (folder / "audit.json").exists() or begun_audit(folder):
             return audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
             return _readers_page(folder, grade_names), None
@@ -203,7 +205,8 @@ def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) ->
 def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path) -> list[Path]:
     """Write each table as Markdown, CSV and LaTeX; return the files."""
     written = []
-    made = study_tables(results, metrics=metrics, test_train_ratio=read_size_ratio(results.folder))
+    ratio = read_size_ratio(results.folder)
+    made = with_naive_rows(study_tables(results, metrics=metrics, test_train_ratio=ratio), results.naive)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for number, table in enumerate(made, start=1):

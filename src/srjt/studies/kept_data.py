@@ -28,7 +28,7 @@ def open_kept_data(config: StudyConfig, *, format: int, cache: Path | None = Non
         if facts == _file_facts(data):
             return data
     _kept.clear()
-    data = open_data(config, format=format, cache=cache)
+    data = open_data(config, format=format, cache=cache, quiet=True)
     _kept[settings] = (_file_facts(data), data)
     return data
 

@@ -34,11 +34,12 @@ def open_data(
     format: int = FORMAT,
     cache: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
+    quiet: bool = False,
 ) -> StudyData:
     """Read the source, find identical images, and make the folds.
 
     format: of the study's folder (``study_format``). cache: folder for the hashes of the images. progress: called with
-    (images hashed, images in all).
+    (images hashed, images in all). quiet: show no bar while the headers of DICOM files are read.
     """
     if not config.source:
         raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
@@ -50,7 +51,7 @@ def open_data(
     if config.source == "synthetic":
         manifest = _synthetic(options)
     else:
-        reading = read(config.source, **options)
+        reading = read(config.source, **options, progress=not quiet)
         manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report

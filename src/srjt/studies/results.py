@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +14,19 @@ from srjt.errors import SrjtError, count_of, suggest
 from srjt.files import is_inside
 from srjt.noise.estimate import NoiseEstimate
 from srjt.notebook_html import html_block, html_table
+from srjt.ordinal.baselines import NaiveBaseline
 from srjt.studies.folder import read_error, read_study, run_folder, run_status
+from srjt.studies.noise_table import read_noise_table
 from srjt.studies.paper import display_name, paper_order
+from srjt.studies.rate_source import rate_source
+from srjt.training.record.baselines import baseline_from
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
-from srjt.training.record.run_folder import read_noise_estimate, read_summary
+from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 
-__all__ = ["RUN_COLUMNS", "StudyResults", "collect_results"]
+__all__ = ["NAIVE_COLUMNS", "RUN_COLUMNS", "StudyResults", "collect_results"]
 
 RUN_COLUMNS = ["key", "method", "variant", "noise", "fold", "seed"]
-NOISE_COLUMNS = [
-    "noise",
-    "kind",
-    "fold",
-    "seed",
-    "rho",
-    "given_rate",
-    "estimated_rate",
-    "nominal_rate",
-    "realised_rate",
-    "condition_number",
-    "realised_matrix",
-    "matrix",
-    "matrix_estimated",
-]
+NAIVE_COLUMNS = ["noise", "fold", "seed", "metric", "value"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +43,9 @@ class StudyResults:
     facts : dict
         The contents of ``study.json``: settings, grades, class counts, versions, command.
     runs : DataFrame
-        One row per planned run, with ``status`` (done, running, failed or left), ``seconds`` of training and
-        ``error`` (the traceback of a failed run).
+        One row per planned run, with ``status`` (done, running, failed or left), ``seconds`` of training,
+        ``error`` (the traceback of a failed run), ``rate_source`` (where its noise rate comes from: given, own, for a
+        variant with its own rate, estimate, readers or none) and ``used_rate`` (nan: none, or not known yet).
     metrics : DataFrame
         One row per run, ``epoch``, ``split`` (train, validation, test), ``network`` and ``metric``, with its ``value``.
     scores : DataFrame
@@ -67,6 +57,9 @@ class StudyResults:
         One row per noise, fold and seed: ``rho``, ``given_rate`` (to methods that need a rate), ``estimated_rate``,
         ``nominal_rate``, ``realised_rate``, ``condition_number``, ``matrix`` (``matrix_estimated``: whether it is an
         estimate) and ``realised_matrix``.
+    naive : DataFrame
+        One row per noise, fold, seed and ``metric`` (accuracy, mae): the ``value`` on the test side of one grade for
+        all samples, the most frequent training label for the accuracy, the median for the mae.
     damaged : tuple of str
         A sentence for each file about a noise that cannot be read; ``noise`` lacks its row.
     """
@@ -78,6 +71,7 @@ class StudyResults:
     scores: pd.DataFrame
     confusions: dict[str, np.ndarray]
     noise: pd.DataFrame
+    naive: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=NAIVE_COLUMNS))
     damaged: tuple[str, ...] = ()
 
     def table(
@@ -140,13 +134,16 @@ def collect_results(folder: Path) -> StudyResults:
     """Read the results that exist by now; unfinished runs have metrics, but no scores."""
     facts = read_study(folder)
     pooled = facts["config"].get("convention") == "published-code"
+    study_rate = facts.get("study", {}).get("noise_rate")
     runs, metrics, scores = [], [], []
     confusions: dict[str, np.ndarray] = {}
     estimates: dict[tuple[str, int, int], NoiseEstimate] = {}
+    naive: dict[tuple[str, int, int], NaiveBaseline] = {}
     for planned in facts["cells"]:
         key, run = planned["key"], run_folder(folder, planned["key"])
-        status, error, seconds = run_status(folder, key), "", float("nan")
+        status, error, seconds, used_rate = run_status(folder, key), "", float("nan"), float("nan")
         columns = {name: planned[name] for name in RUN_COLUMNS}
+        source = rate_source(planned["method"], planned["variant"], study_rate=study_rate)
         try:
             found = _read_run(run, done=status == "done", pooled=pooled)
         except SrjtError as problem:  # one damaged file must not stop the others
@@ -167,18 +164,41 @@ def collect_results(folder: Path) -> StudyResults:
                 scores.append(found.averages.drop(columns="std").assign(**columns))
             if found.confusion is not None:
                 confusions[key] = found.confusion
-            if found.estimate is not None:
-                estimates.setdefault((planned["noise"], planned["fold"], planned["seed"]), found.estimate)
-        runs.append({**columns, "status": status, "seconds": seconds, "error": error})
-    noise, damaged = _noise_table(folder, facts, estimates)
+            labels = (planned["noise"], planned["fold"], planned["seed"])
+            if found.estimate is not None and source == "estimate":
+                estimates.setdefault(labels, found.estimate)
+            if found.naive is not None:
+                naive.setdefault(labels, found.naive)
+            if (record := found.noise_record) is not None and source != "none":
+                used_rate = float("nan") if record["used"] is None else float(record["used"])
+                if source == "estimate" and record["estimated"] is None:
+                    source = "readers"
+        runs.append(
+            {
+                **columns,
+                "status": status,
+                "seconds": seconds,
+                "error": error,
+                "rate_source": source,
+                "used_rate": used_rate,
+            }
+        )
+    given_used = any(run["rate_source"] == "given" for run in runs)
+    noise, damaged = read_noise_table(folder, facts, estimates, given_used=given_used)
+    naive_rows = [
+        (*labels, *score) for labels, scores_ in naive.items() for score in scores_._asdict().items()
+    ]
     return StudyResults(
         folder=folder,
         facts=facts,
-        runs=pd.DataFrame(runs, columns=[*RUN_COLUMNS, "status", "seconds", "error"]),
+        runs=pd.DataFrame(
+            runs, columns=[*RUN_COLUMNS, "status", "seconds", "error", "rate_source", "used_rate"]
+        ),
         metrics=_concat(metrics, [*RUN_COLUMNS, "epoch", "split", "network", "metric", "value"]),
         scores=_concat(scores, [*RUN_COLUMNS, "split", "metric", "value"]),
         confusions=confusions,
         noise=noise,
+        naive=pd.DataFrame(naive_rows, columns=NAIVE_COLUMNS),
         damaged=damaged,
     )
 
@@ -191,6 +211,8 @@ class _RunFiles:
     averages: pd.DataFrame | None  # of the last epochs of a finished run
     confusion: np.ndarray | None
     estimate: NoiseEstimate | None
+    naive: NaiveBaseline | None  # on the test side
+    noise_record: dict[str, Any] | None  # the noise rate that was requested, estimated and used
 
 
 def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
@@ -198,13 +220,16 @@ def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
     path = run / "metrics.csv"
     metrics = read_metrics(path) if done or path.exists() else None
     averages = last_epochs(metrics, pooled=pooled) if done and metrics is not None else None
-    confusion = None
+    facts = _known_facts(run)
+    confusion, naive = None, None
     if (run / "summary.json").exists():
         summary = read_summary(run)
         counts = summary.get("confusion", {}).get("test")
         confusion = (
             None if counts is None else np.array(counts)[:-1].sum(axis=0)
         )  # the last is the ensemble's
+        if counts is not None and facts is not None:
+            naive = baseline_from(facts, np.array(counts)[0].sum(axis=1))
         if (
             done
             and metrics is not None
@@ -212,45 +237,29 @@ def _read_run(run: Path, *, done: bool, pooled: bool) -> _RunFiles:
         ):
             raise SrjtError(f"{path} does not contain all epochs of the run.")
     estimate = read_noise_estimate(run)
-    return _RunFiles(metrics=metrics, averages=averages, confusion=confusion, estimate=estimate)
+    return _RunFiles(
+        metrics=metrics,
+        averages=averages,
+        confusion=confusion,
+        estimate=estimate,
+        naive=naive,
+        noise_record=_noise_record(facts),
+    )
+
+
+def _known_facts(run: Path) -> RunFacts | None:
+    """The facts of a run; None if they cannot be read: its scores do not need them."""
+    try:
+        return read_facts(run)
+    except SrjtError:
+        return None
+
+
+def _noise_record(facts: RunFacts | None) -> dict[str, Any] | None:
+    if facts is None or not isinstance(facts.noise, dict) or not {"estimated", "used"} <= facts.noise.keys():
+        return None
+    return facts.noise
 
 
 def _concat(tables: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
-
-
-def _noise_table(
-    folder: Path, facts: dict[str, Any], estimates: dict[tuple[str, int, int], NoiseEstimate]
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """The noises, and a sentence for each file that cannot be read.
-
-    estimates: (noise, fold, seed) → the noise estimate that the methods used.
-    """
-    noises = facts["noises"]
-    rows, damaged = [], []
-    for path in sorted((folder / "noise").glob("*.json")):
-        try:
-            row = json.loads(path.read_text(encoding="utf-8"))
-            if row["noise"] not in noises:  # of an earlier plan
-                continue
-            estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
-            rate, matrix = (None, None) if estimate is None else (estimate.rate, estimate.transition.tolist())
-            missing = {"kind", "rho", "nominal_rate", "realised_rate", "condition_number"} - row.keys()
-            if missing:
-                raise ValueError(f"no {min(missing)}")
-            rows.append(
-                {
-                    **row,
-                    "given_rate": row["told_rate"],
-                    "estimated_rate": rate,
-                    "matrix": row["told_matrix"] or matrix,
-                    "matrix_estimated": row["told_matrix"] is None and matrix is not None,
-                }
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-            damaged.append(
-                f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem}): run the command of the "
-                "study again to write it anew."
-            )
-    rows.sort(key=lambda row: (noises.index(row["noise"]), row["seed"], row["fold"]))
-    return pd.DataFrame(rows, columns=NOISE_COLUMNS), tuple(damaged)

@@ -165,10 +165,16 @@ def study(
     given["noise"] = given.pop("noises")
     call = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
     folder = Path(out)
-    data = open_data(resolved, format=study_format(folder), cache=None if cache is None else Path(cache))
+    shown = progress and watcher is None
+    data = open_data(
+        resolved,
+        format=study_format(folder),
+        cache=None if cache is None else Path(cache),
+        quiet=not shown,
+    )
     if sentence := describe_duplicates(data.manifest, near=resolved.group_near_duplicates):
         warn(sentence, DuplicateImagesWarning)
-    bar = show_bar("study", shown=progress and watcher is None)
+    bar = show_bar("study", shown=shown)
     try:
         outcome = run_study(
             data,

@@ -114,7 +114,7 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['accuracy', 'mae', 'macro_f1', 'qwk']
     """
-    data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress)
+    data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
     if isinstance(network, str):
         settings["network"] = network
     inputs: dict[str, Any] = {

@@ -58,7 +58,7 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
         reporter.finished_epoch(2, ROWS)
         reporter.note("Something [happened].")
     assert capsys.readouterr().out.splitlines() == [
-        "co-teaching: 2 images decoded.",
+        "co-teaching: 2 image files processed.",
         "co-teaching: epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234",
         "co-teaching: Something [happened].",
     ]

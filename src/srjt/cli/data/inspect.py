@@ -187,12 +187,12 @@ def _features(manifest: Manifest) -> list[str]:
 
 
 def _sizes(manifest: Manifest) -> list[str]:
-    from srjt.data.checks import image_sizes
+    from srjt.data.checks import SAMPLED, image_sizes
 
     sizes = Counter(image_sizes(manifest))
     if not sizes:
         return []
     common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
     others = f" and {count_of(len(sizes) - 4, 'other size')}" if len(sizes) > 4 else ""
-    sampled = "" if sizes.total() == len(manifest) else f"; from a sample of {sizes.total():,} images"
+    sampled = f"; from a sample of {sizes.total():,} images" if len(manifest) > SAMPLED else ""
     return [f"Image sizes (width×height): {common}{others}{sampled}"]

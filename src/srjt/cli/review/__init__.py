@@ -14,8 +14,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     help="Review doubtful labels in the browser, and export the corrected table.\n\n"
-    "Example: srjt review audit/, then srjt review export audit/. All options: "
-    "srjt review run --help.",
+    "Example: srjt review audit/, then srjt review export audit/.",
 )
 for command in (run, export):
     app.command()(command)

@@ -51,6 +51,11 @@ _EXIF_TRANSPOSE = {
 }
 
 
+EMPTY_FILE = "the file is empty (0 bytes)"
+# what Pillow says of the bytes after the header of a damaged file
+DAMAGED = ("decoder", "broken", "data stream", "corrupt")
+
+
 class BadImageError(SrjtError):
     """A file that cannot be read as an image. ``reason`` is the message without the file name."""
 
@@ -78,7 +83,7 @@ def read_image(
     try:
         head = _read_head(path)
         if not head:
-            raise BadImageError(path, "the file is empty (0 bytes)")
+            raise BadImageError(path, EMPTY_FILE)
         picture = _read(path, head, size)
     except (SrjtError, MemoryError):
         raise
@@ -208,4 +213,6 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return describe_os_error(error)
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-    return f"it is cut short ({text})" if "truncated" in text.lower() else text
+    if "truncated" in text.lower():
+        return f"it is cut short ({text})"
+    return f"it is damaged or cut short ({text})" if any(word in text.lower() for word in DAMAGED) else text

@@ -20,19 +20,20 @@ def table_notes(
     """How the table was understood."""
     columns = _few([repr(column) for column in chosen.grades.values()])
     count = len(readings.readers)
+    by = "" if readings.readers == [NO_READER] else f" by {count_of(count, 'reader')}"
     notes = [
         f"{source}: one column per reader ({columns})" if chosen.wide else f"{source}: one row per reading",
         *chosen.notes,
-        f"{count_of(len(readings), 'reading')} of {count_of(len(readings.items), chosen.noun)} by "
-        f"{count_of(count, 'reader')}, {_readings_of_each(readings, chosen.noun)}",
+        f"{count_of(len(readings), 'reading')} of {count_of(len(readings.items), chosen.noun)}{by}, "
+        f"{_readings_of_each(readings, chosen.noun)}",
         f"grades: {grading.note}",
     ]
     if chosen.item is None:
         notes.append("no column of images: each row is an image of its own")
     if not chosen.wide and chosen.reader is None:
-        notes.append(
-            "no column of readers: the readings count as those of different readers who are equally good"
-        )
+        several = np.bincount(readings.item).max() > 1
+        who = ": the readings count as those of different readers who are equally good" if several else ""
+        notes.append(f"no column of readers{who}")
     elif NO_READER in readings.readers:
         at = readings.readers.index(NO_READER)
         unnamed = int((readings.reader == at).sum())

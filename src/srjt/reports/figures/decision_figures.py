@@ -59,12 +59,15 @@ def decision_figures(decision: Decision, *, grade: str) -> list[CaptionedFigure]
                 alt=f"Precision–recall curve, average precision {area.value:.3f}.",
             )
         )  # fmt: skip
+    bottom, _ = _range_shown(decision)
+    cut = bool(np.nanmin(decision.net_benefit.model) < bottom)
     figures.append(
         CaptionedFigure(
             name="decision-curve",
             figure=_net_benefit(decision),
             caption=f"Decision curve of the referral from grade {grade} on: net benefit per sample if a missed one "
-            "weighs as much as (1 − threshold)/threshold needless referrals.",
+            "weighs as much as (1 − threshold)/threshold needless referrals."
+            + (f" The model's curve is cut off below {bottom:.2f}.".replace("-", "−") if cut else ""),
             alt="Net benefit of the model, of referring everyone and of referring nobody, by threshold.",
         )
     )
@@ -111,15 +114,25 @@ def _square(
     return figure
 
 
+def _range_shown(decision: Decision) -> tuple[float, float]:
+    """The net benefits that the figure shows: all of the model's, but none below the least that is worth showing.
+
+    Near a threshold of 1 a single needless referral costs more than all others together.
+    """
+    highest = max(decision.positives / decision.samples, 0.02)
+    lowest = 1.05 * float(np.nanmin(decision.net_benefit.model))
+    return max(-highest, min(-0.25 * highest, lowest)), 1.08 * highest
+
+
 @house_style
 def _net_benefit(decision: Decision) -> Figure:
-    figure, axes = _panel(xlabel="threshold", title="Net benefit", right=1.05)
+    figure, axes = _panel(xlabel="threshold", title="Net benefit", right=1.5)
     curve = decision.net_benefit
-    highest = max(decision.positives / decision.samples, 0.02)
-    axes.axhline(0.0, color=INK, linewidth=0.8)
-    axes.plot(curve.threshold, curve.refer_all, color=GREY, linewidth=1.2, linestyle=(0, (5, 2)))
-    axes.plot(curve.threshold, curve.model, color=PALETTE["blue"], linewidth=1.8)
-    bottom, top = -0.25 * highest, 1.08 * highest
+    bottom, top = _range_shown(decision)
+    axes.plot(curve.threshold, curve.model, color=PALETTE["blue"], linewidth=1.8, label="model", zorder=3)
+    axes.plot(curve.threshold, curve.refer_all, color=GREY, linewidth=1.2, linestyle=(0, (5, 2)),
+              label="refer everyone")  # fmt: skip
+    axes.axhline(0.0, color=INK, linewidth=0.8, label="refer nobody")
     axes.set(xlim=(0, 1), ylim=(bottom, top))
     if decision.threshold is not None and 0 < decision.threshold < 1:
         at = float(np.interp(decision.threshold, curve.threshold, curve.model))
@@ -127,17 +140,8 @@ def _net_benefit(decision: Decision) -> Figure:
             axes.plot(
                 [decision.threshold], [at], marker="o", markersize=6, color=PALETTE["vermillion"], zorder=4
             )
-    inside = np.flatnonzero((curve.model >= bottom) & (curve.model <= top))
-    end = float(curve.model[inside[-1]]) if len(inside) else 0.0
-    leaves = float(
-        np.interp(-bottom, -curve.refer_all, curve.threshold)
-    )  # where "refer all" leaves the panel
-    axes.annotate("model", (1, max(end, 0.1 * top)), xytext=(5, 4), textcoords="offset points", va="bottom",
-                  fontsize=8.5, color=PALETTE["blue"], annotation_clip=False)  # fmt: skip
-    axes.annotate("refer nobody", (1, 0), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5,
-                  annotation_clip=False)  # fmt: skip
-    axes.annotate("refer everyone", (leaves, bottom), xytext=(5, 3), textcoords="offset points", va="bottom",
-                  fontsize=8.5, color=GREY)  # fmt: skip
+    # beside the panel, where no curve passes
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8.5, handlelength=1.8)
     return figure
 
 

@@ -16,6 +16,7 @@ __all__ = ["confusion_figure", "confusion_panel", "correct_labels", "matrix_figu
 
 PANEL = 1.95  # inches
 ACROSS = 4  # panels in a row
+LONGEST_NAME = 20  # letters of a grade beside a matrix: "4 (proliferative DR)"
 PALE = 0.8  # up to this share dark text is legible on the blue, on a light page and on a dark one
 
 Write = Callable[[float, float], str]
@@ -71,7 +72,9 @@ def confusion_panel(
     """Draw one confusion matrix into a figure, ``left`` inches from its left edge; it takes the full height."""
     names = _short_names(grades)
     width, height = figure.get_size_inches()
-    start, bottom = left + 0.42 + 0.07 * max(map(len, names), default=1), 0.65 if _are_long(names) else 0.5
+    longest = max(map(len, names), default=1)
+    start = left + 0.42 + 0.07 * longest
+    bottom = 0.24 + 0.034 * longest if _are_long(names) else 0.5
     side = min(height - bottom - 0.3, width - start - 0.1)
     axes = figure.add_axes((start / width, bottom / height, side / width, side / height))
     _draw_matrix(axes, np.asarray(counts, dtype=np.float64), write=_share_and_count)
@@ -85,7 +88,7 @@ def confusion_panel(
 
 
 def _short_names(grades: Sequence[str]) -> list[str]:
-    return [printable(grade, longest=12) for grade in grades]
+    return [printable(grade, longest=LONGEST_NAME) for grade in grades]
 
 
 def _are_long(names: Sequence[str]) -> bool:

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt import methods
 from srjt.reports.figures.ablation_figures import ablation_figures
 from srjt.reports.figures.canvas import CaptionedFigure
 from srjt.reports.figures.curves import chart
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = [
     "confusion_matrices",
     "mae_against_rate",
-    "needs_noise",
     "noise_figures",
     "noise_matrix",
     "precision_curves",
@@ -241,7 +239,7 @@ def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:
         known = [] if column not in rows else [np.asarray(m, float) for m in rows[column] if m is not None]
         if known:
             panels[title] = np.nan_to_num(np.nanmean(known, axis=0))
-    if not panels or not (injected or estimated or needs_noise(results)):  # given, but not used
+    if not panels:
         return None
     grades = [str(grade) for grade in results.facts["grades"]]
     return CaptionedFigure(
@@ -252,12 +250,6 @@ def noise_matrix(results: StudyResults, noise: str) -> CaptionedFigure | None:
         + ("." if injected else "; nothing is injected."),
         alt=f"Transition matrix. {correct_labels(next(iter(panels.values())), grades)}",
     )
-
-
-def needs_noise(results: StudyResults) -> bool:
-    """Whether a method of the study needs the noise rate or the matrix. A plug-in that is not installed may."""
-    names, known = study_methods(results), set(methods.names())
-    return any(name not in known or methods.lookup(name).needs for name in names)
 
 
 def _styles(results: StudyResults) -> dict[str, Style]:

@@ -12,7 +12,7 @@ from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.tables.statistics import decimals
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
 
-__all__ = ["comparison_notes", "comparison_page"]
+__all__ = ["comparison_notes", "comparison_page", "describe_samples", "p_value_note"]
 
 
 def comparison_page(comparison: Comparison) -> Page:
@@ -48,6 +48,19 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return [*notes, comparison.about_seeds]
 
 
+def p_value_note(comparison: Comparison) -> str:
+    """Where the intervals and p-values come from, and what they are corrected for."""
+    corrected = (
+        " The last column corrects each metric for the number of runs, by Holm."
+        if len(comparison.runs) > 2
+        else ""
+    )
+    return (
+        "Intervals and two-sided p-values from the same bootstrap draws for all runs. They are not corrected for the "
+        f"number of metrics.{corrected}"
+    )
+
+
 def _table(comparison: Comparison) -> Table:
     first, several = comparison.runs[0], len(comparison.runs) > 2
     rows, last = [], ""
@@ -76,12 +89,10 @@ def _table(comparison: Comparison) -> Table:
         Column(name="p", label="p", kind="number"),
         *([Column(name="adjusted", label="p, Holm", kind="number")] if several else []),
     ]
-    corrected = " The last column corrects each metric for the number of runs, by Holm." if several else ""
     return Table(
         slug="differences",
         title=f"Differences from {first}",
-        caption="Intervals and two-sided p-values from the same bootstrap draws for all runs. They are not corrected "
-        f"for the number of metrics.{corrected}",
+        caption=p_value_note(comparison),
         columns=tuple(columns),
         rows=tuple(rows),
     )

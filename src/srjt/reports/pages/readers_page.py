@@ -13,7 +13,7 @@ from srjt.reports.figures.matrices import matrix_figure
 from srjt.reports.figures.reader_figures import bias_figure, drift_figure, kappa_figure
 from srjt.reports.pages.html import Note, Page, Section
 from srjt.reports.pages.reader_cells import interval_text, number_cell, plain_table, range_cell, said_text
-from srjt.reports.reader_findings import next_sentence
+from srjt.reports.reader_findings import next_sentence, nothing_learnt
 from srjt.reports.tables.table import Row, Table, TableCell
 
 __all__ = ["readers_page"]
@@ -31,12 +31,9 @@ _BIAS = {
 def readers_page(facts: Mapping[str, Any]) -> Page:
     """The page for the facts that ``reader_facts`` has collected."""
     shown = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
-    sections = [
-        _agreement(facts),
-        _readers(facts, shown),
-        _consensus(facts, shown),
-        _doubtful(facts),
-    ]
+    sections = [_agreement(facts), _readers(facts, shown), _consensus(facts, shown), _doubtful(facts)]
+    if nothing_learnt(facts):
+        sections = [_consensus(facts, shown)]
     if facts.get("next"):
         sections.append(_next(facts))
     return Page(
@@ -209,7 +206,7 @@ def _consensus(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
                 TableCell(text=said_text(item["said"], names)),
             )
         )
-        for item in found["doubtful"][:ITEMS]
+        for item in ([] if nothing_learnt(facts) else found["doubtful"][:ITEMS])
     ]
     table = plain_table(
         "doubtful-items",
@@ -221,7 +218,7 @@ def _consensus(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
         text_last=True,
     )
     text = list(found["sentences"])
-    if found["uncertain"] and not facts["next"]:
+    if found["uncertain"] and not facts["next"] and not nothing_learnt(facts):
         text.append("srjt readers --next N lists what to read once more.")
     return Section(
         slug="consensus",

@@ -14,14 +14,15 @@ from srjt.errors import SrjtError, count_of
 from srjt.noise.matrices import ILL_CONDITIONED
 from srjt.reports.figures.ablation_figures import ablation_figures
 from srjt.reports.figures.method_curves import study_noises
-from srjt.reports.figures.study_figures import mae_against_rate, needs_noise, noise_figures, noise_matrix
+from srjt.reports.figures.study_figures import mae_against_rate, noise_figures
 from srjt.reports.noise_names import noise_name
 from srjt.reports.pages.html import Note, Page, Section
+from srjt.reports.pages.noise_section import noise_section
 from srjt.reports.pages.settings import settings_section
+from srjt.reports.tables.naive import no_better_than_naive, with_naive_rows
 from srjt.reports.tables.statistics import METRIC_NAMES, PAPER_METRICS
 from srjt.reports.tables.study_tables import networks_phrase, study_tables
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
-from srjt.studies.noise_spec import parse_noise
 from srjt.studies.paired_tests import LOWER_IS_BETTER, size_ratio
 from srjt.studies.paper import display_name
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["read_size_ratio", "study_notes", "study_page"]
 
 MAX_TRACEBACKS = 20
+MAX_NAIVE_NOTES = 4
 MAX_TRACEBACK = 6000  # characters; the end of a traceback has the error
 STATUSES = {"done": "done", "running": "running", "failed": "failed", "left": "not started"}
 
@@ -41,7 +43,7 @@ def study_page(results: StudyResults, *, metrics: Sequence[str] = PAPER_METRICS)
         _data(results),
         _tables(results, metrics),
         _figures(results),
-        _noise(results),
+        noise_section(results),
         _runs(results),
         _reproduce(results.facts),
     ]
@@ -123,6 +125,7 @@ def study_notes(results: StudyResults) -> list[Note]:
                 "random errors: these results do not show how good the method is."
             )
         )
+    notes += _naive_notes(results)
     if facts.get("patients") is None:
         notes.append(
             Note(
@@ -142,6 +145,19 @@ def study_notes(results: StudyResults) -> list[Note]:
         )
         notes.append(Note(text=f"{only}: {spread}."))
     return notes
+
+
+def _naive_notes(results: StudyResults) -> list[Note]:
+    """Which methods do not beat one grade for all samples; a single note if these are many."""
+    sentences = list(no_better_than_naive(results))
+    if len(sentences) <= MAX_NAIVE_NOTES:
+        return [Note(text=sentence) for sentence in sentences]
+    return [
+        Note(
+            text=f"{len(sentences)} of the means in the tables do not beat a naive prediction.",
+            details=[("Which", "\n".join(sentences))],
+        )
+    ]
 
 
 def _data(results: StudyResults) -> Section:
@@ -171,7 +187,10 @@ def _data(results: StudyResults) -> Section:
 
 def _tables(results: StudyResults, metrics: Sequence[str]) -> Section:
     tables = (
-        study_tables(results, metrics=metrics, test_train_ratio=read_size_ratio(results.folder))
+        with_naive_rows(
+            study_tables(results, metrics=metrics, test_train_ratio=read_size_ratio(results.folder)),
+            results.naive,
+        )
         if "test" in set(results.scores["split"])
         else []
     )
@@ -219,75 +238,6 @@ def _figures(results: StudyResults) -> Section | None:
     if not parts:
         return None
     return Section(slug="figures", heading="Figures", parts=parts)
-
-
-def _noise(results: StudyResults) -> Section:
-    columns = {
-        "rho": "ρ",
-        "given_rate": "given to methods",
-        "estimated_rate": "estimated",
-        "nominal_rate": "nominal",
-        "realised_rate": "realised",
-        "condition_number": "condition number",
-    }
-    known = {name: name in results.noise and bool(results.noise[name].notna().any()) for name in columns}
-    needed = needs_noise(results)
-    known["given_rate"] &= needed
-    for name in ("given_rate", "estimated_rate"):
-        if not known[name]:
-            del columns[name]
-    rows = []
-    for noise in study_noises(results):
-        of_noise = results.noise[results.noise["noise"] == noise]
-        cells = [TableCell(text=noise_name(noise))]
-        for name in columns:
-            values = pd.to_numeric(of_noise[name]).dropna()
-            if name == "condition_number" and not (needed or parse_noise(noise).kind != "none"):
-                values = values[:0]  # of a matrix that was given, but not used
-            form = "{:.1f}" if name == "condition_number" else "{:.3f}"
-            if name == "realised_rate" and len(values) > 1:
-                form += f" ({values.min():.3f} … {values.max():.3f})"
-            cells.append(_number(values.mean(), form))
-        rows.append(Row(cells=tuple(cells)))
-    table = Table(
-        slug="noise",
-        title="Share of wrong labels among the training samples",
-        caption="Nominal: expected from the matrix and the class mix of the training side, mean over folds. Realised: "
-        "the share after injection, mean over folds (smallest … largest). Condition number of the matrix: above "
-        f"{ILL_CONDITIONED:.0f}, methods that invert it are unreliable.",
-        columns=(
-            Column(name="noise", label="noise"),
-            *(Column(name=name, label=label, kind="number") for name, label in columns.items()),
-        ),
-        rows=tuple(rows),
-    )
-    figures = [noise_matrix(results, noise) for noise in study_noises(results)]
-    return Section(
-        slug="noise",
-        heading="Noise",
-        text=[" ".join(_noise_text(results, estimated=known["estimated_rate"], given=known["given_rate"]))],
-        tables=[table],
-        figures=[figure for figure in figures if figure is not None],
-    )
-
-
-def _noise_text(results: StudyResults, *, estimated: bool, given: bool) -> list[str]:
-    """Which labels the methods saw, and where they got the noise rate from."""
-    as_given = [noise for noise in study_noises(results) if parse_noise(noise).kind == "none"]
-    text = []
-    if len(as_given) < len(study_noises(results)):
-        text.append("Noise was injected into training and validation labels, never into test labels.")
-    if results.runs["method"].nunique() > 1:
-        text.append("All methods used the same labels.")
-    if estimated:
-        which = "without a given rate" if given else "that need the noise rate"
-        text.append(f"Methods {which} used an estimate from the training labels.")
-    if as_given:
-        text.append("“Labels as given”: nothing was injected.")
-        rows = results.noise[results.noise["noise"].isin(as_given)]
-        if given and rows["given_rate"].notna().any():
-            text.append("Methods that need the noise got the rate and the matrix below.")
-    return text
 
 
 def _runs(results: StudyResults) -> Section:

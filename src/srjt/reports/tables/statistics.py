@@ -27,6 +27,7 @@ __all__ = [
     "collect_values",
     "decimals",
     "finished",
+    "mean_cell",
     "metric_cells",
     "metric_column",
     "metric_label",
@@ -133,7 +134,7 @@ def metric_cells(
     for row, values, mark in zip(rows, found, marks, strict=True):
         host = study.values.get((*row.host, noise, metric), {}) if row.host else {}
         planned = study.planned.get((*row.source, noise), set())
-        cell = _mean_cell(list(values.values()))
+        cell = mean_cell(list(values.values()))
         cells.append(
             replace(
                 cell,
@@ -145,7 +146,8 @@ def metric_cells(
     return cells
 
 
-def _mean_cell(values: Sequence[float]) -> TableCell:
+def mean_cell(values: Sequence[float]) -> TableCell:
+    """Mean ± standard deviation of the values of runs."""
     if not values:
         return TableCell(text=MISSING, runs=0)
     mean, std = float(np.mean(values)), float(np.std(values))  # of the population, ddof = 0

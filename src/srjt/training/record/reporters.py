@@ -117,7 +117,7 @@ class PlainReporter(SilentReporter):
         self._print(text)
 
     def decoded(self, done: int, total: int) -> None:
-        said = f"{count_of(total, 'image')} decoded."
+        said = f"{count_of(total, 'image file')} processed."  # some of them may be damaged
         if done == total and said not in self.notes:  # a search for identical images may decode them again
             self.note(said)
 

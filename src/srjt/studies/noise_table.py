@@ -1,0 +1,74 @@
+"""The noises of a study, one row per noise, fold and seed: injected, given and estimated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from srjt.noise.estimate import NoiseEstimate
+
+__all__ = ["read_noise_table"]
+
+NOISE_COLUMNS = [
+    "noise",
+    "kind",
+    "fold",
+    "seed",
+    "rho",
+    "given_rate",
+    "estimated_rate",
+    "nominal_rate",
+    "realised_rate",
+    "condition_number",
+    "realised_matrix",
+    "matrix",
+    "matrix_estimated",
+]
+
+
+def read_noise_table(
+    folder: Path,
+    facts: dict[str, Any],
+    estimates: dict[tuple[str, int, int], NoiseEstimate],
+    *,
+    given_used: bool,
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """The noises, and a sentence for each file that cannot be read.
+
+    estimates: (noise, fold, seed) → the noise estimate that the methods made. given_used: whether a method uses the
+    noise that the study knows.
+    """
+    noises = facts["noises"]
+    rows, damaged = [], []
+    for path in sorted((folder / "noise").glob("*.json")):
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+            if row["noise"] not in noises:  # of an earlier plan
+                continue
+            estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
+            rate = None if estimate is None else estimate.rate
+            # an estimate of networks that know nothing is not used
+            matrix = None if estimate is None or not estimate.informed else estimate.transition.tolist()
+            given_matrix = row["told_matrix"] if given_used or row["kind"] != "none" else None
+            missing = {"kind", "rho", "nominal_rate", "realised_rate", "condition_number"} - row.keys()
+            if missing:
+                raise ValueError(f"no {min(missing)}")
+            rows.append(
+                {
+                    **row,
+                    "given_rate": row["told_rate"] if given_used else None,
+                    "estimated_rate": rate,
+                    "matrix": given_matrix or matrix,
+                    "matrix_estimated": given_matrix is None and matrix is not None,
+                }
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+            damaged.append(
+                f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem}): run the command of the "
+                "study again to write it anew."
+            )
+    rows.sort(key=lambda row: (noises.index(row["noise"]), row["seed"], row["fold"]))
+    return pd.DataFrame(rows, columns=NOISE_COLUMNS), tuple(damaged)
