@@ -189,11 +189,15 @@ def test_mistakes_are_one_sentence(command: Srjt, labelled: Path, arguments: lis
         (["--method", "jocor"], "jocor needs the share of wrong labels: --noise-rate 0.2"),
         (["--method", "garg"], "garg needs the matrix of label errors: --transition FILE"),
         (["--method", "standard", "--fold", 5], "There is no fold 5: folds are numbered 0 … 4."),
+        (["--folds", 0], "--folds is the number of folds, at least 3, not 0: --fold 0 chooses one of five."),
+        (["--out", "thesis"], "thesis already contains other files: choose another --out."),
         (["--method", "standard", "--network", "tini"], "Unknown network 'tini': did you mean 'tiny'"),
     ],
 )
 def test_mistakes_that_cost_no_time(command: Srjt, arguments: list[str], said: str) -> None:
     """Told before the data are even looked for."""
+    Path("thesis").mkdir()
+    Path("thesis/thesis.tex").write_text("")
     code, _, err = command("train", "nowhere.csv", "--out", "run", *arguments)
     assert (code, len(err.splitlines())) == (2, 1)
     assert said in err
@@ -227,6 +231,14 @@ def test_a_damaged_checkpoint_is_spoken_of_at_once(
     assert warning.startswith("Warning: run/checkpoints/step-")
     assert warning.endswith("Falling back to the previous checkpoint.")
     assert error == "srjt: Enough."
+
+
+def test_a_run_that_holds_nothing_out_says_so(command: Srjt, labelled: Path) -> None:
+    arguments = [a for a in TRAIN if a != "--official-split"]
+    said = "All 120 images are used for training: how well the run grades new ones will not be known."
+    for name, options in (("split column", []), ("everything", ["--no-official-split"])):
+        code, out, _ = command("train", labelled, "--out", name, *arguments, "--epochs", 1, *options)
+        assert (code, said in out) == (0, name == "everything")
 
 
 def test_no_patients_is_warned_of(command: Srjt, labelled: Path) -> None:

@@ -93,7 +93,7 @@ def evaluate(
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import calibration_samples, usable
-    from srjt.cli.splits import chosen_split
+    from srjt.cli.splits import check_fold, chosen_split
     from srjt.data import read
     from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest
@@ -110,6 +110,8 @@ def evaluate(
     from srjt.training.trained import load_run
 
     check_choices(network, decode, optimise)
+    if splits is None:
+        check_fold(fold, folds)
     refuse_overwrite(out, force=force)
     check_html(html, out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)

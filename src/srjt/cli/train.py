@@ -136,6 +136,7 @@ def train(
     from srjt.reports.judged_sides import judge_sides
     from srjt.reports.model_card import write_model_card
     from srjt.training.record.reporters import reporter_for
+    from srjt.training.record.run_folder import refuse_other_files
     from srjt.training.record.trackers import TRACKERS, track
     from srjt.training.train import train as train_run
 
@@ -146,6 +147,7 @@ def train(
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
     )
     check_settings(run_config.with_recipe(), fold=fold, folds=None if splits else folds)
+    refuse_other_files(out)
     reading = read(source, **how, progress=not quiet)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
@@ -165,6 +167,13 @@ def train(
         parts = resolve_split(split, manifest, skipped=False)
         print_dry_run(manifest, parts, run_config, device=device)
         return
+    own_sides = set(manifest.table.get("split", ())) if official_split is not False else set()
+    if not quiet and fold is None and splits is None and not own_sides & {"validation", "test"}:
+        what = "rows of features" if manifest.are_features else "images"
+        say(
+            f"All {len(manifest):,} {what} are used for training: how well the run grades new ones will not be "
+            "known. Use --fold 0 to hold some out."
+        )
     trackers = dict.fromkeys([*(log or []), *(["tensorboard"] if tensorboard else [])])
     if unknown := next((name for name in trackers if name not in ("html", *TRACKERS)), None):
         raise suggest("tracker", unknown, ("html", *TRACKERS))
@@ -185,7 +194,7 @@ def train(
         run = train_run(
             manifest,
             out=out,
-            split=split,
+            split=split or "all",
             device=device,
             reporter=OptionsReporter(reporter),
             config=run_config,
