@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable
 
 __all__ = [
+    "STOPPED",
     "Interrupted",
     "SrjtError",
     "UnknownNameError",
@@ -17,6 +18,9 @@ __all__ = [
     "suggest",
     "warn",
 ]
+
+
+STOPPED = "Stopped. Run the same command again."  # by Ctrl-C, where there is no state to save
 
 
 class SrjtError(ValueError):
