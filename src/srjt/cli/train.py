@@ -224,9 +224,10 @@ def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
 
 
 def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, pooled: bool) -> None:
-    """The averages that the paper's tables show, and the run as srjt predict uses it; both beside naive baselines."""
+    """What the paper's tables show, and what the answers of srjt predict are worth; both beside naive baselines."""
     from rich.console import Console
 
+    from srjt.reports.run_summary import SIDES
     from srjt.training.record.baselines import NAIVE, run_baselines
     from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs
 
@@ -235,23 +236,28 @@ def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, 
     if not len(averages):
         return
     kept = kept_epoch(metrics)
-    last = count_of(int(min(LAST, metrics["epoch"].max())), "epoch")
-    title = f"Mean over the last {last} and the networks"
+    averaged = f"mean over the last {count_of(int(min(LAST, metrics['epoch'].max())), 'epoch')}"
     if kept is not None:
-        title = f"Epoch {kept}, the best on the validation side; mean over the networks"
+        averaged = f"epoch {kept}, the best on the validation side"
+    several = run.method.networks > 1
+    if several:
+        averaged += "; networks pooled" if pooled else "; mean over the networks"
+    own = f"{'Each' if several else 'The'} network's own grades, as in the paper"
     baselines = run_baselines(out)
-    table = _metrics_table(f"{title}, grades as in the paper", caption=None if sides else NAIVE)
-    for side, rows in averages.groupby("split", sort=False):
-        values = dict(zip(rows["metric"], rows["value"], strict=True))
-        _add_scores(table, str(side), values, baselines.get(str(side)))
+    table = _metrics_table(f"{own}: {averaged}", caption=None if sides else NAIVE)
+    scores = {str(side): rows for side, rows in averages.groupby("split")}
+    for side in (name for name in SIDES if name in scores):
+        values = dict(zip(scores[side]["metric"], scores[side]["value"], strict=True))
+        _add_scores(table, side, values, baselines.get(side))
     Console(markup=False).print(table)
-    if sides:
-        table = _metrics_table("The same run as srjt predict uses it", caption=NAIVE)
-        for side, judged in sides.items():
+    judged_sides = [sides[name] for name in SIDES if name in sides]
+    if judged_sides:
+        table = _metrics_table(f"The answers of srjt predict: {judged_sides[0].grade_rule}", caption=NAIVE)
+        for judged in judged_sides:
             values = {name: interval.value for name, interval in judged.intervals.items()}
-            _add_scores(table, side, values, judged.naive)
+            _add_scores(table, judged.name, values, judged.naive)
         Console(markup=False).print(table)
-    for judged in sides.values():
+    for judged in judged_sides:
         if judged.naive_warning:
             say(judged.naive_warning, fg=typer.colors.YELLOW)
 

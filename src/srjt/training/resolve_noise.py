@@ -50,6 +50,11 @@ USED_UNINFORMED = (
     "run takes no label to be wrong then."
 )
 
+WOULD_HELP = (
+    "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) "
+    "would help."
+)
+
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
 WARM_UP_FOLDS = 3
 WARM_UP_SHARE = 5  # a fifth of the run's epochs,
@@ -161,11 +166,14 @@ def resolve_noise_rate(
     else:  # a matrix of networks that know nothing would only blur the labels
         nothing_wrong = np.eye(manifest.num_classes)
         resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
-    reporter.note(describe(estimate, epochs=warm_up_config.epochs))
+    described = describe(estimate, epochs=warm_up_config.epochs)
+    if not estimate.informed:
+        warn(f"{described} {WOULD_HELP}")
+        return resolved, estimate
+    reporter.note(described)
     method = methods.lookup(config.method)
     nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
-    # then the note above is enough
-    noted = nothing_discarded and estimate.informed and not estimate.used_uninformed
+    noted = nothing_discarded and not estimate.used_uninformed  # then the note above is enough
     if not estimate.identifiable and not noted:
         warn(not_determined(estimate, used=resolved.known_noise_rate))
     return resolved, estimate
@@ -246,6 +254,11 @@ def warm_up(config: TrainConfig) -> TrainConfig:
 
 def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
     """The estimate, and what it was computed from, for a log: an audit of the same data has more to go by."""
+    if not estimate.informed:
+        return (
+            f"The noise rate cannot be estimated from {estimate.samples:,} training labels and {WARM_UP_FOLDS} short "
+            f"trainings ({count_of(epochs, 'epoch')}). {NOT_INFORMED}"
+        )
     low, high = estimate.rate_interval
     doubt = "" if estimate.identifiable else f"; the data do not determine it ({estimate.reason.rstrip('.')})"
     verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
@@ -278,7 +291,7 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
         rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
     return {
         "requested": requested.requested_noise_rate,
-        "estimated": None if estimate is None else estimate.rate,
+        "estimated": estimate.rate if estimate is not None and estimate.informed else None,
         "used": rate,
         "why": why,
     }
@@ -291,7 +304,7 @@ def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str
     sentences = [
         f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
         _rests_on(estimate),
-        "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) would help.",
+        WOULD_HELP,
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -300,7 +313,7 @@ def _rests_on(estimate: NoiseEstimate) -> str:
     """What the noise that is used rests on, in one sentence."""
     if estimate.used_uninformed:
         return USED_UNINFORMED
-    return estimate.assumption if estimate.informed else NOT_INFORMED
+    return estimate.assumption if estimate.informed else ""
 
 
 def from_readers(used: TrainConfig) -> str:
