@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,6 +103,7 @@ def evaluate(
     from srjt.inference.kind_of_samples import refuse_other_options
     from srjt.inference.predict import check_choices
     from srjt.reports.evaluation_words import (
+        label_name,
         no_patients,
         trained_on_words,
         what_was_judged,
@@ -177,7 +179,9 @@ def evaluate(
     metrics = Table("metric", "value", "95 % interval", *compared, caption=NAIVE if naive else None)
     for name, (value, low, high) in found.intervals.items():
         trivial = f"{trivial_scores[name]:.3f}" if name in trivial_scores else ""
-        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", *([trivial] if naive else []))
+        ends = f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–"
+        shown_value = f"{value:.3f}" if math.isfinite(value) else "–"
+        metrics.add_row(name, shown_value, ends, *([trivial] if naive else []))
     metrics.add_section()
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
@@ -185,7 +189,7 @@ def evaluate(
     if found.recalibration:
         say(f"Probabilities are recalibrated: {found.recalibration}.")
     shown = [display_grade(grade, trained.grade_names) for grade in trained.grades]
-    confusion = Table("true ╲ predicted", *shown, "recall")
+    confusion = Table(f"{label_name(found)} ╲ predicted", *shown, "recall")
     for position, (name, row) in enumerate(zip(shown, found.confusion, strict=True)):
         recall = f"{row[position] / sum(row):.3f}" if sum(row) else "–"
         confusion.add_row(name, *(f"{count:,}" for count in row), recall)
@@ -195,7 +199,7 @@ def evaluate(
     if found.abstention is not None and found.abstention.wanted is not None:
         print_abstention(console, found.abstention)
     if found.ranges is not None:
-        console.print(_ranges(found.ranges, shown))
+        console.print(_ranges(found.ranges, shown, by_patient=found.by_patient))
         say(found.ranges.promise)
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
@@ -211,17 +215,18 @@ def evaluate(
         say(f"The page is in {html}.")
 
 
-def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Table:
+def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) -> Table:
     """How often ranges contain the grade, and how wide they are."""
     from rich.table import Table
 
     def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
         if samples == 0:
             return name, "–", "", "0"
-        ends = f"{interval.low:.3f} – {interval.high:.3f}"
+        ends = f"{interval.low:.3f} – {interval.high:.3f}" if math.isfinite(interval.low) else "–"
         return name, f"{interval.value:.3f}", ends, "" if samples is None else f"{samples:,}"
 
-    table = Table("ranges of grades", "value", "95 % interval", "samples")
+    caption = "all patients count equally, however many images they have" if by_patient else None
+    table = Table("ranges of grades", "value", "95 % interval", "samples", caption=caption)
     table.add_row("promised coverage", f"{found.promised:g}", "", "")
     table.add_row(*row("coverage", found.coverage))
     for name, (samples, interval) in zip(grades, found.grades, strict=True):

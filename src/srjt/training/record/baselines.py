@@ -44,12 +44,15 @@ def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | Non
 def compare_with_naive(
     side: str, who: str = "This run does", /, *, accuracy: float, mae: float, naive: NaiveBaseline
 ) -> str:
-    """A sentence if the scores do not beat the naive baseline, else an empty string. who: its beginning."""
+    """A sentence if the scores do not beat the naive baseline, else an empty string. who: its beginning.
+
+    Perfect scores cannot be beaten: they pass, also where one grade for all is right.
+    """
     worse = []
-    if accuracy <= naive.accuracy:
+    if accuracy <= naive.accuracy and accuracy < 1.0:
         worse.append(
             f"accuracy {accuracy:.3f}, and {naive.accuracy:.3f} by always predicting the most frequent training label"
         )
-    if mae >= naive.mae:
+    if mae >= naive.mae and mae > 0.0:
         worse.append(f"MAE {mae:.3f}, and {naive.mae:.3f} by always predicting the median training label")
     return f"{who} not beat a naive prediction on {side}: {'; '.join(worse)}." if worse else ""
