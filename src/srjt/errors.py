@@ -69,7 +69,7 @@ def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
 
     names = sorted(known)
     lower = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.6)
     hint = f"did you mean {lower[near[0]]!r}?" if near else "there is no similar name."
     return UnknownNameError(f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}.")
 

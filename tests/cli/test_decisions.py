@@ -134,7 +134,7 @@ def test_a_patient_with_a_thousand_rows_and_missing_ones(
         ),
         (["--refer-from", "2", "--sensitivity", "2"], "A sensitivity lies between 0 and 1"),
         (["--abstain", "1"], "The share to abstain from lies between 0 and 1"),
-        (["--per", "nobody"], "Unknown column"),
+        (["--per", "eyes"], "'eyes': did you mean 'eye'? Known: eye, grade"),
         (["--per", "eye"], "eye 'L' occurs in"),
         (["--per", "patient,eye", "--pool", "learned"], "of which this run knows no eye: leave"),
         (["--per", "patient", "--pool", "max"], "Unknown pooling 'max'"),

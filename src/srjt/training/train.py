@@ -11,6 +11,7 @@ from srjt.data.grade_names import check_grade_names
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage
 from srjt.data.sources.inputs import LabelledData, labelled_samples
+from srjt.errors import SrjtError
 from srjt.files import write_atomically
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
@@ -114,6 +115,8 @@ def train(
     ['accuracy', 'mae', 'macro_f1', 'qwk']
     """
     sides = split_or_own(split)
+    if not {"fold", "folds"}.isdisjoint(settings):
+        raise SrjtError("A fold is given as a split: srjt.train(data, split=srjt.data.folds(data)[0]).")
     if out is not None:
         refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress)
