@@ -38,7 +38,9 @@ import resource, sys
 from pathlib import Path
 import pandas as pd
 from srjt.data.manifest import Manifest
+from srjt.data.images import store_build
 from srjt.data.images.store import open_store
+store_build.FILES_FOR_PROCESSES = 1 << 30  # processes hold one image each: the memory of this one is asked for
 root, cache, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 names = sorted(p.name for p in root.iterdir())
 names = [names[i % len(names)] for i in range(count)]
@@ -238,7 +240,7 @@ def main() -> None:
         print(f"{given.images:,} JPEGs of {given.width} × {given.height}, images/s (against the plain loop):")
         print(f"plain Pillow loop    {plain:8,.0f}")
         print(f"store, 1 thread      {one:8,.0f}  ({one / plain:.2f})")
-        print(f"store, {given.workers} threads     {all_cores:8,.0f}  ({all_cores / plain:.2f})")
+        print(f"store, {given.workers} workers     {all_cores:8,.0f}  ({all_cores / plain:.2f})")
         feeding(min(given.images, 2000), root)
 
 
