@@ -282,7 +282,7 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
         (["--coverage", "2"], "A coverage lies between 0 and 1"),
         (["--coverage-by", "grade"], "give a coverage, too"),
         (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
-        (["--coverage", "0.7", "--coverage-by", "eye"], "need this column in the calibration samples"),
+        (["--coverage", "0.7", "--coverage-by", "split"], "need this column in the calibration samples"),
     ):
         code, out, err = command("predict", finished, labelled, *wrong, "--out", "never.csv")
         assert (code, out) == (2, "")
@@ -337,7 +337,7 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
             ["--calibrate-on", other, "--patient-column", "patient"],
             "--calibrate-on is read with the same --patient-column",
         ),
-        (["--per", "eye"], "give --calibrate-on with these columns"),
+        (["--per", "split"], "give --calibrate-on with these columns"),
     ):
         code, out, err = command(*options, *wrong, "--out", "never.csv")
         assert (code, out) == (2, "")
