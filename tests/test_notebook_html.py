@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,7 +97,10 @@ def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
         {"id": data.manifest.ids[:6], "grade": "1", "suggested": "2", "quality": np.linspace(0.1, 0.9, 6)}
     )
     fitted = cast(Any, SimpleNamespace(manifest=data.manifest))
-    audit = Audit(scores=scores, estimate=estimate(), summary={}, fitted=fitted)
+    guessed = Audit(scores=scores, estimate=estimate(), summary={}, fitted=fitted)
+    assert repr(guessed) == "<Audit: 6 labels, share of wrong ones not determined (10.0% to 20.0%)>"
+    assert "Noise rate not determined, 0.100 to 0.200 (a guess: 0.150)" in shown(guessed)
+    audit = replace(guessed, estimate=replace(estimate(), identifiable=True, reason=""))
     assert repr(audit) == "<Audit: 6 labels, 15.0% wrong (10.0% to 20.0%)>"
     worst = audit.worst(3)
     assert list(worst.table["id"]) == data.manifest.ids[:3]

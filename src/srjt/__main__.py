@@ -6,9 +6,11 @@ import os
 import signal
 from types import FrameType
 
+from srjt.errors import STOPPED
+
 
 def main() -> None:
-    """Run the command line; Ctrl-C ends it with status 130 and without a traceback, also while modules are imported."""
+    """Run the command line; Ctrl-C ends it with status 130 and a sentence, also while modules are imported."""
     signal.signal(signal.SIGINT, _interrupt)
     from srjt.cli import main as run
 
@@ -19,6 +21,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """As Python's own handler, except during an import: there a KeyboardInterrupt can surface as any other error."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
+            os.write(2, f"srjt: {STOPPED}\n".encode())
             os._exit(128 + number)  # nothing has been written yet
         frame = frame.f_back
     raise KeyboardInterrupt

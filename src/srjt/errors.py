@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable
 
 __all__ = [
+    "STOPPED",
     "Interrupted",
     "SrjtError",
     "UnknownNameError",
@@ -17,6 +18,9 @@ __all__ = [
     "suggest",
     "warn",
 ]
+
+
+STOPPED = "Stopped. Run the same command again."  # by Ctrl-C, where there is no state to save
 
 
 class SrjtError(ValueError):
@@ -65,7 +69,7 @@ def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:
 
     names = sorted(known)
     lower = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(given).lower(), lower, n=1, cutoff=0.6)
     hint = f"did you mean {lower[near[0]]!r}?" if near else "there is no similar name."
     return UnknownNameError(f"Unknown {kind} {given!r}: {hint} Known: {', '.join(names) or 'none'}.")
 

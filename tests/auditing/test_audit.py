@@ -78,6 +78,16 @@ def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> No
     assert not (made.folder / "images").exists()  # features have no pictures
 
 
+def test_networks_that_have_learnt_nothing_suggest_nothing_in_a_notebook(made: Audit) -> None:
+    unknown = replace(made.estimate, identifiable=False, reason="why not.")
+    guessed = replace(made, estimate=unknown, summary=made.summary | {"identifiable": False})
+    ignorant = replace(guessed, summary=guessed.summary | {"learnt": False, "caveat": "They know nothing."})
+    for shown in (ignorant._repr_html_(), repr(ignorant.worst(5))):
+        assert "They know nothing." in shown
+        assert "suggested" not in shown
+        assert "guess" not in shown
+
+
 def with_verified(noisy: Manifest, count: int) -> Manifest:
     """The true grades of so many samples, drawn at random."""
     truth = noisy.true_labels

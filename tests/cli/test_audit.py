@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pandas as pd
 import pytest
 
 from srjt.auditing.folder import read_audit
-from srjt.noise.estimate import estimate_noise
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.review.decisions import Decisions
 from srjt.review.sample import draw_sample
 
@@ -31,8 +32,18 @@ def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"srjt.{module}.estimate_noise", partial(estimate_noise, bootstrap=3))
 
 
+def judged_by(learnt: bool) -> Callable[..., NoiseEstimate]:
+    """An estimate from networks that have learnt the grades, or have not: two epochs do not decide it."""
+    return lambda *given, **options: replace(
+        estimate_noise(*given, **{**options, "bootstrap": 3}), learnt=learnt
+    )
+
+
 @pytest.mark.usefixtures("quick")
-def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: Path, tmp_path: Path) -> None:
+def test_the_summary_says_what_to_know_and_what_to_do(
+    command: Srjt, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("srjt.auditing.audit.estimate_noise", judged_by(learnt=True))
     table = pd.read_csv(labelled, dtype=str)
     table["reader"] = ["Ann", "Bob", ""] * (len(table) // 3)
     table = table.rename(columns={"grade": "mayo"})
@@ -62,6 +73,19 @@ def test_the_summary_says_what_to_know_and_what_to_do(command: Srjt, labelled: P
     assert set(scores["reader"]) == {"Ann", "Bob", ""}
     code, said, _ = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--quiet")
     assert (code, said) == (0, "")
+    monkeypatch.setattr("srjt.auditing.audit.estimate_noise", judged_by(learnt=False))
+    code, said, wrong = command("audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL)
+    assert (code, wrong) == (0, "")
+    first, _, rest = said.partition("scoring every label.\n")[2].partition("\n")
+    assert "The networks have not learnt to tell the grades apart: no label is taken to be wrong" in first
+    assert "of 120 labels are wrong" in rest
+    for claim in ("guess", "more probable", "Expected errors"):
+        assert claim not in rest
+    found = read_audit(tmp_path / "audit")
+    assert (found.judged, found.trusted, found.expected_wrong) == (False, False, 120)
+    assert "have not learnt" in found.notice
+    rows = pd.read_csv(tmp_path / "audit" / "audit.csv")
+    assert set(rows["caveat"]) == {"the networks have not learnt to tell the grades apart"}
     code, _, wrong = command(
         "audit", mine, "--out", tmp_path / "audit", "--folds", "2", *SMALL, "--seed", "1"
     )
@@ -120,15 +144,21 @@ def test_bad_options_are_one_sentence(
     assert not (tmp_path / "audit" / "fits").exists()
 
 
+def says_what_was_estimated(said: str, warned: str, noise_file: Path) -> bool:
+    """In one place: a note, or a warning if the short trainings have learnt nothing."""
+    informed = json.loads(noise_file.read_text())["estimate"]["informed"]
+    noted = "Estimated noise rate 0." in said, "The noise rate cannot be estimated from" in warned
+    return noted == (informed, not informed)
+
+
 @pytest.mark.usefixtures("quick")
 def test_training_with_the_rate_left_to_srjt(command: Srjt, labelled: Path, tmp_path: Path) -> None:
     order = ["train", labelled, "--official-split", "--out", tmp_path / "run", *SMALL]
     ours = ["--method", "co-teaching+ours", "--noise-rate", "auto", "--soft-labels", "estimated"]
     code, said, wrong = command(*order, *ours)
     assert code == 0, wrong
-    assert "Estimated noise rate 0." in said
-    assert said.index("warm-up: fold 3 of 3, epoch 1 of 1") < said.index("Estimated noise rate")
-    assert said.index("Estimated noise rate") < said.index("co-teaching+ours: epoch 1/2")
+    assert says_what_was_estimated(said, wrong, tmp_path / "run" / "noise.json")
+    assert said.index("warm-up: fold 3 of 3, epoch 1 of 1") < said.index("co-teaching+ours: epoch 1/2")
     told = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     known = json.loads((tmp_path / "run" / "noise.json").read_text())
     assert (
@@ -171,7 +201,7 @@ def used_rate(noise_file: Path) -> float:
 def test_the_recipe_trains_and_audits_without_a_rate(command: Srjt, labelled: Path, tmp_path: Path) -> None:
     code, said, wrong = command("train", labelled, "--method", "srjt", "--out", tmp_path / "run", *SMALL)
     assert code == 0, wrong
-    assert "Estimated noise rate 0." in said
+    assert says_what_was_estimated(said, wrong, tmp_path / "run" / "noise.json")
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     assert config["method"] == "srjt"
     assert config["noise_rate"] == used_rate(tmp_path / "run" / "noise.json")

@@ -134,7 +134,7 @@ def test_a_patient_with_a_thousand_rows_and_missing_ones(
         ),
         (["--refer-from", "2", "--sensitivity", "2"], "A sensitivity lies between 0 and 1"),
         (["--abstain", "1"], "The share to abstain from lies between 0 and 1"),
-        (["--per", "nobody"], "Unknown column"),
+        (["--per", "eyes"], "'eyes': did you mean 'eye'? Known: eye, grade"),
         (["--per", "eye"], "eye 'L' occurs in"),
         (["--per", "patient,eye", "--pool", "learned"], "of which this run knows no eye: leave"),
         (["--per", "patient", "--pool", "max"], "Unknown pooling 'max'"),
@@ -166,7 +166,7 @@ def test_names_of_grades_are_shown_and_not_stored_in_place_of_grades(
 ) -> None:
     code, out, err = command("predict", finished, held_out, "--grade-names", NAMES, "--refer-from", "minimal")
     assert (code, err) == (0, "")
-    assert "× 2 (minimal)" in out
+    assert "0 of grade 2 (minimal)" in " ".join(out.split())
     table = pd.read_csv("predictions.csv", dtype={"grade": str})
     expected = dict(pair.split("=") for pair in NAMES.split(","))
     assert table["grade_name"].tolist() == [expected[grade] for grade in table["grade"]]

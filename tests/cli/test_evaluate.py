@@ -70,7 +70,14 @@ def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Pat
     code, out, _ = command("evaluate", finished, "plain.csv", "--images", labelled.parent)
     assert code == 0
     assert "judged by their given grades" in out
+    assert "given grade ╲ predicted" in out
     assert "No patient ids: the intervals resample images" in out
+    pd.read_csv("plain.csv").head(1).to_csv("one.csv", index=False)
+    code, out, _ = command("evaluate", finished, "one.csv", "--images", labelled.parent, "--coverage", "0.7")
+    assert (code, out.partition("\n")[0]) == (0, "1 image, judged by its given grade.")
+    assert "nan" not in out
+    assert re.search(r"│ accuracy +│ [01]\.000 │ – ", out)  # one image cannot be resampled
+    assert re.search(r"│ coverage +│ [01]\.000 │ 0\.000 – 1\.000 ", out)
 
 
 def test_grades_the_run_does_not_know(command: Srjt, finished: Path, labelled: Path) -> None:

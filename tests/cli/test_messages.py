@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from srjt.cli import app
 from srjt.cli.messages import OptionsReporter, say, warnings_as_sentences
 from srjt.cli.option_names import as_typed, use_options_of
 from srjt.training.engine.starvation import StarvationMonitor
-from srjt.training.record.reporters import SilentReporter
+from srjt.training.record.reporters import SilentReporter, TerminalReporter
 
 Srjt = Callable[..., tuple[int, str, str]]
 
@@ -103,6 +104,28 @@ def test_a_terminal_wraps_sentences_but_neither_paths_nor_commands(
     assert path + "." in " ".join(lines).split()
     assert lines[-1] == f"  {command}"
     assert all(len(line) <= 40 or path in line for line in lines[:-1])
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_warning_is_written_above_a_progress_bar_or_into_the_file_it_goes_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for error in (Terminal(), io.StringIO()):
+        monkeypatch.setattr("sys.stdout", output := Terminal())
+        monkeypatch.setattr("sys.stderr", error)
+        with TerminalReporter() as bar:
+            bar.begin("training", epochs=2)
+            say("Mind this.", err=True)
+        line = next(
+            line for line in (output if error.isatty() else error).getvalue().splitlines() if "Mind" in line
+        )
+        assert re.sub("\x1b\\[[0-9;]*[A-Za-z]", "", line).strip() == "Mind this."
+    assert "Mind" not in output.getvalue()
 
 
 @pytest.mark.usefixtures("terminal")

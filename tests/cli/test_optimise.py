@@ -28,8 +28,10 @@ def test_train_names_the_rule_and_the_kept_epoch(command: Srjt, labelled: Path) 
         f"Epoch {summary['kept_epoch']} of 2 is kept: the accuracy on the validation side was best there"
         in said
     )
-    assert f"Epoch {summary['kept_epoch']}, the best on the validation side; mean over the networks" in said
-    assert "The same run as srjt predict uses it" in said
+    assert (
+        f"The network's own grades, as in the paper: epoch {summary['kept_epoch']}, the best on the v" in said
+    )
+    assert "The answers of srjt predict: the most likely grade, for accuracy" in said
     assert "A predicted grade is the most likely grade, for accuracy (--optimise accuracy)." in said
     _, out, _ = command("evaluate", "run", labelled)
     assert "A predicted grade is the most likely grade, for accuracy." in plain(out)
@@ -46,7 +48,7 @@ def test_predict_decodes_a_finished_run_anew(command: Srjt, finished: Path, labe
     ):
         code, out, err = command("predict", finished, labelled, option, value, "--out", f"{value}.csv")
         assert code == 0, err
-        assert out.endswith(f"A grade is {rule}.\n")
+        assert f"\nA grade is {rule}.\n" in out
         tables[value] = pd.read_csv(f"{value}.csv", dtype={"grade": str})
     assert tables["accuracy"].equals(tables["argmax"])
     p = tables["argmax"].filter(regex="^p_").to_numpy()

@@ -11,6 +11,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from srjt.reports.judged_sides import judge_sides
+from srjt.training.trained import load_run
+
 Srjt = Callable[..., tuple[int, str, str]]
 
 
@@ -28,12 +31,16 @@ def test_a_folder(command: Srjt, finished: Path, labelled: Path) -> None:
     assert len(table) == 120
     assert table.filter(regex="^p_").sum(axis=1).to_numpy() == pytest.approx(1.0, abs=1e-4)
     counts = table["grade"].value_counts()
-    assert out == (
+    said = [
         "120 images: "
-        + ", ".join(f"{counts.get(g, 0)} × {g}" for g in "0123")
-        + ". Written to predictions.csv.\n"
-        + "A grade is the median, for the least absolute error.\n"
-    )
+        + ", ".join(f"{counts.get(g, 0)} of grade {g}" for g in "0123")
+        + ". Written to predictions.csv.",
+        "A grade is the median, for the least absolute error.",
+    ]
+    # as the run's own page: a few epochs do not learn to grade
+    warning = judge_sides(load_run(finished, device="cpu"))["test"].naive_warning
+    assert warning.startswith("This run does not beat a naive prediction on the test side: ")
+    assert out.splitlines() == [*said, warning]
 
 
 def test_one_image_several_and_a_table_give_the_same(command: Srjt, finished: Path, labelled: Path) -> None:
@@ -275,7 +282,7 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
         (["--coverage", "2"], "A coverage lies between 0 and 1"),
         (["--coverage-by", "grade"], "give a coverage, too"),
         (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
-        (["--coverage", "0.7", "--coverage-by", "eye"], "need this column in the calibration samples"),
+        (["--coverage", "0.7", "--coverage-by", "split"], "need this column in the calibration samples"),
     ):
         code, out, err = command("predict", finished, labelled, *wrong, "--out", "never.csv")
         assert (code, out) == (2, "")
@@ -330,7 +337,7 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
             ["--calibrate-on", other, "--patient-column", "patient"],
             "--calibrate-on is read with the same --patient-column",
         ),
-        (["--per", "eye"], "give --calibrate-on with these columns"),
+        (["--per", "split"], "give --calibrate-on with these columns"),
     ):
         code, out, err = command(*options, *wrong, "--out", "never.csv")
         assert (code, out) == (2, "")

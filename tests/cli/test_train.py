@@ -28,7 +28,13 @@ def test_a_whole_training(command: Srjt, labelled: Path) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert sum(line.startswith("srjt: epoch ") for line in lines) == 2
-    assert "Mean over the last 2 epochs" in out
+    titles = " ".join(out.split())
+    assert (
+        "Each network's own grades, as in the paper: mean over the last 2 epochs; mean over the networks"
+        in titles
+    )
+    assert "The answers of srjt predict: the median, for the least absolute error" in titles
+    assert re.findall(r"│ (test|validation) ", out) == ["test", "validation"] * 2
     assert "test.acc" not in out
     assert_naive(out, "test", pd.read_csv(labelled))
     assert lines[-2:] == [
@@ -85,12 +91,17 @@ def test_the_data_s_own_split_is_used_unless_told_otherwise(command: Srjt, label
     arguments = [a for a in TRAIN if a != "--official-split"]
     code, out, _ = command("train", labelled, "--out", "own", *arguments, "--method", "standard")
     assert code == 0
-    assert "Mean over" in out
+    assert "The network's own grades" in out
+    nothing_held_out = (
+        "All 120 images are used for training: how well the run grades new ones will not be known."
+    )
+    assert nothing_held_out not in out
     assert len(pd.read_csv("own/history.csv")) < 120
     arguments.append("--no-official-split")
     code, out, _ = command("train", labelled, "--out", "run", *arguments, "--method", "standard")
     assert code == 0
-    assert "Mean over" not in out
+    assert nothing_held_out in out
+    assert "own grades" not in out
     assert len(pd.read_csv("run/history.csv")) == 120
 
 
@@ -189,11 +200,15 @@ def test_mistakes_are_one_sentence(command: Srjt, labelled: Path, arguments: lis
         (["--method", "jocor"], "jocor needs the share of wrong labels: --noise-rate 0.2"),
         (["--method", "garg"], "garg needs the matrix of label errors: --transition FILE"),
         (["--method", "standard", "--fold", 5], "There is no fold 5: folds are numbered 0 … 4."),
+        (["--folds", 0], "--folds is the number of folds, at least 3, not 0: --fold 0 chooses one of five."),
+        (["--out", "thesis"], "thesis already contains other files: choose another --out."),
         (["--method", "standard", "--network", "tini"], "Unknown network 'tini': did you mean 'tiny'"),
     ],
 )
 def test_mistakes_that_cost_no_time(command: Srjt, arguments: list[str], said: str) -> None:
     """Told before the data are even looked for."""
+    Path("thesis").mkdir()
+    Path("thesis/thesis.tex").write_text("")
     code, _, err = command("train", "nowhere.csv", "--out", "run", *arguments)
     assert (code, len(err.splitlines())) == (2, 1)
     assert said in err

@@ -128,6 +128,7 @@ def test_options_of_a_method() -> None:
     [
         (lambda: make("co-teching"), "Unknown method 'co-teching': did you mean 'co-teaching'?"),
         (lambda: make("zzz"), "there is no similar name"),
+        (lambda: make("foo"), "there is no similar name"),  # not jocor
         (lambda: make("jocor", temprature=1.0), "option of jocor 'temprature': did you mean 'temperature'?"),
         (lambda: make("standard", per_class=True), "option of standard 'per_class'"),
         (lambda: make("garg", inverse=np.eye(4)), "option of garg 'inverse'"),

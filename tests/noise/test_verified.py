@@ -8,6 +8,7 @@ import pytest
 from srjt.errors import SrjtError
 from srjt.noise import corrupt, transition_matrix
 from srjt.noise.estimate import estimate_noise
+from srjt.noise.label_quality import label_quality
 from srjt.noise.verified import (
     exact_interval,
     labels_to_verify,
@@ -154,3 +155,37 @@ def test_a_few_verified_labels_determine_nothing() -> None:
     rows = rng.choice(300, size=60, replace=False)
     verified[rows] = labels[rows]
     assert estimate_noise(labels, guesses, verified=verified, bootstrap=5).informed
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_a_few_wrong_ones_do_not_make_all_labels_wrong(count: int) -> None:
+    """The rate is the model's as far as the exact interval allows; rate, matrix and expected errors agree."""
+    true, label, p = simulated(3, samples=300)
+    rows = np.flatnonzero(label != true)[:count]
+    verified = np.full(300, -1)
+    verified[rows] = true[rows]
+    found = estimate_noise(label, p, verified=verified, bootstrap=5)
+    low, high = found.rate_interval
+    assert low == pytest.approx(exact_interval(1.0, count)[0], abs=0.01)
+    assert high == 1.0
+    model = estimate_noise(label, p, bootstrap=5).rate
+    assert found.rate == pytest.approx(max(low, model), abs=0.05)
+    assert not found.identifiable
+    assert found.lower_bound <= found.rate
+    assert "too few" in found.assumption
+    assert 1 - found.prior @ np.diag(found.transition) == pytest.approx(found.rate)
+    assert np.diag(found.transition).min() > 0.1 * (1 - found.rate)
+    quality = label_quality(label, p, verified=verified, rate=found.rate)
+    assert (1 - quality).mean() == pytest.approx(found.rate, abs=1e-6)
+
+
+def test_no_wrong_label_among_the_verified_leaves_an_order() -> None:
+    true, label, p = simulated(4, samples=300)
+    rows = np.flatnonzero(label == true)[:60]
+    verified = np.full(300, -1)
+    verified[rows] = true[rows]
+    rate = estimate_noise(label, p, verified=verified, bootstrap=5).rate
+    quality = label_quality(label, p, verified=verified, rate=rate)
+    assert rate == 0.0
+    assert (1 - quality).sum() == pytest.approx(0.5)
+    assert quality[label != true].mean() < quality[label == true].mean()

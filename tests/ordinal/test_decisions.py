@@ -63,6 +63,10 @@ def test_ten_copies_of_a_patients_image_add_nothing() -> None:
     copied = proportion_interval(np.repeat(right, 10), groups=np.repeat(np.arange(20), 10).tolist())
     assert copied == pytest.approx(once)
     assert proportion_interval(np.repeat(right, 10)).low > copied.low
+    copies = 1 + np.arange(20) % 3  # of equal weight together
+    weights, owners = np.repeat(1 / copies, copies), np.repeat(np.arange(20), copies).tolist()
+    weighted = proportion_interval(np.repeat(right, copies), groups=owners, weights=weights)
+    assert weighted == pytest.approx(copied)
 
 
 def test_a_perfect_share_is_not_certain_and_depends_on_the_patients() -> None:

@@ -165,7 +165,7 @@ EVALUATION: dict[str, Rule] = {
     r"Confusion matrix; every sample counts once\.|Colour and percentage: .*": always,
     r"Up to 6 answers of each kind, .*": lambda f, _: not f["per"],
     r"“A → B”: (.*) A, predicted B\.": lambda f, m: (
-        {"true grade": "true grades", "given label": "given grades"}[m[1]] == f["judged_by"]
+        f"{m[1]}s" == f["judged_by"]
     ),
     r"Reliability on these samples, compared with their (.*)\.": lambda f, m: m[1] == f["judged_by"],
     r"Larger points stand for more samples\.": always,
@@ -188,6 +188,7 @@ EVALUATION: dict[str, Rule] = {
     ),
     r"The dot leaves [\d.]+% to a person\.": lambda f, _: f["abstain"],
     r"How often the range contains the grade, and how wide it is": lambda f, _: f["coverage"],
+    r"All patients count equally, however many images they have\.": lambda f, _: f["coverage"] and f["patients"],
 }  # fmt: skip
 
 

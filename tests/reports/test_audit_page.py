@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ def write_folder(
     patients: bool = True,
     features: bool = False,
     truth: bool = False,
+    learnt: bool = True,
     **estimate: Any,
 ) -> Path:
     make_audit_folder(folder, images=images, size=32, table=False)
@@ -40,13 +42,15 @@ def write_folder(
         scores["image"] = ""
     if truth:
         scores["true_grade"] = scores["suggested"]
+    if not learnt:
+        scores["network_1"] = scores["network_2"] = scores["grade"].mode()[0]
     scores.to_csv(folder / "audit.csv", index=False)
     found = read_audit(folder)
     facts = json.loads((folder / "audit.json").read_text())
     facts["columns"] = {"patient": patients, "reader": True, "true_grade": truth}
     facts["features"] = features
     (folder / "audit.json").write_text(json.dumps(facts))
-    noise = counted(found.labels, found.probabilities, **estimate)
+    noise = replace(counted(found.labels, found.probabilities, **estimate), learnt=learnt)
     summary = summarise(scores.astype({"grade": str}), noise, grades=found.grades)
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder

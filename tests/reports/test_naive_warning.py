@@ -10,12 +10,15 @@ import pandas as pd
 import pytest
 
 import srjt
+from srjt.inference.held_out_scores import naive_warning
+from srjt.ordinal.baselines import NaiveBaseline
 from srjt.reports.judged_sides import judge_sides
 from srjt.reports.model_card import model_card
 from srjt.reports.pages.html import Page
 from srjt.reports.pages.live_page import live_page
 from srjt.reports.pages.predictions_page import predictions_page
 from srjt.reports.pages.run_page import run_page
+from srjt.training.record.baselines import compare_with_naive
 
 
 @pytest.mark.parametrize("right", [True, False])
@@ -39,6 +42,7 @@ def test_every_place_judges_the_answers_of_predict(
     assert all(bool(warning) != right for warning in warnings.values())
     test, validation = ([warnings[side]] if not right else [] for side in ("test", "validation"))
     assert warned(run_page(folder)) == warned(predictions_page(run, table)) == test
+    assert [naive_warning(run)] == (test or [""])
     assert warned(live_page(folder, state="finished")) == validation  # nothing of the test side
     assert set(warned(live_page(folder, state="finished", show_test=True))) == {*test, *validation}
     assert [note for note in run.summary().notes if note.startswith("This run does not")] == [
@@ -48,3 +52,9 @@ def test_every_place_judges_the_answers_of_predict(
     if not right:
         naive = (kept.loc[kept["side"] == "test", "grade"] == 3).mean()
         assert f"on the test side: accuracy {naive:.3f}, and " in warnings["test"]
+
+
+def test_perfect_answers_pass_where_all_samples_have_the_usual_grade() -> None:
+    naive = NaiveBaseline(accuracy=1.0, mae=0.0)
+    assert compare_with_naive("this sample", accuracy=1.0, mae=0.0, naive=naive) == ""
+    assert "does not beat" in compare_with_naive("this sample", accuracy=0.0, mae=1.0, naive=naive)

@@ -125,7 +125,7 @@ MATRIX = ((0.9, 0.1), (0.2, 0.8))
         (
             {"method": "srjt", "noise_rate": 0.0, "transition": MATRIX},
             1.0,
-            "nothing: the short trainings of the estimate have not learnt to tell the grades apart",
+            "no label is taken to be wrong: the short trainings have not learnt to tell the grades apart",
         ),
         ({"method": "garg", "transition": MATRIX}, None, "given transition matrix"),
         ({"method": "standard", "noise_rate": 0.25}, None, ""),  # it does not use the rate

@@ -309,12 +309,44 @@ def test_where_the_networks_look(browser: Browser, tmp_path: Path, serve: Callab
     tab.press("w")
     tab.wait(f"{SHOWN} && {source} === '/map/0'")
     assert tab.js("document.querySelector('#view > img').naturalWidth") == 648  # two networks
-    assert "Orange raises" in text(tab, "#toast")
+    legend = "document.querySelector('#map-legend').checkVisibility()"
+    assert text(tab, "#map-legend") == "Orange raises the expected grade, blue lowers it."
+    assert tab.js(legend)  # as long as the map is shown
     tab.press("ArrowRight")
     tab.wait(f"{SHOWN} && {source} === '/map/1'")
     tab.press("w")
     tab.wait(f"{SHOWN} && {source} === '/image/1'")
+    assert not tab.js(legend)
     assert serious(tab) == []
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_networks_that_do_not_beat_a_naive_prediction_preselect_nothing(
+    browser: Browser, folder: Path, serve: Callable[..., Any], judged: bool
+) -> None:
+    """What they suggest may be shown beside the caution; of networks that have learnt nothing it is not."""
+    facts = json.loads((folder / "audit.json").read_text())
+    caution = {"notice": "They do not beat it.", "judged": judged, "trusted": False}
+    (folder / "audit.json").write_text(json.dumps(facts | caution))
+    served = serve(folder)
+    tab = visit(browser.tab(), served.address)
+    assert tab.js("document.querySelector('#notice').checkVisibility()")
+    assert text(tab, "#notice") == "They do not beat it."
+    assert tab.js("document.querySelectorAll('#panel .primary').length") == 0
+    seen = "[...document.querySelectorAll('.judgement')].some((e) => e.checkVisibility())"
+    assert tab.js(seen) == judged
+    assert ("probability" in text(tab, "#panel")) == judged
+    assert ("remaining noise" in text(tab, "#progress")) == judged
+    first = shown_id(tab)
+    press(tab, "Enter")
+    assert text(tab, "#toast") == "Set a grade by its number, or keep the label with K."
+    assert (shown_id(tab), log(folder)) == (first, [])
+    press(tab, "k")
+    press(tab, "z")  # the image is in the list again: both numbers count it
+    count = len(read_audit(folder)) if not judged else read_audit(folder).expected_wrong
+    assert text(tab, "#position") == f"1 of {count}"
+    assert text(tab, "#found") == f"{count} images in the list"
+    assert ("remaining noise" in served.interrupt()) == judged
 
 
 def test_a_network_that_differs_from_the_suggestion_is_explained(

@@ -91,15 +91,21 @@ def test_a_resumed_run_reuses_the_estimate(
     assert srjt.train(noisy, **given).config == run.config  # and of a finished one, too
     other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
     with pytest.raises(
-        SrjtError, match=r"noise\.json was estimated from other images, labels or settings: choose"
+        SrjtError,
+        match=r"another configuration \(the samples, labels or split are not the same\): choose",
     ):
         srjt.train(other, **given)
+    with pytest.raises(
+        SrjtError,
+        match=r"run of another configuration \(epochs was 3 and is now 9\): choose another `out`\.$",
+    ):
+        srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     facts["data"]["patients"] = (
         None  # DICOM files in a run of an earlier version, which did not read their headers
     )
     (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
-    patients = rf"\(the run began without patients, and the images now belong to {len(set(noisy.patients or ()))} pat"
+    patients = rf"; the run began without patients, and the images now belong to {len(set(noisy.patients or ()))} pat"
     with pytest.raises(SrjtError, match=patients):
         srjt.train(other, **given)
     (tmp_path / "run" / "noise.json").unlink()

@@ -224,8 +224,9 @@ def test_a_folder_with_other_files_is_refused_and_not_changed(
     data: Any, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(SrjtError, match="already contains other files"):
-        srjt.train(data.manifest, out=tmp_path, **settings)
+    for noise_rate in (settings["noise_rate"], "auto"):  # not after the noise has been estimated
+        with pytest.raises(SrjtError, match="already contains other files"):
+            srjt.train(data.manifest, out=tmp_path, **{**settings, "noise_rate": noise_rate})
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
     with pytest.raises(SrjtError, match="cannot be written"):
         srjt.train(data.manifest, out=tmp_path / "thesis.tex", **settings)

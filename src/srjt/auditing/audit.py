@@ -12,6 +12,7 @@ import pandas as pd
 
 from srjt import methods
 from srjt._version import __version__
+from srjt.auditing.caveat import judges_labels, review_notice, undetermined
 from srjt.auditing.doubtful_labels import DoubtfulLabels
 from srjt.auditing.folder import image_names, prepare_folder, write_audit
 from srjt.auditing.reading_scores import combined_posterior, score_readings
@@ -23,6 +24,7 @@ from srjt.data.sources.inputs import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, suggest
 from srjt.files import lock_folder
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.notebook_html import html_block, html_text
 from srjt.readers import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
@@ -83,7 +85,12 @@ class Audit:
         """
         if count < 1:
             raise SrjtError(f"The number of labels must be at least 1; got {count}.")
-        return DoubtfulLabels(table=self.scores.head(count), samples=self.fitted.manifest)
+        return DoubtfulLabels(
+            table=self.scores.head(count),
+            samples=self.fitted.manifest,
+            caveat=self.summary.get("caveat", ""),
+            judged=judges_labels(self.summary),
+        )
 
     def __repr__(self) -> str:
         where = "" if self.folder is None else f", {self.folder}"
@@ -92,10 +99,17 @@ class Audit:
             return f"<Audit: {len(self.scores):,} consensus grades, {share:.1%} expected to be wrong{where}>"
         low, high = self.estimate.rate_interval
         rate = f"{self.estimate.rate:.1%} wrong ({low:.1%} to {high:.1%})"
+        if not self.estimate.identifiable:
+            rate = f"share of wrong ones not determined ({low:.1%} to {high:.1%})"
         return f"<Audit: {count_of(len(self.scores), 'label')}, {rate}{where}>"
 
     def _repr_html_(self) -> str:
-        return f"{self.estimate._repr_html_()}{self.worst(SHOWN)._repr_html_()}"
+        if judges_labels(self.summary) or self.estimate.identifiable:
+            noise = self.estimate._repr_html_()
+        else:  # the matrix is made of nothing
+            labels = count_of(len(self.scores), "label")
+            noise = html_block("Noise rate", html_text(undetermined(self.summary, labels)))
+        return f"{noise}{self.worst(SHOWN)._repr_html_()}"
 
 
 def with_noise_rate(config: TrainConfig) -> TrainConfig:
@@ -242,10 +256,12 @@ def audit(
         scores = score(
             fitted, estimate, images=image_names(samples, folder), reader=reader, posterior=posterior
         )
-        summary = summarise(scores, estimate, grades=samples.grades)
+        summary = summarise(scores, estimate, grades=samples.grades, readings=readings is not None)
         if reading_scores is not None:
             summary["readers"] = error_rates(reading_scores, "reader")
             summary["readings"] = len(reading_scores)
+        elif not judges_labels(summary):
+            scores["caveat"] = "the networks have not learnt to tell the grades apart"
         if folder is not None:
             facts = {
                 "version": __version__,
@@ -260,6 +276,9 @@ def audit(
                 "folds": folds,
                 "seed": config.seed,
                 "estimate": estimate.to_dict(),
+                "notice": review_notice(summary),
+                "judged": judges_labels(summary),
+                "trusted": not summary["caveat"],
                 "columns": {
                     name: name in scores for name in ("patient", "reader", "true_grade", "verified_grade")
                 },

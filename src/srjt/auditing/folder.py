@@ -168,6 +168,9 @@ class AuditFolder:
     twins: Ints | None = None  # (N,) equal numbers: identical images with different labels; 0: none
     folds: Ints | None = None  # (N,) the fold in which each sample was held out
     grade_names: Mapping[str, str] = field(default_factory=dict)  # grade → its name for people; empty: none
+    notice: str = ""  # what a reviewer must know first
+    judged: bool = True  # whether grades are suggested: not by networks that have learnt nothing
+    trusted: bool = True  # whether the networks beat a naive prediction
     line_of: dict[str, int] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -180,8 +183,11 @@ class AuditFolder:
     def expected_wrong(self) -> int:
         """How many labels are expected to be wrong: Σ (1 − quality), at least one.
 
-        At least as many as contradict a twin, which come first: a pair is not cut in half.
+        At least as many as contradict a twin, which come first: a pair is not cut in half. All labels, if the networks
+        have learnt nothing: then any may be wrong.
         """
+        if not self.judged:
+            return len(self)
         twins = 0 if self.twins is None else int(np.count_nonzero(self.twins))
         return min(len(self), max(1, twins, round(float((1 - self.quality).sum()))))
 
@@ -250,6 +256,9 @@ def read_audit(folder: Path) -> AuditFolder:
         folds=np.nan_to_num(numbers("fold")).astype(np.int64) if "fold" in scores else None,
         read_options=tuple(str(option) for option in facts.get("read_with") or ()),
         grade_names=facts.get("grade_names") or {},
+        notice=str(facts.get("notice") or ""),
+        judged=facts.get("judged") is not False,
+        trusted=facts.get("trusted") is not False,
     )
 
 

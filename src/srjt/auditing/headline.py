@@ -7,7 +7,15 @@ from typing import Any
 
 from srjt.errors import count_of
 
-__all__ = ["estimate_start", "estimated_from", "label_noun", "readers_sentence"]
+__all__ = ["estimate_start", "estimated_from", "form_sentence", "label_noun", "readers_sentence"]
+
+_FORMS = {
+    "quasi": "an error by two grades is half as likely as one by one grade, and so on",
+    "truncated": "errors by one grade only",
+    "banded": "each grade has its own error rates, which change by one factor with every further grade",
+    "uniform": "every wrong grade is equally likely",
+    "boundary": "errors only near the boundary between two grades",
+}
 
 
 def readers_sentence(summary: Mapping[str, Any]) -> str:
@@ -44,4 +52,18 @@ def estimated_from(*, samples: int, folds: int, epochs: int, readers: bool = Fal
     return (
         f"Estimated from all {samples:,} labels and {trainings}; srjt train --noise-rate auto uses its training side "
         "and shorter trainings, so its rate may differ."
+    )
+
+
+def form_sentence(summary: Mapping[str, Any]) -> str:
+    """The likeliest form of noise, and how the matrix that is shown differs from it."""
+    form, weight = str(summary["form"]), summary.get("form_weight")
+    meaning = _FORMS.get(form, "a form of an earlier version")
+    if form == "quasi" and len(summary["matrix"]) == 2:
+        meaning = "both grades are mistaken equally often"
+    how_likely = "" if weight is None else f" ({weight:.0%})"
+    also = " and the verified labels" if "verified" in summary else ""
+    return (
+        f"{form}{how_likely}: {meaning}. The matrix is a mean over all forms, weighted by how well each explains the "
+        f"labels{also}, so it need not look like this."
     )

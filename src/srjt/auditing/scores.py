@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from srjt.auditing.caveat import networks_caveat
 from srjt.data.groups import contradictory_twins
 from srjt.errors import count_of
 from srjt.noise.estimate import NoiseEstimate
@@ -133,11 +134,27 @@ def wilson(errors: float, samples: int, *, z: float = 1.96) -> tuple[float, floa
     return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)
 
 
-def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence[str]) -> dict[str, Any]:
-    """The contents of ``summary.json``, as values that JSON can hold."""
+def summarise(
+    scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence[str], readings: bool = False
+) -> dict[str, Any]:
+    """The contents of ``summary.json``, as values that JSON can hold. readings: whether several readers graded."""
+    place = {name: code for code, name in enumerate(grades)}
+    networks = [
+        np.asarray(scores[name].map(place), dtype=np.int64)
+        for name in scores
+        if str(name).startswith("network_")
+    ]
     by_grade = {row["grade"]: row for row in error_rates(scores, "grade")}
     summary: dict[str, Any] = {
         "samples": len(scores),
+        "caveat": networks_caveat(
+            np.asarray(scores["grade"].map(place), dtype=np.int64),
+            networks,
+            num_classes=len(grades),
+            learnt=estimate.learnt,
+            readings=readings,
+        ),
+        "learnt": estimate.learnt,
         "rate": estimate.rate,
         "rate_interval": list(estimate.rate_interval),
         "identifiable": estimate.identifiable,
@@ -146,6 +163,7 @@ def summarise(scores: pd.DataFrame, estimate: NoiseEstimate, *, grades: Sequence
         "lower_bound": estimate.lower_bound,
         "assumption": estimate.assumption,
         "form": estimate.form,
+        "form_weight": estimate.form_weight,
         "matrix": estimate.transition.tolist(),
         "prior": estimate.prior.tolist(),
         "expected_errors": round(float((1 - scores["quality"]).sum()), 2),

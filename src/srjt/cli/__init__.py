@@ -13,7 +13,7 @@ from srjt.cli.groups import LazyVerbs
 from srjt.cli.messages import say, warnings_as_sentences
 from srjt.cli.option_names import as_typed
 from srjt.cli.streams import colours_wanted, discard_output, exit_status, prepare_streams
-from srjt.errors import Interrupted, SrjtError, printable
+from srjt.errors import STOPPED, Interrupted, SrjtError, printable
 
 UNUSABLE = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EACCES)  # what is wrong with a path that was given
 
@@ -58,6 +58,7 @@ def main() -> None:
         say(f"{stopped} Run the same command again to resume.", before="srjt: ", err=True)
         status = stopped.status
     except KeyboardInterrupt:
+        say(STOPPED, before="srjt: ", err=True)
         status = 130
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
         discard_output()
@@ -81,5 +82,7 @@ def _run() -> int:
         with warnings_as_sentences():
             app(color=colours_wanted())
     except SystemExit as left:
-        return exit_status(left)
+        if (status := exit_status(left)) == 130:  # typer has caught it
+            raise KeyboardInterrupt from None
+        return status
     return 0

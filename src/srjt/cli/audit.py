@@ -164,6 +164,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from srjt.auditing.caveat import MAY_HELP, judges_labels, undetermined
     from srjt.auditing.folder import read_audit
     from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
     from srjt.auditing.scores import verification_plan, verified_alone
@@ -171,6 +172,9 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names, has_images = done.fitted.manifest.grades, any(read_audit(out).images)
 
+    judged = judges_labels(summary)
+    if summary["caveat"]:
+        say(summary["caveat"], fg="yellow", bold=True)
     low, high = estimate.rate_interval
     if several := readers_sentence(summary):
         say(several, bold=True)
@@ -185,12 +189,8 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
         if estimate.assumption:
             say(estimate.assumption)
     else:
-        sentence = (
-            f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}, because "
-            f"{estimate.reason.rstrip('.')} (a guess: {estimate.rate:.0%})."
-        )
-        say(estimate_start(summary, sentence), fg="yellow")
-        say(estimate.assumption)
+        say(estimate_start(summary, undetermined(summary, labels)), fg="yellow")
+        say(estimate.assumption if judged else MAY_HELP)
     say(estimated_from(samples=len(done.scores), folds=folds, epochs=epochs, readers=bool(several)))
     if plan := verification_plan(summary):
         say(plan)
@@ -199,25 +199,23 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
             typer.echo(f"To verify them: srjt review {shlex.quote(str(out))} --sample {size}")
         else:
             say("Give their true grades in a column verified_grade, and run the same command again.")
-    which = f"{label_noun(summary).capitalize()}s"
-    say(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
+    if judged:
+        which = f"{label_noun(summary).capitalize()}s"
+        say(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
     if "twins" in summary:
         twins = summary["twins"]
         say(
             f"Identical images with different labels: {count_of(twins['images'], 'image')}, "
             f"{count_of(twins['labels'], 'label')}. They head the list; at most one label of each image is right."
         )
-    matrix = Table(
-        "true ╲ label",
-        *names,
-        title=f"Estimated transition matrix ({estimate.form} form)",
-        title_justify="left",
-    )
-    for name, row in zip(names, estimate.transition, strict=True):
-        matrix.add_row(name, *(f"{p:.2f}" for p in row))
-    console.print(matrix)
+    if judged or estimate.identifiable:
+        title = f"Estimated transition matrix (mean over the forms of noise; likeliest: {estimate.form})"
+        matrix = Table("true ╲ label", *names, title=title, title_justify="left")
+        for name, row in zip(names, estimate.transition, strict=True):
+            matrix.add_row(name, *(f"{p:.2f}" for p in row))
+        console.print(matrix)
     for column in ("grade", "reader", "patient"):
-        if rates := summary[f"{column}s"]:
+        if judged and (rates := summary[f"{column}s"]):
             shown = [
                 f"{row[column].strip() or '(not given)'}: {row['rate']:.0%} of {row['samples']:,}"
                 for row in rates[: SHOWN[column]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +95,7 @@ def evaluate(
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import calibration_samples, usable
-    from srjt.cli.splits import chosen_split
+    from srjt.cli.splits import check_fold, chosen_split
     from srjt.data import read
     from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest
@@ -103,6 +104,7 @@ def evaluate(
     from srjt.inference.kind_of_samples import refuse_other_options
     from srjt.inference.predict import check_choices
     from srjt.reports.evaluation_words import (
+        label_name,
         no_patients,
         trained_on_words,
         what_was_judged,
@@ -111,6 +113,8 @@ def evaluate(
     from srjt.training.trained import load_run
 
     check_choices(network, decode, optimise)
+    if splits is None:
+        check_fold(fold, folds)
     refuse_overwrite(out, force=force)
     check_html(html, out, force=force)
     trained = named_run(load_run(run, device=device), grade_names)
@@ -176,7 +180,9 @@ def evaluate(
     metrics = Table("metric", "value", "95 % interval", *compared, caption=NAIVE if naive else None)
     for name, (value, low, high) in found.intervals.items():
         trivial = f"{trivial_scores[name]:.3f}" if name in trivial_scores else ""
-        metrics.add_row(name, f"{value:.3f}", f"{low:.3f} – {high:.3f}", *([trivial] if naive else []))
+        ends = f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–"
+        shown_value = f"{value:.3f}" if math.isfinite(value) else "–"
+        metrics.add_row(name, shown_value, ends, *([trivial] if naive else []))
     metrics.add_section()
     metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
     metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
@@ -189,7 +195,7 @@ def evaluate(
     ]
     counts = [[f"{count:,}" for count in row] for row in found.confusion]
     confusion = matrix_table(
-        "true ╲ predicted",
+        f"{label_name(found)} ╲ predicted",
         [[*row, recall] for row, recall in zip(counts, recalls, strict=True)],
         grades=trained.grades,
         names=shown,
@@ -202,7 +208,7 @@ def evaluate(
     if found.abstention is not None and found.abstention.wanted is not None:
         print_abstention(console, found.abstention)
     if found.ranges is not None:
-        console.print(_ranges(found.ranges, shown))
+        console.print(_ranges(found.ranges, shown, by_patient=found.by_patient))
         say(found.ranges.promise)
     if naive is not None:
         scores = {name: found.intervals[name].value for name in trivial_scores}
@@ -218,17 +224,18 @@ def evaluate(
         say(f"The page is in {html}.")
 
 
-def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Table:
+def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) -> Table:
     """How often ranges contain the grade, and how wide they are."""
     from rich.table import Table
 
     def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
         if samples == 0:
             return name, "–", "", "0"
-        ends = f"{interval.low:.3f} – {interval.high:.3f}"
+        ends = f"{interval.low:.3f} – {interval.high:.3f}" if math.isfinite(interval.low) else "–"
         return name, f"{interval.value:.3f}", ends, "" if samples is None else f"{samples:,}"
 
-    table = Table("ranges of grades", "value", "95 % interval", "samples")
+    caption = "all patients count equally, however many images they have" if by_patient else None
+    table = Table("ranges of grades", "value", "95 % interval", "samples", caption=caption)
     table.add_row("promised coverage", f"{found.promised:g}", "", "")
     table.add_row(*row("coverage", found.coverage))
     for name, (samples, interval) in zip(grades, found.grades, strict=True):

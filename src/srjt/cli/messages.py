@@ -58,9 +58,13 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
         text = "\n".join([*lines, f"  {command}"] if command else lines)
     else:
         text = f"{before}{text}"
-    if _knows_ascii_only(sys.stderr if err else sys.stdout):  # typer would write UTF-8 there
+    stream = sys.stderr if err else sys.stdout
+    if _knows_ascii_only(stream):
         text = text.encode("ascii", "replace").decode("ascii")
-    typer.secho(text, err=err, color=colours_wanted(), **style)
+    if not stream.isatty():  # rich would print above its bar what is meant for a file
+        stream = getattr(stream, "rich_proxied_file", stream)
+    # to the stream itself, which rich replaces while it shows a bar: the text goes above the bar, not into it
+    typer.secho(text, file=stream, color=colours_wanted(), **style)
 
 
 def _knows_ascii_only(stream: TextIO) -> bool:

@@ -74,6 +74,7 @@ def predict(
     from srjt.data.sources.unlabelled import read_images
     from srjt.files import is_stream, write_output
     from srjt.inference.answers import as_columns
+    from srjt.inference.held_out_scores import naive_warning
     from srjt.inference.kind_of_samples import refuse_other_kind, refuse_other_options
     from srjt.inference.predict import check_choices
     from srjt.inference.predict import predict as predict_run
@@ -162,7 +163,7 @@ def predict(
         write_page(page, html)
     counts = table["grade"].value_counts()
     shares = ", ".join(
-        f"{counts.get(neutralise_formula(grade), 0):,} × {display_grade(grade, trained.grade_names)}"
+        f"{counts.get(neutralise_formula(grade), 0):,} of grade {display_grade(grade, trained.grade_names)}"
         for grade in trained.grades
     )
     noun = ("row of features", "rows of features") if manifest.are_features else ("image", "images")
@@ -173,6 +174,8 @@ def predict(
         what += f", {table.attrs['views']} views of each"
     say(f"{what}: {shares}. Written to {out}.", err=streamed)
     say(f"A grade is {table.attrs['grade_rule']}.", err=streamed)
+    if worse := naive_warning(trained):
+        say(worse, err=streamed, fg=typer.colors.YELLOW)
     if html is not None:
         say(f"The page is in {html}.", err=streamed)
     how_answered = table.attrs["how"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from srjt.cli.splits import no_such_fold
+from srjt.cli.splits import check_fold
 from srjt.errors import SrjtError, suggest
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ def check_settings(settings: TrainConfig, *, fold: int | None = None, folds: int
     name = settings.network
     if name is not None and name not in networks.names() and not name.startswith("timm:"):
         raise suggest("network", name, (*networks.names(), "timm:NAME"))
-    if fold is not None and folds is not None and not 0 <= fold < folds:
-        raise no_such_fold(fold, folds)
+    if folds is not None:
+        check_fold(fold, folds)
 
 
 def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:

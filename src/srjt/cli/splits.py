@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srjt.errors import SrjtError, warn
+from srjt.errors import SrjtError
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
 
-__all__ = ["chosen_split", "no_such_fold"]
+__all__ = ["check_fold", "chosen_split"]
 
 
 def chosen_split(
@@ -28,7 +29,9 @@ def chosen_split(
     if official:
         return official_split
     if fold is None and file is None:
-        return None if official is False else _own_split
+        from srjt.training.own_split import own_split
+
+        return None if official is False else partial(own_split, all_samples="--no-official-split")
     wanted = fold or 0
 
     def choose(manifest: Manifest) -> Split:
@@ -36,31 +39,17 @@ def chosen_split(
             found = read_splits(file, manifest, allow_missing=skipping)
         else:
             found = make_folds(manifest, folds=folds, seed=seed)
-        if not 0 <= wanted < len(found):
-            raise no_such_fold(wanted, len(found))
+        check_fold(wanted, len(found))
         return found[wanted]
 
     return choose
 
 
-def no_such_fold(fold: int, folds: int) -> SrjtError:
-    return SrjtError(f"There is no fold {fold}: folds are numbered 0 … {folds - 1}.")
-
-
-def _own_split(manifest: Manifest) -> Split:
-    """The data's own split, if they have one: test samples are not trained on unless the user asks for it."""
-    import numpy as np
-
-    from srjt.data import LeakageWarning, Split, official_split
-    from srjt.data.splits import unused_split_column
-
-    if "split" in manifest.table:
-        return official_split(manifest)
-    if (column := unused_split_column(manifest)) is not None:
-        warn(
-            f"All samples are used for training, but there is a column {column}: use --split-column {column}, or "
-            "--no-official-split to train on all of them.",
-            LeakageWarning,
+def check_fold(fold: int | None, folds: int) -> None:
+    """Raise an error if there is no such fold, or if ``--folds`` was typed for ``--fold``."""
+    if fold is None and folds < 3:
+        raise SrjtError(
+            f"--folds is the number of folds, at least 3, not {folds}: --fold {max(folds, 0)} chooses one of five."
         )
-    empty = np.empty(0, dtype=np.int64)
-    return Split(train=np.arange(len(manifest)), validation=empty, test=empty)
+    if fold is not None and not 0 <= fold < folds:
+        raise SrjtError(f"There is no fold {fold}: folds are numbered 0 … {folds - 1}.")

@@ -136,6 +136,7 @@ def train(
     from srjt.reports.judged_sides import judge_sides
     from srjt.reports.model_card import write_model_card
     from srjt.training.record.reporters import reporter_for
+    from srjt.training.record.run_folder import refuse_other_files
     from srjt.training.record.trackers import TRACKERS, track
     from srjt.training.train import train as train_run
 
@@ -146,6 +147,7 @@ def train(
         method_options={"per_class": per_class, "ramp_epochs": ramp_epochs, "temperature": temperature},
     )
     check_settings(run_config.with_recipe(), fold=fold, folds=None if splits else folds)
+    refuse_other_files(out)
     reading = read(source, **how, progress=not quiet)
     manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
     if group_near_duplicates:  # identical images are grouped when the image store is opened
@@ -165,6 +167,13 @@ def train(
         parts = resolve_split(split, manifest, skipped=False)
         print_dry_run(manifest, parts, run_config, device=device)
         return
+    own_sides = set(manifest.table.get("split", ())) if official_split is not False else set()
+    if not quiet and fold is None and splits is None and not own_sides & {"validation", "test"}:
+        what = "rows of features" if manifest.are_features else "images"
+        say(
+            f"All {len(manifest):,} {what} are used for training: how well the run grades new ones will not be "
+            "known. Use --fold 0 to hold some out."
+        )
     trackers = dict.fromkeys([*(log or []), *(["tensorboard"] if tensorboard else [])])
     if unknown := next((name for name in trackers if name not in ("html", *TRACKERS)), None):
         raise suggest("tracker", unknown, ("html", *TRACKERS))
@@ -185,7 +194,7 @@ def train(
         run = train_run(
             manifest,
             out=out,
-            split=split,
+            split=split or "all",
             device=device,
             reporter=OptionsReporter(reporter),
             config=run_config,
@@ -215,9 +224,10 @@ def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
 
 
 def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, pooled: bool) -> None:
-    """The averages that the paper's tables show, and the run as srjt predict uses it; both beside naive baselines."""
+    """What the paper's tables show, and what the answers of srjt predict are worth; both beside naive baselines."""
     from rich.console import Console
 
+    from srjt.reports.run_summary import SIDES
     from srjt.training.record.baselines import NAIVE, run_baselines
     from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs
 
@@ -226,23 +236,28 @@ def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, 
     if not len(averages):
         return
     kept = kept_epoch(metrics)
-    last = count_of(int(min(LAST, metrics["epoch"].max())), "epoch")
-    title = f"Mean over the last {last} and the networks"
+    averaged = f"mean over the last {count_of(int(min(LAST, metrics['epoch'].max())), 'epoch')}"
     if kept is not None:
-        title = f"Epoch {kept}, the best on the validation side; mean over the networks"
+        averaged = f"epoch {kept}, the best on the validation side"
+    several = run.method.networks > 1
+    if several:
+        averaged += "; networks pooled" if pooled else "; mean over the networks"
+    own = f"{'Each' if several else 'The'} network's own grades, as in the paper"
     baselines = run_baselines(out)
-    table = _metrics_table(f"{title}, grades as in the paper", caption=None if sides else NAIVE)
-    for side, rows in averages.groupby("split", sort=False):
-        values = dict(zip(rows["metric"], rows["value"], strict=True))
-        _add_scores(table, str(side), values, baselines.get(str(side)))
+    table = _metrics_table(f"{own}: {averaged}", caption=None if sides else NAIVE)
+    scores = {str(side): rows for side, rows in averages.groupby("split")}
+    for side in (name for name in SIDES if name in scores):
+        values = dict(zip(scores[side]["metric"], scores[side]["value"], strict=True))
+        _add_scores(table, side, values, baselines.get(side))
     Console(markup=False).print(table)
-    if sides:
-        table = _metrics_table("The same run as srjt predict uses it", caption=NAIVE)
-        for side, judged in sides.items():
+    judged_sides = [sides[name] for name in SIDES if name in sides]
+    if judged_sides:
+        table = _metrics_table(f"The answers of srjt predict: {judged_sides[0].grade_rule}", caption=NAIVE)
+        for judged in judged_sides:
             values = {name: interval.value for name, interval in judged.intervals.items()}
-            _add_scores(table, side, values, judged.naive)
+            _add_scores(table, judged.name, values, judged.naive)
         Console(markup=False).print(table)
-    for judged in sides.values():
+    for judged in judged_sides:
         if judged.naive_warning:
             say(judged.naive_warning, fg=typer.colors.YELLOW)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from srjt.data.images.store import OnBadImage, open_store
@@ -40,7 +42,7 @@ from srjt.ordinal.calibration import (
     ranked_probability_score,
 )
 from srjt.ordinal.decoding import Decoding
-from srjt.ordinal.intervals import bootstrap_metrics
+from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import confusion_matrix
 from srjt.ordinal.pooling import Pooling
 from srjt.ordinal.purpose import Purpose
@@ -218,9 +220,7 @@ def evaluate(
         by_patient=manifest.patients is not None,
         views=len(crops),
         grade_rule=table.attrs["grade_rule"],
-        intervals=bootstrap_metrics(
-            labels, predicted, num_classes=classes, groups=answers.groups, resamples=resamples
-        ),
+        intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
         confusion=confusion_matrix(
             torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=classes
         ).tolist(),
@@ -244,3 +244,18 @@ def evaluate(
         not_compared=reason,
         answers=answer_rows(run, answers, manifest, units),
     )
+
+
+def _intervals(
+    labels: npt.NDArray[np.int64],
+    predicted: npt.NDArray[np.int64],
+    *,
+    classes: int,
+    groups: Sequence[str] | None,
+    resamples: int,
+) -> dict[str, Interval]:
+    """All metrics. One patient cannot be resampled: the ends are not known."""
+    found = bootstrap_metrics(labels, predicted, num_classes=classes, groups=groups, resamples=resamples)
+    if len(labels if groups is None else set(groups)) > 1:
+        return found
+    return {name: Interval(interval.value, np.nan, np.nan) for name, interval in found.items()}

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.inference.range_rule import RangeRule
+from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.intervals import Interval
 from srjt.ordinal.ranges import patient_weights
 
@@ -21,14 +22,15 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class RangeEvaluation:
-    """The ranges of evaluated samples; patients count equally, as in the promise.
+    """The ranges of evaluated samples; all patients count equally, as in the promise.
 
     Attributes
     ----------
     promised : float
         The coverage that was promised.
     coverage, width : Interval
-        The share of samples whose label is in the range, and the mean number of grades in it, with 95 % intervals.
+        The share of samples whose label is in the range, with Wilson's 95 % interval by patient, and the mean number
+        of grades in it, with a bootstrap interval.
     grades : list of (int, Interval)
         Samples of each grade, and their coverage.
     promise : str
@@ -62,31 +64,35 @@ def evaluate_ranges(
     resamples: int = 1000,
     seed: int = 0,
 ) -> RangeEvaluation:
-    """Compare ranges (N,) with labels (N,); the intervals resample ``groups``."""
-    _, owner = np.unique(np.arange(len(labels)) if groups is None else list(groups), return_inverse=True)
+    """Compare ranges (N,) with labels (N,). groups: patients."""
     weights = patient_weights(groups, len(labels))
+    inside = (low <= labels) & (labels <= high)
+
+    def covered(of: npt.NDArray[np.bool_]) -> Interval:
+        rows = np.flatnonzero(of)
+        owners = None if groups is None else [groups[row] for row in rows.tolist()]
+        return proportion_interval(inside[rows], groups=owners, weights=weights[rows])
+
+    return RangeEvaluation(
+        promised=rule.coverage,
+        coverage=covered(np.ones(len(labels), dtype=bool)),
+        width=_mean_width(high - low + 1, weights, groups=groups, resamples=resamples, seed=seed),
+        grades=[(int((labels == c).sum()), covered(labels == c)) for c in range(num_classes)],
+        promise=str(rule),
+    )
+
+
+def _mean_width(
+    widths: Ints, weights: Floats, *, groups: Sequence[str] | None, resamples: int, seed: int
+) -> Interval:
+    """The mean, and its interval by resampling the patients; without an end where there is one patient."""
+    _, owner = np.unique(np.arange(len(widths)) if groups is None else list(groups), return_inverse=True)
     patients = int(owner.max()) + 1
     draws = np.random.Generator(np.random.PCG64(seed)).multinomial(
         patients, np.full(patients, 1.0 / patients), size=resamples
     )
     times = np.concatenate([np.ones((1, patients)), draws])
-
-    def mean(values: npt.NDArray[Any], of: npt.NDArray[np.bool_]) -> Interval:
-        own = weights * of
-        sums, sizes = (times @ np.bincount(owner, w, minlength=patients) for w in (own * values, own))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            shares = sums / sizes
-        if not np.isfinite(shares[0]):
-            return Interval(np.nan, np.nan, np.nan)
-        ends = np.nanquantile(shares[1:], [0.025, 0.975]) if resamples else (np.nan, np.nan)
-        return Interval(float(shares[0]), float(ends[0]), float(ends[1]))
-
-    inside = (low <= labels) & (labels <= high)
-    every = np.ones(len(labels), dtype=bool)
-    return RangeEvaluation(
-        promised=rule.coverage,
-        coverage=mean(inside, every),
-        width=mean(high - low + 1, every),
-        grades=[(int((labels == c).sum()), mean(inside, labels == c)) for c in range(num_classes)],
-        promise=str(rule),
-    )
+    sums, sizes = (times @ np.bincount(owner, w, minlength=patients) for w in (weights * widths, weights))
+    means = sums / sizes
+    ends = np.quantile(means[1:], [0.025, 0.975]) if resamples and patients > 1 else (np.nan, np.nan)
+    return Interval(float(means[0]), float(ends[0]), float(ends[1]))

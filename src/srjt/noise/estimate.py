@@ -62,7 +62,8 @@ class NoiseEstimate:
     assumption: str = ""  # what the point rests on, in one sentence
     verified: int = 0  # labels whose true grade is known
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
-    informed: bool = True  # whether the probabilities say more about the labels than how common each grade is
+    informed: bool = True  # whether probabilities or verified grades say more than how common each grade is
+    learnt: bool = True  # whether the probabilities alone do
     caution: str = ""  # only in estimates of earlier versions
     temperature: float | None = None  # only in estimates of earlier versions
 
@@ -92,7 +93,8 @@ class NoiseEstimate:
         arrays = ("transition", "transition_interval", "prior", "prior_interval")
         low, high = values["rate_interval"]
         typed = {name: np.asarray(values[name], dtype=np.float64) for name in arrays}
-        return cls(**{**values, **typed, "rate_interval": (float(low), float(high))})
+        learnt = values.get("learnt", values.get("informed", True))
+        return cls(**{**values, **typed, "rate_interval": (float(low), float(high)), "learnt": learnt})
 
     def __repr__(self) -> str:
         low, high = self.rate_interval
@@ -106,8 +108,11 @@ class NoiseEstimate:
             (grade, f"{self.prior[grade]:.0%}", *(f"{p:.3f}" for p in self.transition[grade]))
             for grade in grades
         ]
+        rate = f"Estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f})"
+        if not self.identifiable:
+            rate = f"Noise rate not determined, {low:.3f} to {high:.3f} (a guess: {self.rate:.3f})"
         return html_block(
-            f"Estimated noise rate {self.rate:.3f} ({low:.3f} to {high:.3f}), {self.samples:,} labels",
+            f"{rate}, {self.samples:,} labels",
             html_table(("true grade", "share", *(f"label {grade}" for grade in grades)), rows),
             html_text("" if self.identifiable else f"Not determined: {self.reason}"),
             html_text(self.assumption),
@@ -196,7 +201,7 @@ def estimate_noise(
     if bootstrap:
         joints, rates = _draws(found, bootstrap, seed=seed)
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
-    informed = _informed(y, found)
+    informed = learnt = _informed(y, found)
     if not informed and bootstrap:
         low = lower_bound = 0.0
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
@@ -206,15 +211,20 @@ def estimate_noise(
     assumption = _assumption(form)
     worth = 0.0
     if known is not None:
-        combined = use_verified(y, found.posterior(y, p), known, owner=owner, confidence=confidence)
+        combined = use_verified(
+            y, found.posterior(y, p), known, owner=owner, confidence=confidence, guess=rate
+        )
         joint, rate, worth = combined.joint, combined.rate, combined.worth
         interval = combined.interval if bootstrap else (rate, rate)
         lower_bound, reason = combined.lower_bound, combined.reason
         informed = informed or not reason
         joints = _moved(joints, joint)
+        sample = f"{count_of(len(known.rows), 'verified label')}, which must be a random sample of all"
         assumption = (
-            f"The rate rests on {count_of(len(known.rows), 'verified label')}, which must be a random sample of all; "
-            "the model only makes the interval shorter."
+            f"The interval rests on {sample}; they are too few for a rate, so it is the model's as far as the interval "
+            "allows."
+            if reason
+            else f"The rate rests on {sample}; the model only makes the interval shorter."
         )
     priors = joints.sum(axis=2)
     transitions = rows_of(joints)
@@ -236,6 +246,7 @@ def estimate_noise(
         verified=0 if known is None else len(known.rows),
         verified_worth=worth,
         informed=informed,
+        learnt=learnt,
     )
 
 
@@ -313,9 +324,8 @@ def _assumption(form: Form) -> str:
             "boundary between two grades, it is higher, up to the upper end of the interval."
         )
     return (
-        "The rate assumes that each grade is mistaken at its own rates in each direction, and that readers are as "
-        "likely to be unsure near the boundary between two grades, too, as not; it is at most the upper end of the "
-        "interval."
+        "The rate assumes that each grade has its own error rate in each direction, and that readers who are also "
+        "unsure near the boundary between two grades are as likely as readers who are not; the interval covers both."
     )
 
 

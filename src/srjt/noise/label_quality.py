@@ -155,6 +155,8 @@ def _with_rate(posterior: Floats, labels: Ints, rate: float, known: Verified | N
         wrong -= float((labels[known.rows] != known.true).sum())
     if not len(open_rows):
         return posterior
+    least = min(0.5, len(open_rows) / 10)  # of none and of all the order of the labels could not be seen
+    wrong = min(max(wrong, least), len(open_rows) - least)
     odds = logit(right)
 
     def left(shift: float) -> float:

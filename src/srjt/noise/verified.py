@@ -6,6 +6,9 @@ interval shorter: the mean of the model's answers over all labels plus the mean 
 (prediction-powered inference, Angelopoulos et al., Science 2023; the factor of the model's answers is the one that
 makes the variance smallest, Angelopoulos, Duchi and Zrnic 2023). The labels at hand are a finite population, so the
 mean of the model's answers over them has no sampling error.
+
+Of very few verified labels the share says little: two wrong ones of two do not mean that all labels are wrong. As long
+as the interval of a rate of one half would be wider than one half, the rate is the model's, moved into the interval.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ __all__ = ["Verified", "exact_interval", "labels_to_verify", "read_verified", "r
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-_WIDE = 0.5  # an interval of the rate that says little; reached by about 20 verified labels
+_WIDE = 0.5  # an interval of the rate that says little; 17 verified labels have a shorter one
 
 # Of the model beside verified labels: as many of them for each label, from a quarter to 1,024.
 _STRENGTHS = 2.0 ** np.arange(-2, 11)
@@ -155,9 +158,18 @@ def repetition(values: Floats, owner: Ints) -> float:
 
 
 def use_verified(
-    labels: Ints, posterior: Floats, known: Verified, *, owner: Ints, confidence: float
+    labels: Ints,
+    posterior: Floats,
+    known: Verified,
+    *,
+    owner: Ints,
+    confidence: float,
+    guess: float | None = None,
 ) -> Combined:
-    """Combine verified grades with the model's p(true grade | x, label), ``posterior`` (N, C)."""
+    """Combine verified grades with the model's p(true grade | x, label), ``posterior`` (N, C).
+
+    guess: the model's rate, for a sample that is too small; None: the mean of its answers.
+    """
     samples = len(posterior)
     rows, size = known.rows, len(known.rows)
     wrong = (labels[rows] != known.true).astype(np.float64)
@@ -177,16 +189,20 @@ def use_verified(
     rest = max(1.0 - size / samples, 1e-9)  # of all labels that are not verified; at none the rate is known
     _, patient = np.unique(owner[rows], return_inverse=True)
     worth = size * gain / rest / repetition(left, patient)
-    joint = _joint(labels, posterior, known, rate=rate)
-    interval = exact_interval(rate, worth, confidence=confidence)
-    few = f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified."
+    interval = low, high = exact_interval(rate, worth, confidence=confidence)
+    lower_bound = exact_interval(rate, worth, confidence=1.0 - 2.0 * (1.0 - confidence))[0]
+    reason = ""
+    if 2.0 * _half_width(0.5, worth, confidence) > _WIDE:  # whatever the draw: 6 wrong ones of 6 are few, too
+        reason = f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified."
+        rate = min(max(float(doubt.mean()) if guess is None else guess, low), high)
+        lower_bound = min(lower_bound, rate)
     return Combined(
         rate=rate,
         interval=interval,
-        lower_bound=exact_interval(rate, worth, confidence=1.0 - 2.0 * (1.0 - confidence))[0],
-        joint=joint,
+        lower_bound=lower_bound,
+        joint=_joint(labels, posterior, known, rate=rate),
         worth=worth,
-        reason=few if interval[1] - interval[0] > _WIDE else "",
+        reason=reason,
     )
 
 

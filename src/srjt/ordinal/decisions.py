@@ -104,7 +104,11 @@ def operating_point(
 
 
 def proportion_interval(
-    right: npt.ArrayLike, *, groups: Sequence[Hashable] | None = None, level: float = 0.95
+    right: npt.ArrayLike,
+    *,
+    groups: Sequence[Hashable] | None = None,
+    weights: npt.ArrayLike | None = None,
+    level: float = 0.95,
 ) -> Interval:
     """A share and Wilson's interval, with the number of samples that independent ones would need (Rao and Scott).
 
@@ -117,6 +121,8 @@ def proportion_interval(
     right : array-like of bool, shape (N,)
     groups : sequence, length N, optional
         Patients. Default: every sample is its own patient.
+    weights : array-like, shape (N,), optional
+        Positive weights of the samples. Default: all count equally.
     level : float
         Confidence level.
 
@@ -141,13 +147,16 @@ def proportion_interval(
     names = np.arange(n) if groups is None else np.asarray([str(g) for g in groups])
     _, owner = np.unique(names, return_inverse=True)
     patients = int(owner.max()) + 1
-    share = float(x.mean())
+    w = np.ones(n) if weights is None else np.asarray(weights, dtype=np.float64)
+    total = float(w.sum())
+    share = float((w * x).sum()) / total
     if patients == 1:
         return Interval(share, 0.0, 1.0)
-    residuals = np.bincount(owner, weights=x - share, minlength=patients)
-    variance = patients / (patients - 1) * float((residuals**2).sum()) / n**2
+    residuals = np.bincount(owner, weights=w * (x - share), minlength=patients)
+    variance = patients / (patients - 1) * float((residuals**2).sum()) / total**2
     binomial = share * (1.0 - share)
-    effective = min(float(n), binomial / variance) if variance > 0 and binomial > 0 else float(patients)
+    independent = total**2 / float((w**2).sum())  # samples of equal weight that are worth as much
+    effective = min(independent, binomial / variance) if variance > 0 and binomial > 0 else float(patients)
     z = float(norm.ppf(0.5 + level / 2.0))
     effective *= (z / float(t.ppf(0.5 + level / 2.0, patients - 1))) ** 2
     centre = (share + z**2 / (2 * effective)) / (1 + z**2 / effective)

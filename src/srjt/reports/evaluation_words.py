@@ -22,6 +22,7 @@ __all__ = [
     "SCORE_NAMES",
     "abstention_words",
     "decision_words",
+    "label_name",
     "no_patients",
     "refer_rule",
     "trained_on_words",
@@ -39,12 +40,18 @@ SCORE_NAMES = {
 }
 
 
+def label_name(found: Evaluation) -> str:
+    """What the answer for one sample is compared with: "true grade", "given grade" or "consensus grade"."""
+    return found.judged_by.removesuffix("s")
+
+
 def what_was_judged(found: Evaluation, *, features: bool) -> str:
     """One sentence: how many samples, and by which labels they are judged. features: rows of them, not images."""
     seen = f", {found.views} views of each" if found.views > 1 else ""
     noun = ("row of features", "rows of features") if features else ("image", "images")
     if not found.per:
-        return f"{count_of(found.samples, *noun)}{seen}, judged by their {found.judged_by}."
+        whose = f"its {label_name(found)}" if found.samples == 1 else f"their {found.judged_by}"
+        return f"{count_of(found.samples, *noun)}{seen}, judged by {whose}."
     how = {"highest": "the highest grade", "mean": "the mean", "learned": "a learned pooling"}[found.pool]
     sentence = (
         f"{count_of(found.images, *noun)}{seen}, pooled per {' and '.join(found.per)} to "

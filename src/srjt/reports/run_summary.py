@@ -118,9 +118,9 @@ def _facts(run: Trained) -> list[tuple[str, str]]:
     sizes = [f"{n:,} {side}" for side, n in data.get("samples", {}).items() if n]
     patients = data.get("patients")
     known = f"; {count_of(patients, 'patient')}" if isinstance(patients, int) else ""
-    used, estimated = noise.get("used"), noise.get("estimated")
+    used = noise.get("used")
     # the sentence about an estimate contains the rate
-    rate = f"rate {used:.2f}: " if isinstance(used, float) and estimated is None else ""
+    rate = f"rate {used:.2f}: " if isinstance(used, float) and noise.get("requested") != "auto" else ""
     return [
         (what, f"{', '.join(sizes)}{known}" if sizes else ""),
         ("grades", ", ".join(display_grade(grade, run.grade_names) for grade in run.grades)),

@@ -61,6 +61,9 @@ class ReviewSession:
                 "reviewer": self.reviewer,
                 "folder": str(audit.folder),
                 "queue": self.queue,
+                "notice": audit.notice,
+                "judged": audit.judged,
+                "trusted": audit.trusted,
                 "grades": audit.grades,
                 "names": [display_grade(grade, audit.grade_names) for grade in audit.grades]
                 if audit.grade_names

@@ -17,20 +17,18 @@ class Progress:
     skipped: int  # of the queue
     beyond: int  # reviewed outside the queue
     changed: int  # labels that now differ from the given ones, in the queue or not
-    remaining_noise: (
-        float  # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N
-    )
+    # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N; None: the networks know nothing
+    remaining_noise: float | None
 
-    def to_dict(self) -> dict[str, int | float]:
+    def to_dict(self) -> dict[str, int | float | None]:
         return asdict(self)
 
     def __str__(self) -> str:
         beyond = f" and {self.beyond:,} beyond" if self.beyond else ""
         skipped = f", {self.skipped:,} skipped" if self.skipped else ""
-        return (
-            f"{self.reviewed:,} of {self.queue:,} reviewed{beyond}, {self.changed:,} changed{skipped}, "
-            f"estimated remaining noise {100 * self.remaining_noise:.1f} %"
-        )
+        noise = self.remaining_noise
+        remaining = "" if noise is None else f", estimated remaining noise {100 * noise:.1f} %"
+        return f"{self.reviewed:,} of {self.queue:,} reviewed{beyond}, {self.changed:,} changed{skipped}{remaining}"
 
 
 def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int) -> Progress:
@@ -54,5 +52,5 @@ def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int
         skipped=skipped,
         beyond=beyond,
         changed=changed,
-        remaining_noise=max(0.0, doubt / len(audit)),
+        remaining_noise=max(0.0, doubt / len(audit)) if audit.judged else None,
     )

@@ -33,7 +33,7 @@ from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.record.image_identity import grouped_as_begun, image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
-from srjt.training.record.run_folder import new_patients, read_facts, read_noise_file
+from srjt.training.record.run_folder import RunFacts, new_patients, read_facts, read_noise_file
 from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, build_method
 
@@ -48,6 +48,11 @@ NOT_INFORMED = "No label is taken to be wrong: the short trainings have not lear
 USED_UNINFORMED = (
     "The estimate is an earlier version's, from short trainings that had not learnt to tell the grades apart: a new "
     "run takes no label to be wrong then."
+)
+
+WOULD_HELP = (
+    "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) "
+    "would help."
 )
 
 WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
@@ -155,17 +160,20 @@ def resolve_noise_rate(
         estimate = estimate_in(None)
     else:
         patients = None if readable.patients is None else len(set(readable.patients))
-        estimate = _estimate_once(Path(out), facts, estimate_in, reporter, patients=patients)
+        estimate = _estimate_once(Path(out), facts, estimate_in, reporter, config=config, patients=patients)
     if estimate.informed:
         resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
     else:  # a matrix of networks that know nothing would only blur the labels
         nothing_wrong = np.eye(manifest.num_classes)
         resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
-    reporter.note(describe(estimate, epochs=warm_up_config.epochs))
+    described = describe(estimate, epochs=warm_up_config.epochs)
+    if not estimate.informed:
+        warn(f"{described} {WOULD_HELP}")
+        return resolved, estimate
+    reporter.note(described)
     method = methods.lookup(config.method)
     nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
-    # then the note above is enough
-    noted = nothing_discarded and estimate.informed and not estimate.used_uninformed
+    noted = nothing_discarded and not estimate.used_uninformed  # then the note above is enough
     if not estimate.identifiable and not noted:
         warn(not_determined(estimate, used=resolved.known_noise_rate))
     return resolved, estimate
@@ -246,6 +254,11 @@ def warm_up(config: TrainConfig) -> TrainConfig:
 
 def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
     """The estimate, and what it was computed from, for a log: an audit of the same data has more to go by."""
+    if not estimate.informed:
+        return (
+            f"The noise rate cannot be estimated from {estimate.samples:,} training labels and {WARM_UP_FOLDS} short "
+            f"trainings ({count_of(epochs, 'epoch')}). {NOT_INFORMED}"
+        )
     low, high = estimate.rate_interval
     doubt = "" if estimate.identifiable else f"; the data do not determine it ({estimate.reason.rstrip('.')})"
     verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
@@ -278,7 +291,7 @@ def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstim
         rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
     return {
         "requested": requested.requested_noise_rate,
-        "estimated": None if estimate is None else estimate.rate,
+        "estimated": estimate.rate if estimate is not None and estimate.informed else None,
         "used": rate,
         "why": why,
     }
@@ -291,7 +304,7 @@ def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str
     sentences = [
         f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
         _rests_on(estimate),
-        "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) would help.",
+        WOULD_HELP,
     ]
     return " ".join(sentence for sentence in sentences if sentence)
 
@@ -300,7 +313,7 @@ def _rests_on(estimate: NoiseEstimate) -> str:
     """What the noise that is used rests on, in one sentence."""
     if estimate.used_uninformed:
         return USED_UNINFORMED
-    return estimate.assumption if estimate.informed else NOT_INFORMED
+    return estimate.assumption if estimate.informed else ""
 
 
 def from_readers(used: TrainConfig) -> str:
@@ -341,11 +354,13 @@ def _estimate_once(
     estimate_in: Callable[[Path | None], NoiseEstimate],
     reporter: Reporter,
     *,
+    config: TrainConfig,
     patients: int | None,
 ) -> NoiseEstimate:
     """The estimate in this folder: the first process computes it while the others wait.
 
-    patients: how many there are, for the error if the folder has an estimate from other data.
+    config, patients: the run's settings and how many patients there are, for the error if the folder has an estimate
+    from other settings or data.
     """
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -366,16 +381,42 @@ def _estimate_once(
                 content = {"format": 1, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
                 write_json(file, content)
     saved = read_noise_file(file)
-    # An estimate of an earlier version has no hash of its images.
-    if {name: saved.get(name, facts["images"] if name == "images" else None) for name in facts} != facts:
-        begun = (folder / "run.json").exists()
-        why = "".join(f" ({new})" for new in new_patients(read_facts(folder), patients)) if begun else ""
-        raise SrjtError(
-            f"{file} was estimated from other images, labels or settings{why}: choose another `out`, or delete that "
-            "folder."
-        )
+    begun = read_facts(folder) if (folder / "run.json").exists() else None
+    if differences := _differences(saved, facts, begun=begun, config=config):
+        what = f"{file} was estimated from other images, labels or settings"
+        if begun is not None:
+            what = f"{folder} contains a run of another configuration"
+            differences += new_patients(begun, patients)
+        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
     shutil.rmtree(folder / "warmup", ignore_errors=True)
     return NoiseEstimate.from_dict(saved["estimate"])
+
+
+def _differences(
+    saved: dict[str, Any], facts: dict[str, Any], *, begun: RunFacts | None, config: TrainConfig
+) -> list[str]:
+    """What differs between a saved estimate and this one, by the settings of the run where one has begun."""
+    found = []
+    if (was := saved.get("warm_up") or {}) != (now := facts["warm_up"]):
+        changed = {} if begun is None else begun.config.difference(config)
+        found = [
+            f"{name} was {before!r} and is now {after!r}"
+            for name, (before, after) in changed.items()
+            if name not in ("noise_rate", "transition", "method_options")  # the run has what was estimated
+        ] or [
+            f"{name} of the short trainings was {was.get(name)!r} and is now {now.get(name)!r}"
+            for name in sorted({*was, *now})
+            if was.get(name) != now.get(name)
+        ]
+    if saved.get("folds") != facts["folds"]:
+        found.append(f"there were {saved.get('folds')} short trainings and are now {facts['folds']}")
+    if saved.get("fingerprint") != facts["fingerprint"]:
+        found.append("the samples, labels or split are not the same")
+    elif saved.get("images", facts["images"]) != facts["images"]:  # earlier versions kept no hash of images
+        found.append("the images are not the same")
+    if saved.get("verified") != facts["verified"]:
+        found.append("the verified grades are not the same")
+    return found
 
 
 def _verified_fingerprint(samples: Manifest) -> str | None:

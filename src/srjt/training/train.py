@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,16 @@ from typing import Any
 from srjt.data.grade_names import check_grade_names
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage
-from srjt.data.manifest import Manifest
 from srjt.data.sources.inputs import LabelledData, labelled_samples
-from srjt.data.splits import Split
+from srjt.errors import SrjtError
 from srjt.files import write_atomically
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.engine.devices import choose_device
+from srjt.training.own_split import SplitChoice, has_own_split, split_or_own
 from srjt.training.record.reporters import Reporter, reporter_in_python
-from srjt.training.record.run_folder import is_finished
+from srjt.training.record.run_folder import is_finished, refuse_other_files
 from srjt.training.resolve_noise import noise_record, resolve_noise_rate
 from srjt.training.single_run import no_validation_side, single_run
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
@@ -31,7 +31,7 @@ def train(
     data: LabelledData,
     *,
     out: str | Path | None = None,
-    split: Split | Callable[[Manifest], Split] | None = None,
+    split: SplitChoice = None,
     network: str | NetworkMaker | None = None,
     transform: Transform | None = None,
     eval_transform: Transform | None = None,
@@ -60,11 +60,11 @@ def train(
     out : path, optional
         Folder of the run. An unfinished run of the same configuration in it is resumed, a finished one is opened.
         Without it nothing is written.
-    split : Split or callable, optional
+    split : Split, callable or "all", optional
         Row positions of ``data``, or a function that makes the split from the manifest that remains after
         unreadable images were skipped. ``split.train`` is trained on; the other sides are evaluated after every
-        epoch: validation against the given labels, test against the true grades where they are known. Without a
-        split all samples are trained on.
+        epoch: validation against the given labels, test against the true grades where they are known. "all": train
+        on all samples. Default: the split column of the data, as ``srjt train`` does; all samples if there is none.
     network : str or callable, optional
         A name (see ``srjt.networks.names()``), or a function without arguments that returns a new module from
         images (or rows of features) to features (B, F). Default: ``resnet18`` for images, ``mlp`` for features.
@@ -114,11 +114,16 @@ def train(
     >>> list(run.scores.loc["test"].index)
     ['accuracy', 'mae', 'macro_f1', 'qwk']
     """
+    sides = split_or_own(split)
+    if not {"fold", "folds"}.isdisjoint(settings):
+        raise SrjtError("A fold is given as a split: srjt.train(data, split=srjt.data.folds(data)[0]).")
+    if out is not None:
+        refuse_other_files(Path(out))  # before anything is read or written
     data = labelled_samples(data, on_bad_image=on_bad_image, progress=progress and reporter is None)
     if isinstance(network, str):
         settings["network"] = network
     inputs: dict[str, Any] = {
-        "split": split,
+        "split": sides,
         "network": None if isinstance(network, str) else network,
         "transform": transform,
         "eval_transform": eval_transform,
@@ -131,7 +136,7 @@ def train(
     names = check_grade_names(grade_names or {}, data.grades)  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     choose_device(device)  # an error before images are decoded
-    if requested.keep == "best" and split is None:
+    if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):
         raise no_validation_side()
     if out is None or not is_finished(Path(out)):
         fetch_weights(requested, network=inputs["network"], features=data.are_features)

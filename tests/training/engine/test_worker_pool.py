@@ -9,6 +9,7 @@ import random
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,10 @@ def fail(kind: str, *, device: str | None) -> None:
     raise SrjtError("a sentence") if kind == "expected" else RuntimeError("a bug")
 
 
+def warn(*, device: str | None) -> None:
+    warnings.warn("mind this", stacklevel=1)
+
+
 def die(*, device: str | None) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -130,6 +135,8 @@ def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(
         assert first["facts"]["threads"] == 1
         assert run(pool, change) == Ended(name="task")
         assert read(pool, tmp_path / "facts.json") == first
+        with pytest.warns(UserWarning, match="^mind this$"):  # here, not on the terminal
+            assert run(pool, warn) == Ended(name="task")
         assert run(pool, fail, "expected") == Ended(name="task", error="a sentence")
         assert read(pool, tmp_path / "facts.json") == first
 

@@ -10,7 +10,7 @@ import pandas as pd
 from srjt.data.sources.hints import looks_like_features, looks_like_grades
 from srjt.errors import SrjtError, suggest
 
-__all__ = ["choose_columns", "one_column", "plain_name"]
+__all__ = ["check_wanted", "choose_columns", "one_column", "plain_name"]
 
 # The more specific name first: if a table has both "grade" and "severity", "grade" is used.
 SYNONYMS: dict[str, tuple[str, ...]] = {
@@ -34,6 +34,16 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 REQUIRED = ("image", "grade")
 SHOWN = 12  # columns that an error lists
 HINTS: dict[str, Callable[..., str]] = {"image": looks_like_features, "grade": looks_like_grades}
+
+
+def check_wanted(columns: Sequence[str], table: pd.DataFrame, *, known: Sequence[str]) -> None:
+    """Raise an error if ``table``, read from sources with the columns ``known``, lacks one of the wanted columns.
+
+    Nothing is known of images that no table lists: whoever needs the column says so.
+    """
+    missing = [name for name in columns if name not in table and f"{name}_source" not in table]
+    if missing and known:
+        raise suggest("column (of the data to predict)", missing[0], known)
 
 
 def choose_columns(

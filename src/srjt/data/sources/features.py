@@ -17,7 +17,7 @@ from srjt.data.features import as_features
 from srjt.data.grades import as_text
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import GRADED, Reading, assemble
-from srjt.data.sources.columns import choose_columns, one_column
+from srjt.data.sources.columns import check_wanted, choose_columns, one_column
 from srjt.data.sources.consensus_rows import check_several_readings, consensus_rows
 from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
 from srjt.data.sources.table import CANONICAL, check_split_column
@@ -170,6 +170,7 @@ def ungraded_features(
     for name in columns:
         if name in found.frame:  # the file's own id, image and grade get another name
             table[f"{name}_source" if name in table else name] = found.frame[name].to_numpy()
+    check_wanted(columns, table, known=list(map(str, found.frame.columns)))
     return Manifest(table=table, grades=grades, root=root, arrays=found.features, made=found.made)
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import Reading
-from srjt.data.sources.columns import choose_columns
+from srjt.data.sources.columns import check_wanted, choose_columns
 from srjt.data.sources.folders import is_utf8, walk_images
 from srjt.data.sources.image_files import find_image_folder, locate_images
 from srjt.data.sources.text_table import TABLE_SUFFIXES, TextTable, from_frame, load
@@ -44,6 +44,7 @@ def read_images(
     of_a_table = {"images": images, "image_column": image_column, "patient_column": patient_column}
     given = [option for option, value in of_a_table.items() if value is not None]
     has_table = False
+    known: list[str] = []  # columns of the tables
     for source in sources:
         listed = None
         if isinstance(source, pd.DataFrame):
@@ -58,6 +59,7 @@ def read_images(
             named = [(path, str(path))]
         if listed is not None:
             has_table = True
+            known += map(str, listed.frame.columns)
             named, kept, more = _from_table(
                 listed,
                 root if images is None else Path(images),
@@ -82,6 +84,7 @@ def read_images(
     table = pd.DataFrame({"id": list(lines), "image": list(lines), "grade": 0})
     for column in dict.fromkeys(name for row in cells.values() for name in row):
         table[column] = [cells.get(name, {}).get(column, "") for name in lines]
+    check_wanted(columns, table, known=known)
     manifest = Manifest(table=table, grades=grades, root=Path())
     return Reading(manifest=manifest, problems=tuple(problems), kind="images", notes=())
 

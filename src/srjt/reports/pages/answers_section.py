@@ -66,7 +66,7 @@ def answers_section(judged: JudgedSide, *, grades: Sequence[str]) -> Section:
                 judged.confusion,
                 grades,
                 title=f"{judged.name.capitalize()} side",
-                rows="true grade" if judged.true else "given label",
+                rows="true grade" if judged.true else "given grade",
             )
         ],
     )
@@ -174,7 +174,7 @@ def examples_section(judged: JudgedSide, *, grades: Sequence[str]) -> Section | 
     return Section(
         slug="examples",
         heading="Examples",
-        text=[describe_examples("true grade" if judged.true else "given label")],
+        text=[describe_examples("true grade" if judged.true else "given grade")],
         tiles=tiles,
     )
 

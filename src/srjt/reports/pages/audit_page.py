@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
-from matplotlib.figure import Figure
 
+from srjt.auditing.caveat import MAY_HELP, judges_labels, undetermined
 from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
-from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
-from srjt.auditing.scores import verification_plan, verified_alone
+from srjt.auditing.headline import estimate_start, label_noun, readers_sentence
+from srjt.auditing.scores import verification_plan
 from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError, count_of
-from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, new_figure
-from srjt.reports.figures.matrices import matrix_figure
+from srjt.reports.pages.audit_noise_section import noise_section
 from srjt.reports.pages.doubtful_readings import doubtful_readings
 from srjt.reports.pages.html import Note, Page, Section, Tile, data_uri
 from srjt.reports.tables.table import Column, Row, Table, TableCell
@@ -29,7 +27,6 @@ __all__ = ["audit_page", "thumbnail"]
 WORST = 60  # labels shown
 THUMBNAIL_SIZE = 144  # pixels: twice the size on the page, for high-resolution screens
 PATIENTS = 20  # in the table; all are in summary.json
-BINS = 20
 
 
 def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, str] | None = None) -> Page:
@@ -63,26 +60,34 @@ def _page(
     folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame, *, maps: bool
 ) -> Page:
     low, high = summary["rate_interval"]
-    noun = label_noun(summary)
+    noun, judged = label_noun(summary), judges_labels(summary)
     labels = count_of(len(scores), noun)
     if several := readers_sentence(summary):
         rate = several
     elif summary["identifiable"]:
         rate = f"About {summary['rate']:.0%} of {labels} are wrong (95 % interval: {low:.0%} to {high:.0%})."
-    else:
+    elif judged:
         rate = (
             f"The data do not determine how many of {labels} are wrong: {low:.0%} to {high:.0%}; a guess is "
             f"{summary['rate']:.0%}."
         )
+    else:
+        rate = undetermined(summary, labels)
+    lead = [str(summary.get("caveat", "")), rate]
+    if judged:
+        another = count_of(summary["another_likelier"], noun)
+        lead.append(f"For {another} another grade is more probable than the given one.")
     notes = []
-    if not summary["identifiable"]:
-        undetermined = (
+    if not judged and not summary["identifiable"]:
+        notes.append(Note(text=f"{MAY_HELP} {verification_plan(summary)}"))
+    elif not summary["identifiable"]:
+        guess_only = (
             f"The data do not determine how many {noun}s are wrong ({str(summary['reason']).rstrip('.')}): use the "
             "rate and the matrix as a guess only."
         )
         sentences = [
-            estimate_start(summary, undetermined),
-            "The ranking of the labels can be useful all the same.",
+            estimate_start(summary, guess_only),
+            "The ranking of the labels can be useful all the same." if summary.get("learnt", True) else "",
             str(summary.get("assumption", "")),
             verification_plan(summary),
         ]
@@ -107,15 +112,14 @@ def _page(
     return Page(
         kind="Label audit",
         title=Path(facts["source"]).name or folder.resolve().name,
-        lead=f"{rate} For {count_of(summary['another_likelier'], noun)} another grade is more probable than the given "
-        "one.",
+        lead=" ".join(sentence for sentence in lead if sentence),
         notes=notes,
         sections=[
-            _noise(facts, summary, scores),
-            _doubtful(folder, scores, maps=maps),
+            noise_section(facts, summary, scores),
+            _doubtful(folder, scores, maps=maps, judged=judged),
             *([doubtful_readings(folder, names=facts["grade_names"])] if "readings" in summary else []),
-            _rates(summary),
-            _method(folder, facts),
+            *([_rates(summary)] if judged else []),
+            _method(folder, facts, judged=judged),
         ],
     )
 
@@ -135,129 +139,31 @@ def thumbnail(folder: Path, name: str, *, size: int = THUMBNAIL_SIZE) -> str:
     return data_uri(image)
 
 
-def _noise(facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame) -> Section:
-    low, high = summary["rate_interval"]
-    grades = [str(grade) for grade in facts["grades"]]
-    panels = {"Estimated": np.asarray(summary["matrix"], dtype=np.float64)}
-    known = summary.get("known")
-    entries = [
-        (
-            "noise rate, without the single readings" if "readings" in summary else "noise rate",
-            f"{summary['rate']:.1%} (95 % interval: {low:.1%} to {high:.1%})",
-        ),
-        *_verified_entry(summary),
-        ("form", _FORMS.get(str(summary["form"]), str(summary["form"]))),
-        (
-            f"expected wrong {label_noun(summary)}s",
-            f"{summary['expected_errors']:,.0f} of {summary['samples']:,}",
-        ),
-    ]
-    if known is not None:
-        entries.append(("known wrong labels", f"{known['wrong']:,} of {summary['samples']:,}"))
-        if "average_precision" in known:
-            entries.append(
-                (
-                    "ranking",
-                    f"average precision {known['average_precision']:.1%} (by chance {known['rate']:.1%}); of the "
-                    f"{known['wrong']:,} most doubtful labels {known['precision_at_wrong']:.1%} are wrong",
-                )
-            )
-        panels["Known"] = _known_matrix(scores, grades)
-    return Section(
-        slug="noise",
-        heading="Noise",
-        text=[_source(facts, readers="readings" in summary)] if "epochs" in facts else [],
-        facts=entries,
-        figures=[
-            CaptionedFigure(
-                name="matrix",
-                figure=matrix_figure(
-                    panels,
-                    grades=grades,
-                    rows="true grade",
-                    columns="label",
-                    write=lambda value, share: f"{value:.2f}",
-                ),
-                caption="The probability of each label (column) for each true grade (row). The diagonal is correct "
-                "labels.",
-                alt="Estimated probability of each label for each true grade: "
-                + "; ".join(
-                    f"{grade}: {', '.join(f'{p:.2f}' for p in row)}"
-                    for grade, row in zip(grades, summary["matrix"], strict=True)
-                ),
-            ),
-            CaptionedFigure(
-                name="quality",
-                figure=_histogram(scores["quality"].to_numpy(np.float64)),
-                caption="The probability that each label is right. Review those on the left.",
-                alt="Histogram of label quality; below 0.5: "
-                f"{count_of(int((scores['quality'] < 0.5).sum()), 'label')}.",
-            ),
-        ],
-    )
-
-
-def _source(facts: Mapping[str, Any], *, readers: bool) -> str:
-    return estimated_from(
-        samples=int(facts["samples"]),
-        folds=int(facts["folds"]),
-        epochs=int(facts["epochs"]),
-        readers=readers,
-    )
-
-
-def _verified_entry(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if "verified" not in summary:
-        return []
-    return [("verified labels alone", verified_alone(summary["verified"]))]
-
-
-_FORMS = {
-    "quasi": "quasi: an error by two grades is half as likely as one by one grade, and so on",
-    "truncated": "truncated: errors by one grade only",
-    "banded": "banded: each grade has its own error rates, lower for more distant grades",
-    "uniform": "uniform: every wrong grade is equally likely",
-    "boundary": "boundary: errors only near the boundary between two grades",
-}
-
-
-def _known_matrix(scores: pd.DataFrame, grades: Sequence[str]) -> npt.NDArray[np.float64]:
-    """(C, C) proportions of the labels for each known true grade."""
-    counts = pd.crosstab(scores["true_grade"], scores["grade"]).reindex(
-        index=list(grades), columns=list(grades), fill_value=0
-    )
-    joint = counts.to_numpy(np.float64)
-    return np.asarray(joint / np.maximum(joint.sum(axis=1, keepdims=True), 1))
-
-
 def _probability(value: float) -> str:
     if value < 0.0005:
         return "< 0.001"
     return f"{value:.3f}" if value < 0.9995 else "> 0.999"
 
 
-@house_style
-def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
-    figure = new_figure(4.6, 2.5)
-    axes = figure.add_axes((0.16, 0.19, 0.81, 0.75))
-    counts, edges = np.histogram(quality, bins=BINS, range=(0, 1))
-    colours = [PALETTE["vermillion"] if edge < 0.5 - 1e-9 else PALETTE["blue"] for edge in edges[:-1]]
-    axes.bar(edges[:-1], counts, width=0.9 / BINS, align="edge", color=colours, alpha=0.8)
-    axes.axvline(0.5, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)))
-    axes.set(xlim=(0, 1), xlabel="quality: probability that the label is right", ylabel="labels")
-    return figure
-
-
-def _doubtful(folder: Path, scores: pd.DataFrame, *, maps: bool) -> Section:
+def _doubtful(folder: Path, scores: pd.DataFrame, *, maps: bool, judged: bool) -> Section:
+    """judged: with the suggested grades and the probabilities."""
     worst = scores.head(WORST)
     looks = _look_maps(folder, len(worst)) if maps else [[]] * len(worst)
     pictures = [thumbnail(folder, name) for name in worst["image"]]
     which = "All labels" if len(worst) == len(scores) else f"The {len(worst)} most doubtful labels"
+    heading = "The most doubtful labels"
     text = [f"{which}, the most doubtful first, with the probability that each one is right."]
+    if not judged:
+        heading, which = (
+            "The labels",
+            "All labels" if len(worst) == len(scores) else f"The first {len(worst)} labels",
+        )
+        text = [f"{which}, in the order of the list, which may be chance."]
     if not any(pictures):
-        table = _worst_table(worst)
-        return Section(slug="doubtful", heading="The most doubtful labels", text=text, tables=[table])
-    text.append("“A → B” is a label A for which grade B is more probable.")
+        table = _worst_table(worst, judged=judged)
+        return Section(slug="doubtful", heading=heading, text=text, tables=[table])
+    if judged:
+        text.append("“A → B” is a label A for which grade B is more probable.")
     if any(looks):
         text.append("Where they look: orange raises the expected grade of the networks, blue lowers it.")
     if "twins" in worst:
@@ -268,16 +174,16 @@ def _doubtful(folder: Path, scores: pd.DataFrame, *, maps: bool) -> Section:
     tiles = [
         Tile(
             picture=picture,
-            title=_change(str(row["grade"]), str(row["suggested"])),
-            share=float(row["quality"]),
-            number=_probability(row["quality"]),
+            title=_change(str(row["grade"]), str(row["suggested" if judged else "grade"])),
+            share=float(row["quality"]) if judged else None,
+            number=_probability(row["quality"]) if judged else "",
             text=str(row["id"]) + (f" (identical images, {row['twins']})" if row.get("twins") else ""),
             more=look,
-            right=row["grade"] == row["suggested"],
+            right=judged and row["grade"] == row["suggested"],
         )
         for picture, look, row in zip(pictures, looks, worst.to_dict("records"), strict=True)
     ]
-    return Section(slug="doubtful", heading="The most doubtful labels", text=text, tiles=tiles)
+    return Section(slug="doubtful", heading=heading, text=text, tiles=tiles)
 
 
 def _look_maps(folder: Path, count: int) -> list[list[str]]:
@@ -300,7 +206,8 @@ def _change(grade: str, suggested: str) -> str:
     return grade if grade == suggested else f"{grade} → {suggested}"
 
 
-def _worst_table(worst: pd.DataFrame) -> Table:
+def _worst_table(worst: pd.DataFrame, *, judged: bool) -> Table:
+    shown = 4 if judged else 2  # columns
     rows = [
         Row(
             cells=(
@@ -308,20 +215,20 @@ def _worst_table(worst: pd.DataFrame) -> Table:
                 TableCell(text=str(row["grade"])),
                 TableCell(text=str(row["suggested"])),
                 TableCell(text=_probability(row["quality"]), value=float(row["quality"])),
-            )
+            )[:shown]
         )
         for row in worst.to_dict("records")
     ]
     return Table(
         slug="worst",
-        title="Most doubtful first",
+        title="Most doubtful first" if judged else "In the order of the list",
         caption="All labels are in audit.csv.",
         columns=(
             Column(name="id", label="sample"),
             Column(name="grade", label="grade"),
             Column(name="suggested", label="suggested"),
             Column(name="quality", label="quality", kind="number"),
-        ),
+        )[:shown],
         rows=tuple(rows),
     )
 
@@ -380,7 +287,7 @@ def _rate_table(
     )
 
 
-def _method(folder: Path, facts: Mapping[str, Any]) -> Section:
+def _method(folder: Path, facts: Mapping[str, Any], *, judged: bool) -> Section:
     sample = "sample" if facts.get("features") else "image"
     excluded = f"not trained on its {sample}"
     if facts["columns"]["patient"]:
@@ -389,7 +296,8 @@ def _method(folder: Path, facts: Mapping[str, Any]) -> Section:
         slug="method",
         heading="Method",
         text=[
-            f"Every label was judged by networks that were {excluded}. To review and correct the doubtful labels:"
+            f"Every label was judged by networks that were {excluded}. To review and correct "
+            f"{'the doubtful' if judged else 'the'} labels:"
         ],
         code=f"srjt review {shlex.quote(str(folder))}",
         facts=[

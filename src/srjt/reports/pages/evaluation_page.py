@@ -21,6 +21,7 @@ from srjt.reports.evaluation_words import (
     SCORE_NAMES,
     abstention_words,
     decision_words,
+    label_name,
     no_patients,
     refer_rule,
     trained_on_words,
@@ -47,8 +48,6 @@ from srjt.training.trained import Trained
 
 __all__ = ["evaluation_page"]
 
-LABEL = {"true grades": "true grade", "given grades": "given label", "consensus grades": "consensus grade"}
-
 
 def evaluation_page(
     run: Trained,
@@ -73,7 +72,7 @@ def evaluation_page(
         _examples(run, found, grades, data),
         None if found.decision is None else _decision(found.decision, run.grade_names),
         None if found.abstention is None else _abstention(found.abstention),
-        None if found.ranges is None else _ranges(found.ranges, grades),
+        None if found.ranges is None else _ranges(found.ranges, grades, by_patient=found.by_patient),
         _calibration(found),
         None if found.readers is None else _readers(found.readers),
         model_section(run, grade_rule=found.grade_rule, recalibration=found.recalibration, views=found.views),
@@ -117,7 +116,7 @@ def _answers(found: Evaluation, naive: NaiveBaseline | None, grades: Sequence[st
             "variation between trainings."
         ],
         tables=[scores_table(found.intervals, naive), by_grade_table(scores_by_grade(confusion), grades)],
-        figures=[confusion_of(confusion, grades, title="These samples", rows=LABEL[found.judged_by])],
+        figures=[confusion_of(confusion, grades, title="These samples", rows=label_name(found))],
     )
 
 
@@ -141,7 +140,7 @@ def _examples(
     )
     if not tiles:
         return None
-    text = describe_examples(LABEL[found.judged_by])
+    text = describe_examples(label_name(found))
     return Section(slug="examples", heading="Examples", text=[text], tiles=tiles)
 
 
@@ -196,7 +195,7 @@ def _between(low: float, high: float) -> TableCell:
     return TableCell(text=f"{low:.3f} – {high:.3f}" if math.isfinite(low) else MISSING)
 
 
-def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Section:
+def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) -> Section:
     def row(name: str, interval: Interval, samples: int | None = None) -> Row:
         count = TableCell() if samples is None else TableCell(text=f"{samples:,}", value=samples)
         cells = (number_cell(interval.value), _between(interval.low, interval.high), count)
@@ -221,7 +220,7 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str]) -> Section:
     table = Table(
         slug="ranges",
         title="How often the range contains the grade, and how wide it is",
-        caption="",
+        caption="All patients count equally, however many images they have." if by_patient else "",
         columns=(
             Column(name="what", label=""),
             Column(name="value", label="value", kind="number"),

@@ -169,7 +169,7 @@ def _noise_used(
                 parts.append("given transition matrix")
         return " and ".join(parts)
     if not estimate.informed:
-        return "nothing: the short trainings of the estimate have not learnt to tell the grades apart"
+        return "no label is taken to be wrong: the short trainings have not learnt to tell the grades apart"
     source = "estimated from the training labels"
     if estimate.identifiable is False:
         source += ", which do not determine it"

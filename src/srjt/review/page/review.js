@@ -44,6 +44,7 @@ const current = () => (position < 0 ? null : lines[position]);
 
 function show(newPosition) {
   position = newPosition;
+  $("found").textContent = `${count(lines.length)} ${lines.length === 1 ? "image" : "images"} in the list`;
   const line = current();
   $("finished").hidden = line !== null;
   $("stage").hidden = $("panel").hidden = line === null;
@@ -102,9 +103,9 @@ async function showMap(line) {
 
 function look(on = !looking) {
   looking = on;
+  $("map-legend").hidden = !looking;
   $("look").setAttribute("aria-pressed", String(looking));
   if (current() !== null) showImage(current());
-  if (looking) toast("Orange raises the expected grade, blue lowers it.");
 }
 
 /** Why the server refuses something, in its own words. */
@@ -141,14 +142,16 @@ function showPanel() {
   $("doubt").classList.toggle("decided", Boolean(decision));
   $("doubt").textContent = decision
     ? `${describe(decision, line)}, ${formatTime(decision.at)}`
-    : `The label is right with probability ${percent(audit.quality[line])}.`;
+    : audit.judged ? `The label is right with probability ${percent(audit.quality[line])}.` : "No grade is suggested.";
   showGrades(line, decision);
   // If the suggestion is the label, accepting and keeping are the same: one button, which Enter presses too.
-  $("accept").hidden = agrees;
+  $("accept").hidden = agrees || !audit.judged;
   $("accept").firstElementChild.textContent = `Accept ${audit.name(suggested)}`;
-  $("keep").classList.toggle("primary", agrees);
+  $("accept").classList.toggle("primary", audit.trusted);
+  $("accept").lastElementChild.hidden = !audit.trusted;
+  $("keep").classList.toggle("primary", agrees && audit.trusted);
   $("keep").firstElementChild.textContent = `Keep ${audit.name(label)}`;
-  $("keep").lastElementChild.textContent = agrees ? "Enter" : "K";
+  $("keep").lastElementChild.textContent = agrees && audit.trusted ? "Enter" : "K";
   $("undo").disabled = undoable.length === 0;
   const selected = audit.selected[line];
   const facts = [
@@ -165,7 +168,7 @@ function showPanel() {
 
 /** Why networks and suggestion differ; "" if they do not. */
 function whyOthers(line) {
-  if (audit.network_grades.every((grades) => grades[line] === audit.suggested[line])) return "";
+  if (!audit.judged || audit.network_grades.every((grades) => grades[line] === audit.suggested[line])) return "";
   return audit.network_grades.length > 1
     ? "Each network judges the image alone. The suggestion uses both, and what is known about the label."
     : "The network judges the image alone. The suggestion also uses what is known about the label.";
@@ -195,16 +198,16 @@ function showGrades(line, decision) {
     row.dataset.grade = grade;
     const tags = [];
     if (grade === audit.labels[line]) { tags.push("label"); row.classList.add("is-label"); }
-    if (grade === audit.suggested[line]) { tags.push("suggested"); row.classList.add("is-suggested"); }
+    if (audit.judged && grade === audit.suggested[line]) { tags.push("suggested"); row.classList.add("is-suggested"); }
     const chosen = decision && decision.action !== "skip" && decision.grade === grade;
     row.classList.toggle("is-decided", Boolean(chosen));
     row.setAttribute("aria-pressed", chosen ? "true" : "false");
-    const bar = make("span", "", "bar");
+    const bar = make("span", "", "bar judgement");
     const filled = make("span");
     filled.style.width = `${100 * probability}%`;
     bar.append(filled);
     row.append(make("kbd", audit.keys[grade]), make("span", audit.name(grade), "name"),
-      make("span", chosen ? "✓" : tags.join(" · "), "tag"), make("span", percent(probability), "share"), bar);
+      make("span", chosen ? "✓" : tags.join(" · "), "tag"), make("span", percent(probability), "share judgement"), bar);
     row.addEventListener("click", () => decide("set", grade));
     return row;
   });
@@ -224,8 +227,8 @@ function showProgress() {
   const { queue, reviewed, beyond, changed, skipped, remaining_noise: noise } = audit.progress;
   const beyondText = beyond ? ` and ${count(beyond)} beyond` : "";
   const skippedText = skipped ? `, ${count(skipped)} skipped` : "";
-  const text = `${count(reviewed)} of ${count(queue)} reviewed${beyondText}, ${count(changed)} changed${skippedText}, ` +
-    `estimated remaining noise ${percent(noise)}`;
+  const noiseText = noise === null ? "" : `, estimated remaining noise ${percent(noise)}`;
+  const text = `${count(reviewed)} of ${count(queue)} reviewed${beyondText}, ${count(changed)} changed${skippedText}${noiseText}`;
   const left = queue - reviewed - skipped;
   $("progress").replaceChildren(make("span", text), make("span", left > 0 && gaps.length >= 5 ? ` · about ${estimatedTime(left)} left` : "", "soft"));
   $("meter").style.width = `${(100 * (reviewed + skipped)) / queue}%`;
@@ -417,7 +420,7 @@ async function showNeighbours(line) {
   const rows = neighbours.map((others, grade) => {
     const row = make("section", "", "row");
     row.classList.toggle("is-label", grade === audit.labels[line]);
-    row.classList.toggle("is-suggested", grade === audit.suggested[line]);
+    row.classList.toggle("is-suggested", audit.judged && grade === audit.suggested[line]);
     const heading = make("h2");
     heading.append(make("kbd", audit.keys[grade]), make("span", ` ${audit.name(grade)}`));
     const strip = make("div", "", "strip");
@@ -426,7 +429,8 @@ async function showNeighbours(line) {
     row.append(heading, strip);
     return row;
   });
-  $("neighbours").replaceChildren(make("p", "The most similar images of each grade. Below each: the probability that its label is right, or ✓ and the reviewed grade. Click to enlarge.", "soft lead"), ...rows);
+  const below = audit.judged ? "Below each: the probability that its label is right, or ✓ and the reviewed grade. " : "";
+  $("neighbours").replaceChildren(make("p", `The most similar images of each grade. ${below}Click to enlarge.`, "soft lead"), ...rows);
 }
 
 function neighbourButton(line) {
@@ -438,7 +442,7 @@ function neighbourButton(line) {
   image.addEventListener("error", () => image.replaceWith(make("span", "cannot be read", "soft")));
   const decision = audit.decision(line);
   const reviewed = decision && decision.action !== "skip";
-  const caption = reviewed ? `✓ ${decision.grade === null ? "?" : audit.name(decision.grade)}` : percent(audit.quality[line]);
+  const caption = reviewed ? `✓ ${decision.grade === null ? "?" : audit.name(decision.grade)}` : audit.judged ? percent(audit.quality[line]) : "";
   button.append(image, make("small", caption, reviewed || audit.quality[line] >= 0.5 ? "" : "doubtful"));
   button.title = audit.ids[line];
   button.addEventListener("click", () => enlarge(line, button));
@@ -452,7 +456,8 @@ function enlarge(line, opener) {
   const image = new Image();
   image.src = `/image/${line}`;
   image.alt = audit.ids[line];
-  large.append(image, make("span", `${audit.name(audit.labels[line])} · ${audit.ids[line]} · right with probability ${percent(audit.quality[line])}`));
+  const right = audit.judged ? ` · right with probability ${percent(audit.quality[line])}` : "";
+  large.append(image, make("span", `${audit.name(audit.labels[line])} · ${audit.ids[line]}${right}`));
   large.addEventListener("click", () => { large.remove(); opener.focus(); });
   $("neighbours").append(large);
   large.focus();
@@ -469,7 +474,6 @@ function setFilter(newFilter, id = null) {
   }
   lines = audit.matching(filter);
   const requested = id === null ? -1 : lines.findIndex((line) => audit.ids[line] === id);
-  $("found").textContent = `${count(lines.length)} ${lines.length === 1 ? "image matches" : "images match"}`;
   showChips();
   show(requested >= 0 ? requested : lines.length ? 0 : -1);
 }
@@ -501,7 +505,7 @@ function fillFilters() {
   const fields = $("filters").elements;
   const fill = (name, options) => fields[name].replaceChildren(...options.map(([value, text]) => new Option(text, value)));
   const grades = audit.grades.map((_, grade) => [String(grade), audit.name(grade)]);
-  fill("scope", [["doubtful", `${count(audit.queue)} most doubtful`], ["all", `all ${count(audit.size)}`]]);
+  fill("scope", [["doubtful", audit.judged ? `${count(audit.queue)} most doubtful` : `the first ${count(audit.queue)}`], ["all", `all ${count(audit.size)}`]]);
   fill("show", Object.entries(STATES));
   fill("grade", [["", "any"], ...grades]);
   fill("suggested", [["", "any"], ...grades]);
@@ -537,7 +541,7 @@ function openFilters(open) {
 // ── Keys and buttons ─────────────────────────────────────────────────────────────────────────────────────────────
 
 const KEYS = [
-  ["Enter", "accept the suggestion", accept],
+  ["Enter", "accept the suggestion", pressEnter],
   ["K", "keep the label", () => decide("keep")],
   ["S", "skip: decide later", () => decide("skip")],
   ["Z", "undo; again for earlier decisions", undo],
@@ -554,6 +558,12 @@ const KEYS = [
 ];
 const ALIASES = { ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", "-": "−", "=": "+" };
 const MAY_REPEAT = new Set(["←", "→", "+", "−"]); // holding down any other key must not grade the next image too
+
+/** Nothing is preselected if the networks do not beat a naive prediction. */
+function pressEnter() {
+  if (audit.trusted) accept();
+  else toast("Set a grade by its number, or keep the label with K.");
+}
 
 function accept() {
   const line = current();
@@ -619,7 +629,8 @@ function listKeys() {
   const digits = audit.keys.filter(Boolean);
   const named = audit.grades.every((grade, code) => audit.keys[code] && grade.includes(audit.keys[code]));
   const grades = audit.grades.map((_, code) => `${audit.keys[code]}\u00a0${audit.name(code).replaceAll(" ", "\u00a0")}`).join(", ");
-  const rows = [[`${digits[0]} – ${digits.at(-1)}`, named ? "set the grade with this number" : `set the grade: ${grades}`], ...KEYS];
+  const rows = [[`${digits[0]} – ${digits.at(-1)}`, named ? "set the grade with this number" : `set the grade: ${grades}`],
+    ...KEYS.filter(([key]) => audit.trusted || key !== "Enter")];
   $("keys").replaceChildren(...rows.map(([key, meaning]) => {
     const row = make("div");
     const term = make("dt");
@@ -638,6 +649,9 @@ async function start() {
   } catch (error) {
     return showRequestError(error);
   }
+  document.body.classList.toggle("unjudged", !audit.judged);
+  $("notice").hidden = !audit.notice;
+  $("notice").textContent = audit.notice;
   fillFilters();
   listKeys();
   showProgress();

@@ -14,9 +14,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from srjt.errors import warn
 from srjt.training.engine.fork_server import start_forkserver
 from srjt.training.engine.gpu_sharing import share_gpus
-from srjt.training.engine.worker_process import READY, serve
+from srjt.training.engine.worker_process import READY, Warned, serve
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -177,6 +178,9 @@ def _read_report(slot: _Slot) -> Ended | None:
         report = slot.connection.recv()
         if report is READY:
             slot.ready = True
+            return None
+        if isinstance(report, Warned):
+            warn(report.text)
             return None
         result, error, expected = report
         ended = Ended(name=slot.task, result=result, error=error, expected=expected)

@@ -16,16 +16,22 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked
 from srjt.training.engine.fork_server import SIGNALS
 from srjt.training.engine.stop_signal import StopRequest
 
-__all__ = ["READY", "handle_signals", "serve", "stop_unless_locked"]
+__all__ = ["READY", "Warned", "handle_signals", "serve", "stop_unless_locked"]
 
 READY = None  # the first message of a worker
+
+
+class Warned(NamedTuple):
+    """A message of a worker: a warning, for the process that may show a progress bar on the same terminal."""
+
+    text: str
 
 
 def serve(connection: Connection[Any, Any], threads: int | None, variables: dict[str, str]) -> None:
@@ -42,7 +48,7 @@ def serve(connection: Connection[Any, Any], threads: int | None, variables: dict
         from srjt.training.engine.process_state import preserve_process_state, release_memory
 
         gc.freeze()  # what the imports made lives for ever; else every collection would search it for garbage
-        warnings.showwarning = _print_warning
+        warnings.showwarning = _send_warnings(connection)
         if threads is not None:
             torch.set_num_threads(threads)
         while True:
@@ -89,9 +95,19 @@ def handle_signals(handler: Any) -> None:
         signal.signal(number, handler)
 
 
-def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    """A warning as one sentence, without the line of code that it came from."""
-    print(f"Warning: {message}", file=sys.stderr)
+def _send_warnings(connection: Connection[Any, Any]) -> Callable[..., None]:
+    """Warnings as sentences, without the lines of code that they came from."""
+
+    def send(message: Warning | str, *where: Any, **more: Any) -> None:
+        if (
+            threading.current_thread() is threading.main_thread()
+        ):  # two threads must not send at the same time
+            with contextlib.suppress(OSError):  # nobody is left to warn
+                connection.send(Warned(str(message)))
+        else:
+            print(f"Warning: {message}", file=sys.stderr)
+
+    return send
 
 
 def _stop_with_parent() -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
 from srjt.training.record.run_folder import RunFacts, read_facts, read_summary
 
-__all__ = ["NAIVE", "baseline_from", "baseline_on", "compare_with_naive", "run_baselines"]
+__all__ = ["NAIVE", "baseline_from", "baseline_on", "compare_with_naive", "not_beaten", "run_baselines"]
 
 NAIVE = "naive: always the most frequent training label (accuracy), always their median (MAE)"
 
@@ -41,15 +41,24 @@ def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | Non
     return naive_baseline(training, counts) if any(training) and np.any(counts) else None
 
 
+def not_beaten(*, accuracy: float, mae: float, naive: NaiveBaseline) -> tuple[bool, bool]:
+    """Whether the scores do not beat the naive baseline: in accuracy, and in MAE.
+
+    Perfect scores cannot be beaten: they pass, also where one grade for all is right.
+    """
+    return accuracy <= naive.accuracy and accuracy < 1.0, mae >= naive.mae and mae > 0.0
+
+
 def compare_with_naive(
     side: str, who: str = "This run does", /, *, accuracy: float, mae: float, naive: NaiveBaseline
 ) -> str:
     """A sentence if the scores do not beat the naive baseline, else an empty string. who: its beginning."""
     worse = []
-    if accuracy <= naive.accuracy:
+    less_accurate, further_off = not_beaten(accuracy=accuracy, mae=mae, naive=naive)
+    if less_accurate:
         worse.append(
             f"accuracy {accuracy:.3f}, and {naive.accuracy:.3f} by always predicting the most frequent training label"
         )
-    if mae >= naive.mae:
+    if further_off:
         worse.append(f"MAE {mae:.3f}, and {naive.mae:.3f} by always predicting the median training label")
     return f"{who} not beat a naive prediction on {side}: {'; '.join(worse)}." if worse else ""

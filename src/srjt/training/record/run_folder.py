@@ -44,6 +44,7 @@ __all__ = [
     "read_noise_estimate",
     "read_noise_file",
     "read_summary",
+    "refuse_other_files",
     "write_facts",
 ]
 
@@ -177,7 +178,7 @@ def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFac
     if folder is None:
         yield requested
         return
-    _refuse_other_files(folder)  # before the lock: a folder that is not ours gets no lock file
+    refuse_other_files(folder)  # before the lock: a folder that is not ours gets no lock file
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -186,7 +187,8 @@ def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFac
         yield open_run_folder(folder, requested)
 
 
-def _refuse_other_files(folder: Path) -> None:
+def refuse_other_files(folder: Path) -> None:
+    """Raise an error if the folder exists, is not empty and is not the folder of a run."""
     if (folder / "run.json").exists() or not folder.is_dir():
         return
     if any(is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
@@ -199,7 +201,7 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
     A different run in the folder is an error that lists the differences.
     """
     if not (folder / "run.json").exists():
-        _refuse_other_files(folder)
+        refuse_other_files(folder)
         write_facts(folder, requested)
         return requested
     found = read_facts(folder)
@@ -216,8 +218,7 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
         differences.append("one of them uses a network of your own, the other a network by name")
     if differences:
         raise SrjtError(
-            f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another `out`, "
-            "or delete that folder."
+            f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another `out`."
         )
     if requested.grade_names and requested.grade_names != found.grade_names:
         # names are for people: they change nothing of the run

@@ -1,0 +1,75 @@
+"""What an audit says first about its networks, and which form of noise it names: true in every combination."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from srjt.auditing.caveat import judges_labels, networks_caveat, review_notice, undetermined
+from srjt.auditing.headline import form_sentence
+from srjt.noise.families import FORMS, Form, family
+
+LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])  # the most frequent in 40 %, the median is 1
+ANSWERS = {  # → whether they beat always 0 in accuracy, and always 1 in MAE
+    "the labels themselves": (LABELS, True, True),
+    "always the most frequent": (np.zeros(10, np.int64), False, False),
+    "near, but seldom right": (np.array([0, 0, 0, 1, 0, 0, 1, 1, 2, 2]), False, True),
+    "often right, but far off": (np.array([0, 0, 0, 0, 3, 3, 0, 2, 0, 0]), True, False),
+}
+
+
+@pytest.mark.parametrize(("kind", "learnt", "readings"), list(product(ANSWERS, [True, False], [True, False])))
+def test_what_is_said_of_the_networks_is_true(kind: str, learnt: bool, readings: bool) -> None:
+    answers, accurate, close = ANSWERS[kind]
+    said = networks_caveat(LABELS, [answers], num_classes=4, learnt=learnt, readings=readings)
+    assert ("do not beat a naive prediction" in said) == (not (accurate and close))
+    equal = f"equal {np.mean(answers == LABELS):.0%} of the labels, and always the most frequent label would equal 40%"
+    assert (equal in said) == (not accurate)
+    assert ("no closer to the labels" in said) == (accurate and not close)
+    assert ("have not learnt" in said) == (not learnt)
+    assert ("no label is taken to be wrong" in said) == (not learnt and not readings)
+    summary: dict[str, Any] = {
+        "caveat": said, "learnt": learnt, "identifiable": False, "reason": "so.", "rate": 0.3,
+        "rate_interval": [0.1, 0.6], **({"readings": 20} if readings else {}),
+    }  # fmt: skip
+    judged = learnt or readings
+    assert judges_labels(summary) == judged
+    assert ("30%" in undetermined(summary, "10 labels")) == judged
+    notice = review_notice(summary)
+    assert ("suggest nothing" in notice) == (not judged)
+    assert ("naive" in notice) == (learnt and not (accurate and close))
+    assert ("guess" in notice) == (learnt and not readings)
+
+
+MEANINGS: dict[Form, tuple[str, Callable[[Any], bool]]] = {
+    "quasi": ("two grades is half as likely", lambda P: np.isclose(2 * P[0, 2], P[0, 1])),
+    "truncated": ("by one grade only", lambda P: P[0, 2] == 0 < P[0, 1]),
+    "uniform": ("every wrong grade is equally likely", lambda P: np.ptp(P[~np.eye(4, dtype=bool)]) < 1e-12),
+    "banded": ("by one factor with every further grade", lambda P: np.isclose(P[0, 2] / P[0, 1], P[3, 1] / P[3, 2])),
+    "boundary": ("only near the boundary", lambda P: np.array_equal(P, np.eye(4))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_is_described_and_not_taken_for_the_matrix(form: Form) -> None:
+    kin = family(form, num_classes=4)
+    words, holds = MEANINGS[form]
+    assert holds(kin.matrix(kin.mean))
+    shown = {"form": form, "form_weight": 0.55, "matrix": np.eye(4)}
+    sentence = form_sentence(shown)
+    assert sentence.startswith(f"{form} (55%): ")
+    assert words in sentence
+    assert "The matrix is a mean over all forms" in sentence
+    assert "verified" not in sentence
+    assert "and the verified labels" in form_sentence(shown | {"verified": {}})
+
+
+def test_two_grades_have_no_error_by_two() -> None:
+    kin = family("quasi", num_classes=2)
+    P = kin.matrix(kin.mean)
+    assert P[0, 1] == P[1, 0]
+    assert "both grades are mistaken equally often" in form_sentence({"form": "quasi", "matrix": P})
