@@ -149,6 +149,8 @@ def test_a_control_character_in_a_setting_does_not_reach_the_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with warnings_as_sentences():
+        warnings.simplefilter("always", DeprecationWarning)  # as some libraries do for theirs
+        warnings.warn("'parseString' deprecated", DeprecationWarning, stacklevel=1)
         warnings.warn("Read `grade_column='a\\x07b'`.", stacklevel=1)
     assert capsys.readouterr().err == "Warning: Read --grade-column 'a\\x07b'.\n"
 

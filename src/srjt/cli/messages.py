@@ -38,7 +38,13 @@ COMMAND = re.compile(r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL)  # a sentence
 
 def is_terminal(*, err: bool) -> bool:
     """Whether standard output, or standard error, is a terminal."""
-    return (sys.stderr if err else sys.stdout).isatty()
+    return _proxied(sys.stderr if err else sys.stdout).isatty()
+
+
+def _proxied(stream: TextIO) -> TextIO:
+    """The stream itself, which rich replaces while it shows a bar; older versions of rich call that no terminal."""
+    own: TextIO = getattr(stream, "rich_proxied_file", stream)
+    return own
 
 
 def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None:
@@ -59,12 +65,12 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     else:
         text = f"{before}{text}"
     stream = sys.stderr if err else sys.stdout
-    if _knows_ascii_only(stream):
+    if _knows_ascii_only(_proxied(stream)):
         text = text.encode("ascii", "replace").decode("ascii")
-    if not stream.isatty():  # rich would print above its bar what is meant for a file
-        stream = getattr(stream, "rich_proxied_file", stream)
-    # to the stream itself, which rich replaces while it shows a bar: the text goes above the bar, not into it
-    typer.secho(text, file=stream, color=colours_wanted(), **style)
+    # through rich, so that the text goes above its bar and not into it; but not what is meant for a file
+    typer.secho(
+        text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style
+    )
 
 
 def _knows_ascii_only(stream: TextIO) -> bool:
@@ -76,7 +82,11 @@ def warnings_as_sentences() -> Iterator[None]:
     """Show each warning once, when it comes up (a training may take hours), without the line of code it came from."""
     shown: set[str] = set()
 
-    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(
+            category, DeprecationWarning
+        ):  # of one library to another: a user can do nothing about it
+            return
         if str(message) not in shown:
             shown.add(str(message))
             say(printable(as_typed(str(message))), before="Warning: ", fg=typer.colors.YELLOW, err=True)
