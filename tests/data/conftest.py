@@ -1,12 +1,40 @@
-"""What tests of decoding share."""
+"""What tests of decoding and of the image store share."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from PIL import Image
+
+from data.stores import manifest_of
+from srjt.data.manifest import Manifest
 
 
 @pytest.fixture
 def colours() -> np.ndarray:
     """(4, 6, 3) uint8 without any symmetry."""
     return np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Manifest:
+    """Forty small PNG files of different sizes."""
+    root = tmp_path / "files"
+    root.mkdir()
+    rng = np.random.default_rng(0)
+    names = [f"{i:02d}.png" for i in range(40)]
+    for i, name in enumerate(names):
+        Image.fromarray(rng.integers(0, 256, (20 + i, 60 - i, 3), dtype=np.uint8)).save(root / name)
+    return manifest_of(root, names)
+
+
+@pytest.fixture
+def broken(images: Manifest) -> Manifest:
+    """Row 3 is cut short, row 11 empty, row 39 missing."""
+    paths = images.paths
+    paths[3].write_bytes(paths[3].read_bytes()[:200])
+    paths[11].write_bytes(b"")
+    paths[39].unlink()
+    return images

@@ -169,7 +169,7 @@ def evaluate(
             per=per,
             views=len(crops),
         )  # fmt: skip
-    # a function is told of the images that are decoded
+    # a function given as progress counts decoded images, not the headers that are read here
     data = read_labelled(run, data, on_bad_image=on_bad_image, progress=progress is True)
     run.check_feature_settings(data.made)
     with progress_bar("Decoding", progress) as decoded:

@@ -17,8 +17,8 @@ from srjt.reports.figures.method_curves import study_noises
 from srjt.reports.figures.study_figures import mae_against_rate, noise_figures
 from srjt.reports.noise_names import noise_name
 from srjt.reports.pages.html import Note, Page, Section
-from srjt.reports.pages.noise_section import noise_section
 from srjt.reports.pages.settings import settings_section
+from srjt.reports.pages.study_noise_section import noise_section
 from srjt.reports.tables.naive import no_better_than_naive, with_naive_rows
 from srjt.reports.tables.statistics import METRIC_NAMES, PAPER_METRICS
 from srjt.reports.tables.study_tables import networks_phrase, study_tables
