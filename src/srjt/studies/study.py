@@ -11,7 +11,7 @@ from srjt.errors import SrjtError, suggest, warn
 from srjt.methods.plugins import import_modules
 from srjt.progress import show_bar
 from srjt.studies.config import StudyConfig, load_preset
-from srjt.studies.folder import lock_study, run_status, study_format, write_plan
+from srjt.studies.folder import lock_study, run_status, write_plan
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
 from srjt.studies.results import StudyResults, collect_results
@@ -168,7 +168,6 @@ def study(
     shown = progress and watcher is None
     data = open_data(
         resolved,
-        format=study_format(folder),
         cache=None if cache is None else Path(cache),
         quiet=not shown,
     )
