@@ -12,10 +12,10 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import platformdirs
 from filelock import FileLock, Timeout
@@ -115,7 +115,8 @@ def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
 
     content = read_limited(path, limit=LARGEST_JSON)
     try:
-        return _adapter(model).validate_json(content, strict=True)
+        found: Model = _adapter(cast("Hashable", model)).validate_json(content, strict=True)
+        return found
     except ValidationError as problem:
         errors = problem.errors(include_url=False)
     first = next((error for error in errors if error["loc"] == ("format",)), errors[0])
@@ -144,7 +145,7 @@ def made_by(function: Callable[[Any], Any]) -> Any:
 
 
 @cache
-def _adapter(model: Any) -> TypeAdapter[Any]:
+def _adapter(model: Hashable) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(model)

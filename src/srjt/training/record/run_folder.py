@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, NonNegativeInt
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from srjt._version import __version__
 from srjt.data.grade_names import check_grade_names
@@ -99,11 +99,18 @@ class _Data(BaseModel, extra="allow"):
     samples: dict[str, NonNegativeInt] = {}
     class_counts: list[NonNegativeInt] = []
     validation_counts: list[NonNegativeInt] = []
+    feature_names: list[str] = []
     fingerprint: str = ""
     images: str | None = None
     made: str = ""
     source: _Source | None = None
     patients: int | None = None
+
+    @model_validator(mode="after")
+    def _one_name_per_feature(self) -> _Data:
+        if self.feature_names and [len(set(self.feature_names))] != self.in_shape:
+            raise ValueError(f"{len(set(self.feature_names))} names for {self.in_shape} features")
+        return self
 
 
 class _Noise(BaseModel, extra="allow"):
