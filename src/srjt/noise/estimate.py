@@ -92,16 +92,17 @@ class NoiseEstimate:
         }
         typed: dict[str, Any] = {name: np.asarray(values[name], dtype=np.float64) for name in shapes}
         for name, shape in shapes.items():
-            if typed[name].shape != shape or not np.isfinite(typed[name]).all():
-                raise ValueError(f"{name} has another shape or a value that is no number")
+            if typed[name].shape != shape:
+                raise ValueError(f"{name} has the shape {typed[name].shape}")
         low, high = values["rate_interval"]
         estimate = cls(**{**values, **typed, "rate_interval": (float(low), float(high))})
         kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
         for field in fields(cls):
             if type(value := getattr(estimate, field.name)) not in kinds.get(str(field.type), (type(value),)):
                 raise TypeError(f"{field.name} is no {field.type}")
-        if not 0.0 <= estimate.rate <= 1.0 or not isinstance(estimate.held_out, Mapping):
-            raise ValueError("rate or held_out")
+        shares = np.append(estimate.prior, [estimate.rate, *estimate.transition.flat])
+        if not ((shares >= 0) & (shares <= 1 + 1e-9)).all() or not isinstance(estimate.held_out, Mapping):
+            raise ValueError("a share outside 0 … 1")
         return estimate
 
     def __repr__(self) -> str:
