@@ -213,8 +213,14 @@ def resolve_config(
         if merged.get("source", layer.get("source")) != layer.get("source", merged.get("source")):
             merged.pop("reading", None)  # the options of reading another source
         for name, value in layer.items():
-            if name in ("train", "reading") and isinstance(value, Mapping):
-                value = {**merged.get(name, {}), **value}
+            if name in ("train", "reading"):
+                below, value = (
+                    merged.get(name, {}),
+                    {} if value is None else value,
+                )  # None: nothing after the colon
+                # what is no mapping is reported by StudyConfig
+                both = isinstance(below, Mapping) and isinstance(value, Mapping)
+                value = {**below, **value} if both else value if isinstance(below, Mapping) else below
             merged[name] = value
     if isinstance(
         merged["train"], Mapping
