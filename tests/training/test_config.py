@@ -139,7 +139,7 @@ def test_yaml_reads_exponents_as_text_and_we_as_numbers(tmp_path: Path) -> None:
 def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="There is no configuration file"):
         load_config(tmp_path / "none.yaml")
-    with pytest.raises(SrjtError, match="cannot be read: Is a directory"):
+    with pytest.raises(SrjtError, match="cannot be read: it is a folder"):
         load_config(tmp_path)
     file = tmp_path / "bad.yaml"
     for content, said in [

@@ -33,15 +33,6 @@ COMPUTE_ONLY = frozenset(
     {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
 )
 
-# Settings added after the first runs. At these values they identify nothing, so that files of older runs still match.
-ADDED_LATER: tuple[tuple[str, Any], ...] = (
-    ("optimise", "mae"),
-    ("keep", "last"),
-    ("patience", None),
-    ("reader_targets", "consensus"),
-    ("track_wrong_labels", False),
-)
-
 # Beyond these a value is a slip of the keyboard, and would fail much later and less clearly.
 LARGEST = {
     "epochs": 10**6,
@@ -379,11 +370,7 @@ class TrainConfig:
 
     def determining(self) -> dict[str, Any]:
         """Plain values of the settings that determine the result: what identifies a training."""
-        return {
-            name: value
-            for name, value in self.to_dict().items()
-            if name not in COMPUTE_ONLY and (name, value) not in ADDED_LATER
-        }
+        return {name: value for name, value in self.to_dict().items() if name not in COMPUTE_ONLY}
 
     def difference(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
         """The settings that determine the result and differ: name → (mine, the other's)."""

@@ -397,7 +397,7 @@ def load_run(
             eval_transform=eval_transform,
         ),
         in_shape=shape,
-        feature_names=tuple(facts.data["feature_names"]),
+        feature_names=tuple(facts.data.get("feature_names", ())),
         feature_settings=str(facts.data.get("made", "")),
         device=target,
         cpu=facts.cpu,
