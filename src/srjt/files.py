@@ -148,7 +148,8 @@ def made_by(function: Callable[[Any], Any]) -> Any:
 def _adapter(model: Hashable) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(model)
+    checked: Any = model
+    return TypeAdapter(checked)
 
 
 def is_inside(path: Path, folder: Path) -> bool:

@@ -158,7 +158,9 @@ def cross_fit(
         reporter=reporter,
     )
     if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
-        fetch_weights(config, network=network, features=manifest.are_features)
+        fitted = fetch_weights(config, network=network, features=manifest.are_features)
+        if fitted is not None:
+            reporter.note(fitted)
     if workers is None:
         reporter.begin(title, epochs=config.epochs, folds=folds)
     else:  # their epochs are counted together
