@@ -67,8 +67,8 @@ METHOD, NETWORK, IMAGES, OPTIMISATION, EVALUATION, COMPUTING = (
 class TrainConfig:
     """Settings of one training run; saved with the run. Unknown names are errors.
 
-    Defaults for images are those of the paper or its published code, except the method, the rule for predicted grades
-    (``optimise``) and the precision. On the command line a setting is an option
+    Defaults for images are those of the paper or its published code, except the method and how it learns the weights,
+    the rule for predicted grades (``optimise``) and the precision. On the command line a setting is an option
     (``--batch-size 32``) or given by name (``--set weight_decay=0``).
 
     Parameters
@@ -340,7 +340,8 @@ class TrainConfig:
 
     def learning_rate_at(self, epoch: int) -> float:
         """The learning rate during epoch T = 1, 2, …: it rises for the epochs of the warm-up, then falls."""
-        assert self.learning_rate is not None and self.warmup_epochs is not None, "for_data chooses them"
+        assert self.learning_rate is not None, "for_data chooses it before training begins"
+        assert self.warmup_epochs is not None, "for_data chooses it before training begins"
         after = epoch - 1 - self.warmup_epochs
         if after < 0:
             return self.learning_rate * (1.0 + (1.0 - WARMUP_SHARE) * after / self.warmup_epochs)
