@@ -71,9 +71,10 @@ def fetch(url: str, *, timeout: float = 30.0) -> Path:
 
 @contextlib.contextmanager
 def _progress_bar(name: str) -> Iterator[Progress]:
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar
+
+    from srjt.console import Console
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Bar(*columns, console=Console(stderr=True)) as bar:
