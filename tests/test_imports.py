@@ -15,7 +15,8 @@ SOURCE = Path(srjt.__file__).parent
 FLOORS = (
     ("_version", "cores", "errors", "lazy_names"),
     ("console",),
-    ("files", "download", "settings", "notebook_html", "progress"),
+    ("files",),
+    ("download", "settings", "notebook_html", "progress"),
     ("ordinal",),
     ("noise", "readers"),
     ("methods", "networks", "data"),
