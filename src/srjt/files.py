@@ -148,12 +148,20 @@ def made_by(function: Callable[[Any], Any]) -> Any:
 def _adapter(model: Hashable) -> TypeAdapter[Any]:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(model)
+    checked: Any = model
+    return TypeAdapter(checked)
 
 
 def is_inside(path: Path, folder: Path) -> bool:
     """Whether ``path`` is in ``folder``, also after following ".." and symbolic links."""
     return path.resolve().is_relative_to(folder.resolve())
+
+
+def as_path(value: object, what: str) -> Path:
+    """A path; anything else is an error that says what is wanted."""
+    if isinstance(value, (str, os.PathLike)):
+        return Path(os.fsdecode(value))
+    raise SrjtError(f"{what}; got {type(value).__name__}.")
 
 
 def is_stream(path: Path) -> bool:

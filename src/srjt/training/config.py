@@ -269,8 +269,8 @@ class TrainConfig:
         for name, largest in LARGEST.items():
             if (getattr(self, name) or 0) > largest:
                 raise SrjtError(f"{name} is at most {largest:g}; got {show(getattr(self, name))}.")
-        if abs(self.seed) >= 2**63:
-            raise SrjtError("seed takes a whole number of at most 63 bits.")
+        if not 0 <= self.seed < 2**63:
+            raise SrjtError("seed takes a whole number from 0 up, of at most 63 bits.")
         if self.crop > self.image_size:
             raise SrjtError(
                 f"`crop` ({show(self.crop)}) cannot be larger than `image_size` ({self.image_size})."

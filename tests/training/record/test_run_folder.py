@@ -195,6 +195,17 @@ def test_any_flipped_bit_in_the_tensors_is_noticed(tmp_path: Path) -> None:
             checkpoint.read(path)
 
 
+def test_any_changed_digit_or_letter_of_the_header_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    checkpoint.write(path, TENSORS, {"epoch": 3, "step": 20})
+    whole = path.read_bytes()
+    for position in range(8, 8 + int.from_bytes(whole[:8], "little")):
+        if bytes([whole[position] ^ 1]).isalnum():
+            path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+            with pytest.raises(SrjtError, match=r"x\.safetensors"):
+                checkpoint.read(path)
+
+
 def test_any_cut_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     checkpoint.write(path, TENSORS, {})
