@@ -33,6 +33,7 @@ __all__ = [
     "warnings_as_sentences",
 ]
 
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all but the line break
 COMMAND = re.compile(r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL)  # a sentence, and the command at its end
 
 
@@ -54,6 +55,9 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     line of its own: both can be copied. before: what the sentence begins with ("srjt: "), which announces no command.
     style: as for ``typer.style``.
     """
+    text = CONTROL.sub(
+        lambda found: repr(found[0])[1:-1], text
+    )  # a cell or a file name may contain any character
     if is_terminal(err=err):
         sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
         width = shutil.get_terminal_size().columns

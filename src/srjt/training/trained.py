@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -361,6 +362,8 @@ def load_run(
     >>> srjt.load_run("runs/example").grades
     ('0', '1', '2', '3')
     """
+    if not isinstance(folder, (str, os.PathLike)):
+        raise SrjtError(f"load_run takes the folder of a run; got {type(folder).__name__}.")
     path = Path(folder)
     facts: RunFacts = read_facts(path)
     weights_file = path / "weights.safetensors"

@@ -125,7 +125,13 @@ def as_array(values: Any) -> npt.NDArray[np.generic]:
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
             values = values.float()
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError) as problem:  # such as images of different sizes
+        raise SrjtError(
+            f"The samples must be of one shape, and they do not make one array ({problem}): resize the images, or save "
+            "them as files."
+        ) from None
 
 
 def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
