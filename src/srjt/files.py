@@ -157,6 +157,13 @@ def is_inside(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
+def as_path(value: object, what: str) -> Path:
+    """A path; anything else is an error that says what is wanted."""
+    if isinstance(value, (str, os.PathLike)):
+        return Path(os.fsdecode(value))
+    raise SrjtError(f"{what}; got {type(value).__name__}.")
+
+
 def is_stream(path: Path) -> bool:
     """A pipe or a device, such as /dev/stdout (even if that is redirected to a file): written to, never replaced."""
     return path.is_relative_to("/dev") or (path.exists() and not path.is_file())

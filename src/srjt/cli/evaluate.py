@@ -14,9 +14,9 @@ from srjt.cli.messages import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
     from rich.table import Table
 
+    from srjt.console import Console
     from srjt.inference.range_evaluation import RangeEvaluation
     from srjt.ordinal.intervals import Interval
     from srjt.readers import NetworkComparison
@@ -81,7 +81,6 @@ def evaluate(
     gave them to srjt train to use the test side of that fold, or --side test alone
     to use the split column.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from srjt.cli.decisions import (
@@ -95,6 +94,7 @@ def evaluate(
     from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import calibration_samples, grouped, usable
     from srjt.cli.splits import check_fold, chosen_split
+    from srjt.console import Console
     from srjt.data import read
     from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest

@@ -134,10 +134,7 @@ def print_problems(problems: list[Problem]) -> None:
         colour = "red" if severity == "error" else "yellow"
         say(f"{severity}: {count:,} {kind}: {as_typed(KINDS[kind][1])}", fg=colour)
         for problem in first:
-            typer.echo(
-                printable(
-                    f"    {problem.where}: {problem.detail}" if problem.detail else f"    {problem.where}"
-                )
-            )
+            detail = f": {problem.detail}" if problem.detail else ""
+            typer.echo(printable(f"    {problem.where}{detail}"))
         if count > len(first):
             typer.echo(f"    … and {count - len(first):,} more")

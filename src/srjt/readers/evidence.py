@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, diags  # type: ignore[import-untyped]
 
-from srjt.errors import SrjtError
 from srjt.readers.readings import Readings
 
 __all__ = ["Evidence", "Repeats", "evidence_of"]
@@ -65,10 +64,6 @@ class Evidence:
 
 def evidence_of(readings: Readings, *, repeats: Repeats) -> Evidence:
     """The readings, and the reference where there is one."""
-    if not isinstance(readings, Readings):
-        raise SrjtError(
-            f"Readings are needed, such as srjt.data.read_readings(table).readings; got {type(readings).__name__}."
-        )
     items, readers, classes = len(readings.items), len(readings.readers), len(readings.grades)
     weight = np.ones(len(readings))
     if repeats == "one reading":
