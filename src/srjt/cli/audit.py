@@ -161,7 +161,6 @@ def _table(
 
 
 def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     from srjt.auditing.caveat import (
@@ -174,6 +173,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from srjt.auditing.folder import read_audit
     from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
     from srjt.auditing.scores import verification_plan, verified_alone
+    from srjt.console import Console
 
     console, estimate, summary = Console(markup=False), done.estimate, done.summary
     names, has_images = done.fitted.manifest.grades, any(read_audit(out).images)

@@ -97,7 +97,9 @@ def _parse_args(command: Any, parse: Any, context: Any, args: list[str]) -> Any:
         name = option.removeprefix("--").replace("-", "_")
         options = {one.name for one in command.params}
         # srjt study has --methods in place of --method
-        if "set_" not in options or f"{name}s" in options or name not in training_settings():
+        dashed = {text for one in command.params for text in one.opts}
+        known = option.replace("_", "-") in dashed or f"{name}s" in options  # which the parser suggests
+        if "set_" not in options or known or name not in training_settings():
             raise
         place = next(n for n, text in enumerate(given) if text.partition("=")[0] == option)
         value = given[place].partition("=")[2] or next(iter(given[place + 1 :]), "")

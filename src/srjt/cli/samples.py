@@ -12,7 +12,7 @@ from srjt.cli.messages import say
 from srjt.cli.option_names import as_typed
 from srjt.cli.options import READING
 from srjt.cli.output import writing
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, printable, suggest
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -134,6 +134,7 @@ def print_problems(problems: list[Problem]) -> None:
         colour = "red" if severity == "error" else "yellow"
         say(f"{severity}: {count:,} {kind}: {as_typed(KINDS[kind][1])}", fg=colour)
         for problem in first:
-            typer.echo(f"    {problem.where}: {problem.detail}" if problem.detail else f"    {problem.where}")
+            detail = f": {problem.detail}" if problem.detail else ""
+            typer.echo(printable(f"    {problem.where}{detail}"))
         if count > len(first):
             typer.echo(f"    … and {count - len(first):,} more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from srjt.data.images.augment import view_crops
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, count_of
+from srjt.files import as_path
 from srjt.methods import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
@@ -305,15 +307,19 @@ def build_networks(
 
 def fetch_weights(
     config: TrainConfig, *, network: NetworkMaker | None = None, features: bool = False
-) -> None:
-    """Find or download the pretrained weights, so that their absence is known before images are decoded."""
+) -> str | None:
+    """Find or download the pretrained weights, so that their absence is known before images are decoded.
+
+    Returns a sentence about what of a local file fitted.
+    """
     if features:  # networks for rows have none
-        return
+        return None
     config = config.for_data(features=False)
     name = network or config.network
     assert name is not None, "for_data sets it"
-    if (pretrained := _pretrained(config, network)) is not None:
-        networks.fetch_weights(name, pretrained, in_shape=(3, config.crop, config.crop))
+    if (pretrained := _pretrained(config, network)) is None:
+        return None
+    return networks.fetch_weights(name, pretrained, in_shape=(3, config.crop, config.crop))
 
 
 def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str | None:
@@ -324,7 +330,7 @@ def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str
 
 
 def load_run(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     *,
     device: str | None = None,
     network: NetworkMaker | None = None,
@@ -357,7 +363,7 @@ def load_run(
     >>> srjt.load_run("runs/example").grades
     ('0', '1', '2', '3')
     """
-    path = Path(folder)
+    path = as_path(folder, "A run is what srjt.train returns, or the path of its folder")
     facts: RunFacts = read_facts(path)
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():
@@ -393,7 +399,7 @@ def load_run(
             eval_transform=eval_transform,
         ),
         in_shape=shape,
-        feature_names=tuple(facts.data["feature_names"]),
+        feature_names=tuple(facts.data.get("feature_names", ())),
         feature_settings=str(facts.data.get("made", "")),
         device=target,
         cpu=facts.cpu,

@@ -55,9 +55,9 @@ def corrupt(
     Samples marked test in the split column stay clean, as in the paper.
     """
     import numpy as np
-    from rich.console import Console
 
     from srjt import noise as noises
+    from srjt.console import Console
     from srjt.data import read
     from srjt.data.sources.features import pack_features
     from srjt.data.sources.table import write_table
