@@ -154,7 +154,7 @@ class AuditFolder:
     ids: list[str]
     images: list[str]  # (N,) absolute, or relative to the folder; "" if there is none
     labels: Ints  # (N,) the given grades
-    suggested: Ints  # (N,)
+    suggested: Ints  # (N,) the most probable grade; -1: none is suggested
     quality: Floats  # (N,) p(label correct | image, label)
     probabilities: Floats  # (N, C) p(true grade | image, label)
     network_grades: tuple[Ints, ...]  # one or two of (N,): each network's own grade
@@ -238,7 +238,9 @@ def read_audit(folder: Path) -> AuditFolder:
         ids=scores["id"].tolist(),
         images=scores["image"].tolist(),
         labels=codes("grade"),
-        suggested=codes("suggested"),
+        suggested=_grade_codes(
+            scores["suggested"], grades, where=f"{path}, column suggested", none="" not in grades
+        ),
         quality=shares("quality"),
         probabilities=shares(probabilities),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
@@ -407,8 +409,9 @@ def begun_audit(folder: Path) -> bool:
     return not (folder / "audit.json").exists() and any((folder / name).is_dir() for name in TRAININGS)
 
 
-def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str) -> Ints:
-    codes = names.map({name: code for code, name in enumerate(grades)})
+def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str, none: bool = False) -> Ints:
+    """Positions of the grades. none: whether an empty cell is no grade, -1."""
+    codes = names.map({name: code for code, name in enumerate(grades)} | ({"": -1} if none else {}))
     if codes.isna().any():
         unknown = names[codes.isna()].iloc[0]
         raise SrjtError(f"{where}: {unknown!r} is not one of the grades {', '.join(grades)}.")

@@ -163,7 +163,13 @@ def _table(
 def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.table import Table
 
-    from srjt.auditing.caveat import MAY_HELP, judges_labels, undetermined
+    from srjt.auditing.caveat import (
+        MAY_HELP,
+        judges_labels,
+        networks_sentence,
+        suggestions_sentence,
+        undetermined,
+    )
     from srjt.auditing.folder import read_audit
     from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
     from srjt.auditing.scores import verification_plan, verified_alone
@@ -175,6 +181,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     judged = judges_labels(summary)
     if summary["caveat"]:
         say(summary["caveat"], fg="yellow", bold=True)
+    say(networks_sentence(summary))
     low, high = estimate.rate_interval
     if several := readers_sentence(summary):
         say(several, bold=True)
@@ -202,6 +209,8 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     if judged:
         which = f"{label_noun(summary).capitalize()}s"
         say(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
+        if suggestions := suggestions_sentence(summary, label_noun(summary)):
+            say(suggestions)
     if "twins" in summary:
         twins = summary["twins"]
         say(

@@ -182,6 +182,8 @@ def create_app(session: ReviewSession, access: AccessRules) -> Starlette:
             grade = int(label)
         elif action == "accept":
             grade = int(audit.suggested[line])
+            if grade < 0:
+                raise HTTPException(400, "No grade is suggested for this image.")
         else:
             raise HTTPException(400, "The action must be set, accept, keep or skip.")
         entry = decisions.decide(
