@@ -9,6 +9,7 @@ import pytest
 
 from srjt import noise
 from srjt.errors import SrjtError
+from srjt.noise import estimate
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.explanations import explain
 from srjt.noise.families import FORMS, family
@@ -162,6 +163,16 @@ def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> 
     rare = estimate_noise(np.r_[label[kept], 3], _without_the_worst(p, kept), bootstrap=0)
     assert not rare.identifiable
     assert "grade 3" in rare.reason
+
+
+def test_the_interval_begins_at_the_lower_tail_of_the_draws_and_the_one_sided_limit_at_twice_it(
+    quasi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = np.linspace(0.0, 0.1, 1001)
+    monkeypatch.setattr(estimate, "_draws", lambda found, draws, *, seed: (found.joint[None], drawn))
+    found = estimate_noise(*quasi)
+    assert found.rate_interval[0] == pytest.approx(0.1 * 0.025)
+    assert found.lower_bound == pytest.approx(0.1 * 0.05)
 
 
 def test_networks_that_hardly_learnt_anything_leave_the_rate_open(quasi) -> None:
