@@ -5,7 +5,8 @@ rates, not one rate:
 
 - **The largest rate.** If the right grade is the likeliest label of every image, no more labels are wrong than differ
   from the likeliest label given the image. (For each true grade i, P_ii ≥ P_ij; averaged over the true grades that an
-  image may have, p(right | x) ≥ p(label = j | x) for every j.)
+  image may have, p(right | x) ≥ p(label = j | x) for every j.) Where clear images contradict this (``explanations``),
+  the largest rate of the forms that explain them.
 - **The smallest rate.** Unclear images look like a blurred severity (``model``). What such a blur cannot explain, for
   example a label two grades away from a clear image, is an error. Where the blur explains everything, it is 0.
 
@@ -24,7 +25,7 @@ import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
 from srjt.noise.explanations import Explanations, explain, rows_of
-from srjt.noise.families import SYMMETRIC, Form
+from srjt.noise.families import ONE_SIDED, SYMMETRIC, Form
 from srjt.noise.verified import exact_interval, read_verified, use_verified
 from srjt.notebook_html import html_block, html_table, html_text
 
@@ -201,6 +202,8 @@ def estimate_noise(
     if bootstrap:
         joints, rates = _draws(found, bootstrap, seed=seed)
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
+        if any(one.fit.form in ONE_SIDED for one in found.all):
+            largest = max(largest, float(np.quantile([_rate(one) for one in joints], 1.0 - tail)))
     informed = learnt = _informed(y, found)
     if not informed and bootstrap:
         low = lower_bound = 0.0
@@ -322,6 +325,12 @@ def _assumption(form: Form) -> str:
         return (
             "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
             "boundary between two grades, it is higher, up to the upper end of the interval."
+        )
+    if form in ONE_SIDED:
+        side = "low" if ONE_SIDED[form] < 0 else "high"
+        return (
+            f"The rate allows most labels of a grade to be too {side}, because that alone explains the labels of clear "
+            "images; it assumes that such images mislead the networks no more than others."
         )
     return (
         "The rate assumes that each grade has its own error rate in each direction, and that readers who are also "

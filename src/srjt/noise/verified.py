@@ -191,8 +191,8 @@ def use_verified(
     interval = low, high = interval_of(rate, equal, confidence)
     if factor := _factor(wrong, doubt[rows]):
         left = wrong - factor * doubt[rows]
-        # Two numbers, the mean and the factor, come from the sample itself. There may be errors that the model does not
-        # suspect, and right labels that it does, too rare for the sample: two of them are added, as Agresti and Coull do.
+        # Two numbers, the mean and the factor, come from the sample itself. There may be errors that the model does
+        # not suspect, and right labels that it does, too rare for the sample: as Agresti and Coull do, two are added.
         variance = left.var(ddof=2) * repetition(left, patient) / size + 2.0 / equal**2
         together = min(rate * (1.0 - rate) / variance, equal / size * samples)
         mean = min(max(factor * float(doubt.mean()) + float(left.mean()), least), most)
