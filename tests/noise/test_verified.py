@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import beta  # type: ignore[import-untyped]
+from scipy.stats import beta
 
 from srjt.errors import SrjtError
 from srjt.noise import corrupt, transition_matrix
