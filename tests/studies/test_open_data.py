@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.files import cache_folder
 from srjt.studies.config import StudyConfig
-from srjt.studies.folder import study_format, write_plan
+from srjt.studies.folder import write_plan
 from srjt.studies.open_data import open_data
 
 Small = Callable[..., StudyConfig]
@@ -126,22 +124,6 @@ def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
         SrjtError, match=f"The image {before.manifest.ids[5]} has changed since this study began"
     ):
         write_plan(tmp_path / "study", after, command="srjt study")
-
-
-def test_a_study_of_format_1_goes_on_as_it_began(small: Small, images: Path, tmp_path: Path) -> None:
-    paths = read(images).manifest.paths
-    shutil.copy(paths[0], paths[39])
-    config = small(source=str(images), reading={})
-    old, new = open_data(config, format=1), open_data(config)
-    expected = folds(replace(old.manifest, duplicates=np.arange(40)), folds=3)
-    for split, other in zip(old.splits, expected, strict=True):
-        np.testing.assert_array_equal(split.test, other.test)
-    assert new.manifest.groups != new.manifest.patients
-    assert not {p.key for p in old.planned_runs()} & {p.key for p in new.planned_runs()}
-    write_plan(tmp_path / "study", old, command="srjt study")
-    assert study_format(tmp_path / "study") == 1
-    assert not (tmp_path / "study" / "image_hashes.npz").exists()
-    assert study_format(tmp_path / "another") == 2
 
 
 def test_near_duplicates_are_grouped_on_request(small: Small, images: Path) -> None:

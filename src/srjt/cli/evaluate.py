@@ -14,10 +14,9 @@ from srjt.cli.messages import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
     from rich.table import Table
 
-    from srjt.data import Manifest
+    from srjt.console import Console
     from srjt.inference.range_evaluation import RangeEvaluation
     from srjt.ordinal.intervals import Interval
     from srjt.readers import NetworkComparison
@@ -82,7 +81,6 @@ def evaluate(
     gave them to srjt train to use the test side of that fold, or --side test alone
     to use the split column.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from srjt.cli.decisions import (
@@ -94,8 +92,9 @@ def evaluate(
     from srjt.cli.matrix_table import matrix_table
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
-    from srjt.cli.samples import calibration_samples, usable
+    from srjt.cli.samples import calibration_samples, grouped, usable
     from srjt.cli.splits import check_fold, chosen_split
+    from srjt.console import Console
     from srjt.data import read
     from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest
@@ -133,7 +132,7 @@ def evaluate(
         )  # fmt: skip
         assert split is not None
         if fold is not None and splits is None:
-            manifest = _grouped_as_trained(run, manifest, near=group_near_duplicates)
+            manifest = grouped(manifest, near=group_near_duplicates)
         sides = split(manifest).sides()
         if (side := side or "test") not in sides:
             raise suggest("side", side, sides)
@@ -228,6 +227,8 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) 
     """How often ranges contain the grade, and how wide they are."""
     from rich.table import Table
 
+    from srjt.errors import printable
+
     def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
         if samples == 0:
             return name, "–", "", "0"
@@ -239,7 +240,7 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) 
     table.add_row("promised coverage", f"{found.promised:g}", "", "")
     table.add_row(*row("coverage", found.coverage))
     for name, (samples, interval) in zip(grades, found.grades, strict=True):
-        table.add_row(*row(f"… of grade {name}", interval, samples))
+        table.add_row(*row(f"… of grade {printable(name)}", interval, samples))
     table.add_row(*row("grades in a range", found.width))
     return table
 
@@ -262,12 +263,3 @@ def _print_readers(found: NetworkComparison, console: Console) -> None:
         dim=True,
     )
     say(found.sentence)
-
-
-def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:
-    """The samples with the groups that the folds of this run were made from."""
-    from srjt.cli.samples import grouped
-    from srjt.training.record.image_identity import grouped_as_begun
-
-    begun = grouped_as_begun(run, manifest)
-    return grouped(manifest, near=near) if begun.duplicates is None else begun

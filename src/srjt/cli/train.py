@@ -225,8 +225,7 @@ def _next_command(out: Path, how: dict[str, Any], *, features: bool) -> str:
 
 def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, pooled: bool) -> None:
     """What the paper's tables show, and what the answers of srjt predict are worth; both beside naive baselines."""
-    from rich.console import Console
-
+    from srjt.console import Console
     from srjt.reports.run_summary import SIDES
     from srjt.training.record.baselines import NAIVE, run_baselines
     from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs

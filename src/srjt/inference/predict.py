@@ -18,7 +18,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import Reading
 from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
-from srjt.errors import SrjtError, suggest
+from srjt.errors import suggest
 from srjt.inference.answer_table import answer_rule, answer_table, check_columns
 from srjt.inference.answers import as_columns, check_units
 from srjt.inference.calibrate import Labelled
@@ -64,11 +64,7 @@ RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of i
 
 def open_run(run: RunLike) -> Trained:
     """The run itself, or the run in a folder."""
-    if isinstance(run, Trained):
-        return run
-    if isinstance(run, (str, os.PathLike)):
-        return load_run(os.fspath(run))
-    raise SrjtError(f"A run is what srjt.train returns, or the path of its folder; got {type(run).__name__}.")
+    return run if isinstance(run, Trained) else load_run(run)
 
 
 def check_choices(network: str, decoding: str | None, optimise: str | None = None) -> None:
@@ -204,7 +200,7 @@ def predict(
         reading = read_samples(run, data, columns=(*per, *keep, *by))
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
-    run.check_feature_settings(manifest.made)
+    manifest = run.match_features(manifest)
     check_columns(manifest.table, per=per, keep=keep)
     with progress_bar("Decoding", progress) as decoded:
         store = open_store(
@@ -267,7 +263,9 @@ def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str]
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
         refuse_other_kind(run, paths)
-    return unlabelled_samples(source, features=features, columns=columns, grades=run.grades)
+    return unlabelled_samples(
+        source, features=features, wanted=run.feature_names, columns=columns, grades=run.grades
+    )
 
 
 def predictions(

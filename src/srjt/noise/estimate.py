@@ -68,13 +68,6 @@ class NoiseEstimate:
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
     informed: bool = True  # whether probabilities or verified grades say more than how common each grade is
     learnt: bool = True  # whether the probabilities alone do
-    caution: str = ""  # only in estimates of earlier versions
-    temperature: float | None = None  # only in estimates of earlier versions
-
-    @property
-    def used_uninformed(self) -> bool:
-        """Whether an earlier version made this estimate from nothing and used it: a resumed run uses it again."""
-        return self.informed and self.reason == _NOTHING_SAID
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
@@ -93,12 +86,28 @@ class NoiseEstimate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NoiseEstimate:
-        """Also estimates of earlier versions, which lack the newer fields."""
-        arrays = ("transition", "transition_interval", "prior", "prior_interval")
+        """What ``to_dict`` made; a ValueError or TypeError for anything else."""
+        c = len(values["prior"])
+        shapes = {
+            "transition": (c, c),
+            "transition_interval": (2, c, c),
+            "prior": (c,),
+            "prior_interval": (2, c),
+        }
+        typed: dict[str, Any] = {name: np.asarray(values[name], dtype=np.float64) for name in shapes}
+        for name, shape in shapes.items():
+            if typed[name].shape != shape:
+                raise ValueError(f"{name} has the shape {typed[name].shape}")
         low, high = values["rate_interval"]
-        typed = {name: np.asarray(values[name], dtype=np.float64) for name in arrays}
-        learnt = values.get("learnt", values.get("informed", True))
-        return cls(**{**values, **typed, "rate_interval": (float(low), float(high)), "learnt": learnt})
+        estimate = cls(**{**values, **typed, "rate_interval": (float(low), float(high))})
+        kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
+        for field in fields(cls):
+            if type(value := getattr(estimate, field.name)) not in kinds.get(str(field.type), (type(value),)):
+                raise TypeError(f"{field.name} is no {field.type}")
+        shares = np.append(estimate.prior, [estimate.rate, *estimate.transition.flat])
+        if not ((shares >= 0) & (shares <= 1 + 1e-9)).all() or not isinstance(estimate.held_out, Mapping):
+            raise ValueError("a share outside 0 … 1")
+        return estimate
 
     def __repr__(self) -> str:
         low, high = self.rate_interval
@@ -120,7 +129,6 @@ class NoiseEstimate:
             html_table(("true grade", "share", *(f"label {grade}" for grade in grades)), rows),
             html_text("" if self.identifiable else f"Not determined: {self.reason}"),
             html_text(self.assumption),
-            html_text(self.caution),
         )
 
     def __str__(self) -> str:
@@ -133,7 +141,7 @@ class NoiseEstimate:
         ]
         if not self.identifiable:
             lines.append(f"  not determined: {self.reason}")
-        notes = [note for note in (self.assumption, self.caution) if note]
+        notes = [self.assumption] if self.assumption else []
         return "\n".join(lines + [f"  {note}" for note in notes])
 
 
@@ -213,7 +221,7 @@ def estimate_noise(
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
-    reason = _doubt(found, samples=len(y), informed=informed, unsettled=tail)
+    reason = _doubt(y, found, informed=informed, unsettled=tail)
     assumption = f"{_assumption(form)}; {_SHARED}"
     worth = 0.0
     if known is not None:
@@ -350,17 +358,24 @@ def _informed(y: Ints, found: Explanations) -> bool:
     return bool(held_out_gain >= 2.0 * gain.std() / len(gain) ** 0.5)
 
 
-def _doubt(found: Explanations, *, samples: int, informed: bool, unsettled: float) -> str:
+def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) -> str:
     """Why the data do not determine the rate, in one sentence; "" if they do.
 
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
     """
     if not informed:
         return _NOTHING_SAID
-    expected = found.joint.sum(axis=1) * samples
-    if expected.min() < _FEW:
-        few = count_of(round(expected.min()), "sample is", "samples are")
-        return f"only about {few} of grade {int(expected.argmin())}: too few to see how often it is mistaken."
+    expected = found.joint.sum(axis=1) * len(y)
+    if expected.min() < _FEW:  # the model's own number is a guess: what is said counts labels
+        grade = int(expected.argmin())
+        labels = int((y == grade).sum())
+        if labels < _FEW:
+            few = count_of(labels, "label is", "labels are")
+            return f"only {few} of grade {grade}: too few to see how often it is mistaken."
+        return (
+            f"the probabilities hardly tell grade {grade} ({labels:,} labels) from others: how often it is mistaken "
+            "cannot be seen."
+        )
     if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
         return (
             "readers who are unsure between two neighbouring grades look like images that are unclear between them; "

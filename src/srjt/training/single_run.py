@@ -18,7 +18,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, warn
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -32,7 +32,7 @@ from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.reader_targets import reader_targets
 from srjt.training.record.held_out import held_out_side
-from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
+from srjt.training.record.image_identity import check_images, image_digest
 from srjt.training.record.provenance import describe_provenance, describe_source
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import (
@@ -90,7 +90,7 @@ def single_run(
         progress=reporter.decoded,
         find_duplicates=True,
     )
-    manifest = grouped_as_begun(folder, store.manifest)
+    manifest = store.manifest
     if store.skipped:
         names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
         listed = ""
@@ -122,6 +122,7 @@ def single_run(
             "in_shape": list(in_shape),
             "fingerprint": fingerprint(manifest, parts),
             "images": image_digest(used),
+            "feature_names": list(manifest.feature_names),
             **({"made": manifest.made} if manifest.made else {}),
             **({"source": describe_source(manifest.source)} if manifest.source else {}),
             "patients": None if manifest.patients is None else len(set(used.patients or ())),
@@ -239,6 +240,7 @@ def single_run(
             grades=manifest.grades,
             preprocess=preprocess,
             in_shape=in_shape,
+            feature_names=manifest.feature_names,
             feature_settings=manifest.made,
             device=chosen,
             cpu=facts.cpu,
@@ -361,4 +363,6 @@ def resolve_split(
             "Unreadable images were skipped, so the row positions of the split are no longer valid: pass a function "
             "that makes the split from the remaining manifest."
         )
+    if unused := len(manifest) - sum(map(len, split.sides().values())):
+        warn(f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used.")
     return split

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def from_arrays(
     Parameters
     ----------
     images : array_like
-        uint8 images of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), or features of shape (N, F).
+        uint8 images of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), or features of shape (N, F); of a DataFrame
+        the names of the columns are kept.
     grades : (N,) sequence
         The given grades: numbers or names. ``None`` and ``nan`` are missing grades.
     patients : (N,) sequence, optional
@@ -94,7 +96,7 @@ def from_arrays(
         raise SrjtError(f"The split must be train, validation or test, not {strange[0]!r}.")
     given = {"id": given["id"], "image": given["id"], **given}
     rows = pd.DataFrame({name: pd.Series(values, dtype=str) for name, values in given.items()})
-    return assemble(
+    reading = assemble(
         rows,
         kind="arrays",
         root=Path(),
@@ -103,6 +105,13 @@ def from_arrays(
         notes=[size],
         arrays=pixels,
     )
+    return replace(reading, manifest=replace(reading.manifest, feature_names=_names_of(images)))
+
+
+def _names_of(features: object) -> tuple[str, ...]:
+    """The names of a DataFrame's columns; as in scikit-learn, numbers are no names."""
+    columns = list(features.columns) if isinstance(features, pd.DataFrame) else []
+    return tuple(columns) if all(isinstance(column, str) for column in columns) else ()
 
 
 def is_tensor(values: object) -> bool:
@@ -116,7 +125,13 @@ def as_array(values: Any) -> npt.NDArray[np.generic]:
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
             values = values.float()
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise SrjtError(
+            "The images, or the rows of features, have different sizes: an array needs equal ones. Resize them, or "
+            "write image files and read a table of them."
+        ) from None
 
 
 def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -139,9 +154,12 @@ def _texts(
     values: Sequence[object] | npt.NDArray[np.generic], name: str, *, count: int, what: str
 ) -> list[str]:
     # A list, not an array: NumPy would turn the numbers of [1, None] into floats.
-    listed = (
-        as_array(values).tolist() if isinstance(values, np.ndarray) or is_tensor(values) else list(values)
-    )
+    try:
+        listed = (
+            as_array(values).tolist() if isinstance(values, np.ndarray) or is_tensor(values) else list(values)
+        )
+    except TypeError:
+        raise SrjtError(f"{name} must have one entry per sample; got {values!r}.") from None
     if len(listed) != count:
         raise SrjtError(
             f"{count:,} {what} but {count_of(len(listed), 'entry', 'entries')} in {name}: the numbers must be equal."

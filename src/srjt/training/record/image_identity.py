@@ -1,16 +1,13 @@
 """Image content is part of the identity of a run: a run is not resumed with other images under the same names.
 
 A folder keeps the hash of every image in ``image_hashes.npy``, in the order of its samples, so that the error can name
-the image. Folders of earlier versions have none and are not checked.
+the image.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
-import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +17,7 @@ from srjt.data import Manifest
 from srjt.errors import SrjtError, count_of
 from srjt.files import why_not_a_file, write_atomically
 
-__all__ = ["HASHES_FILE", "changed_images", "check_images", "grouped_as_begun", "image_digest"]
+__all__ = ["HASHES_FILE", "changed_images", "check_images", "image_digest"]
 
 HASHES_FILE = "image_hashes.npy"
 
@@ -35,8 +32,7 @@ def image_digest(samples: Manifest) -> str | None:
 def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what: str) -> None:
     """Raise an error if an image has changed since ``recorded`` was written; write ``image_hashes.npy`` once.
 
-    recorded: the digest in the folder's JSON file; None in a folder of an earlier version. what: run or audit, for
-    the message.
+    recorded: the digest in the folder's JSON file; None for features. what: run or audit, for the message.
     """
     digest = image_digest(samples)
     if recorded is None or digest is None:
@@ -72,18 +68,3 @@ def changed_images(file: Path, samples: Manifest) -> list[str]:
         return []
     ids = samples.ids
     return [ids[row] for row in np.flatnonzero((before != samples.hashes).any(axis=1))]
-
-
-def grouped_as_begun(folder: Path | None, samples: Manifest) -> Manifest:
-    """The samples without groups of identical images if the run in this folder began before these were grouped.
-
-    Else its folds would be others, and it could neither be resumed nor evaluated.
-    """
-    if folder is None:
-        return samples
-    for name in ("run.json", "noise.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads((folder / name).read_text(encoding="utf-8"))
-            if "images" not in (content["data"] if name == "run.json" else content):
-                return replace(samples, duplicates=np.arange(len(samples)))
-    return samples
