@@ -17,6 +17,7 @@ from srjt.data import (
     DuplicateImagesWarning,
     LeakageWarning,
     Manifest,
+    check,
     folds,
     group_duplicates,
     official_split,
@@ -137,6 +138,23 @@ def test_nearly_identical_images_are_grouped_on_request(files: Manifest, tmp_pat
     assert exact[8] == "s8"
 
 
+def test_images_of_one_patient_may_be_alike(files: Manifest, tmp_path: Path) -> None:
+    """Both are on one side of every split anyway: nothing is reported."""
+    Image.open(tmp_path / "7.png").transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "8.png")
+    for patients, reported in (([7, 7], False), ([7, 8], True)):
+        owners = [f"p{i}" for i in range(len(files))]
+        owners[7:9] = [f"p{i}" for i in patients]
+        owned = replace(files, table=files.table.assign(patient=owners))
+        found = [problem.kind for problem in check(owned)]
+        assert ("near-duplicates" in found) == reported
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            groups = group_duplicates(owned, near=True, cache=tmp_path / "cache").groups
+        counted = [str(warning.message).split()[0] for warning in caught]
+        assert groups is not None
+        assert (groups[7] == groups[8], counted) == (True, ["4" if reported else "2"])
+
+
 def test_published_splits_that_share_an_image_are_warned_of(tmp_path: Path) -> None:
     data = in_memory([0, 1, 2, 3, 4, 0])
     data = replace(data, table=data.table.assign(split=["train"] * 4 + ["test"] * 2))
@@ -161,3 +179,18 @@ def test_folds_do_not_depend_on_the_order_of_the_rows() -> None:
         plain, turned = folds(data), folds(data.select(np.arange(23)[::-1]))
     for one, other in zip(plain, turned, strict=True):
         np.testing.assert_array_equal(one.test, np.sort(22 - other.test))
+
+
+def test_a_second_check_decodes_only_what_cannot_be_read(
+    files: Manifest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "3.png").write_bytes(b"no image")
+    (tmp_path / "4.png").unlink()
+    first = check(files)
+    assert {"unreadable-image", "missing-image"} <= {problem.kind for problem in first}
+    monkeypatch.setattr(hashing, "read_image", lambda *_, **__: pytest.fail("decoded again"))
+    assert check(files) == first
+    (tmp_path / "5.png").write_bytes((tmp_path / "6.png").read_bytes() + b" ")
+    with pytest.raises(pytest.fail.Exception, match="decoded again"):  # other files have other hashes
+        check(files)

@@ -49,7 +49,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     Without names, the values must be integers from 0 or 1 without gaps, or names that end in such numbers
     ("Mayo 2"). Other values are collected in ``invalid``; an unknown order is an error.
     """
-    present = {value for value in values if value.casefold() not in MISSING}
+    present = {value for value in set(values) if value.casefold() not in MISSING}
     if names is None:
         names, code_of, note = _infer(values, present)
     else:
@@ -57,13 +57,11 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
         code_of, note = _match(present, names)
     # A name that looks like a missing value is a grade if it is listed.
     declared = {name.casefold(): code for code, name in enumerate(names)}
-    codes = np.full(len(values), -1, dtype=np.int64)
+    code_of = {value: declared.get(value.casefold(), code_of.get(value, -1)) for value in set(values)}
+    codes = np.array([code_of[value] for value in values], dtype=np.int64)
     invalid: dict[int, tuple[str, str]] = {}
-    for row, value in enumerate(values):
-        code = declared.get(value.casefold(), code_of.get(value, -1))
-        codes[row] = code
-        if code >= 0:
-            continue
+    for row in np.flatnonzero(codes < 0).tolist():
+        value = values[row]
         if value.casefold() in MISSING:
             invalid[row] = ("missing-grade", f"no grade ({value!r})" if value else "no grade")
         else:
@@ -71,8 +69,11 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     return Grading(names=tuple(names), codes=codes, invalid=invalid, note=note)
 
 
-def order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Sort names that all end in numbers ("Mayo 2", or just "2"), mildest first; other names are an error."""
+def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
+    """Sort names that all end in numbers ("Mayo 2", or just "2"), mildest first; other names are an error.
+
+    gaps: whether numbers may be missing.
+    """
     spelling: dict[str, str] = {}
     for name in sorted(set(names)):
         spelling.setdefault(" ".join(name.casefold().split()), name)
@@ -88,7 +89,8 @@ def order_names(names: Iterable[str]) -> tuple[str, ...]:
     numbers = {int(number): spelling[key] for key, (_, number) in parsed.items()}
     if len(numbers) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
-    _refuse_gaps(numbers)
+    if not gaps:
+        _refuse_gaps(numbers)
     return tuple(numbers[number] for number in sorted(numbers))
 
 

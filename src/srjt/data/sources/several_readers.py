@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from srjt.data.sources.reading_dates import parse_dates
 from srjt.data.sources.reading_notes import NO_READER, table_notes
 from srjt.data.sources.text_table import TextTable, from_frame, load
 from srjt.errors import SrjtError
+from srjt.files import as_path
 from srjt.readers import Consensus, Readings, consensus
 
 __all__ = ["ReadingsTable", "combine", "read_readings", "readings_of"]
@@ -116,7 +116,7 @@ def read_readings(
     if isinstance(source, pd.DataFrame):
         loaded, name = from_frame(source), "the table"
     else:
-        path = Path(source)
+        path = as_path(source, "Readings are read from a path or a DataFrame")
         if not os.path.exists(path):
             raise SrjtError(f"{path} does not exist.")
         loaded, name = load(path / "labels.csv" if path.is_dir() else path), path.name
@@ -149,7 +149,8 @@ def readings_of(
     chosen = reading_columns(frame, source=source, **columns)
     problems = list(loaded.problems)
     items = lines if chosen.item is None else frame[chosen.item].tolist()
-    unnamed = np.array([item.casefold() in MISSING for item in items])
+    nameless = {item for item in set(items) if item.casefold() in MISSING}
+    unnamed = np.array([item in nameless for item in items])
     problems += [
         Problem("missing-image", lines[row], "the row has no image")
         for row in np.flatnonzero(unnamed).tolist()
@@ -189,10 +190,7 @@ def readings_of(
     kept = rows[usable]
     item_codes, item_names = pd.factorize(np.array(items, dtype=object)[kept])
     reader_codes, reader_names = pd.factorize(np.array(names, dtype=object)[usable])
-    code_of = {name: code for code, name in enumerate(item_names.tolist())}
-    row_items = np.array(
-        [-1 if bad else code_of.get(item, -1) for item, bad in zip(items, unnamed, strict=True)]
-    )
+    row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(items))
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),
