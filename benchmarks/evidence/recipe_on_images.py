@@ -6,7 +6,8 @@
 
 ``pack`` reads DATA/deepdrid256, eyepacs256, appareal144 and acne160 (labels.csv, images; votes.csv or readings.csv)
 and writes their images of 128 × 128 pixels as one file per set, about 29 MiB together.
-``lite0_weights.py`` makes the weights. ``run`` appends one row per training; after so many minutes it ends, and the same command continues. The six methods that matter most come
+``lite0_weights.py`` makes the weights. ``run`` appends one row per training; after so many minutes it ends, and the
+same command continues. The six methods that matter most come
 first, in all cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
 
 One such network does not fill a large GPU: add --processes 12 there (and start NVIDIA's MPS). For another machine copy
