@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
+from srjt.data.formulas import warn_about_formulas
 from srjt.data.grade_names import check_grade_names
 from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest
@@ -101,6 +102,7 @@ def write_audit(
     try:
         if samples.arrays is not None and not samples.are_features:
             _write_images(folder / "images", samples.arrays)
+        warn_about_formulas(scores, folder / "audit.csv")
         table = scores.to_csv(index=False)
         write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"), follow_links=False)
         if readings is not None:

@@ -10,7 +10,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import OptionsReporter, say
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, printable
 
 if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
@@ -219,9 +219,9 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
         )
     if judged or estimate.identifiable:
         title = f"Estimated transition matrix (mean over the forms of noise; likeliest: {estimate.form})"
-        matrix = Table("true ╲ label", *names, title=title, title_justify="left")
+        matrix = Table("true ╲ label", *map(printable, names), title=title, title_justify="left")
         for name, row in zip(names, estimate.transition, strict=True):
-            matrix.add_row(name, *(f"{p:.2f}" for p in row))
+            matrix.add_row(printable(name), *(f"{p:.2f}" for p in row))
         console.print(matrix)
     for column in ("grade", "reader", "patient"):
         if judged and (rates := summary[f"{column}s"]):

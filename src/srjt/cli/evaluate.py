@@ -210,8 +210,10 @@ def evaluate(
         console.print(_ranges(found.ranges, shown, by_patient=found.by_patient))
         say(found.ranges.promise)
     if naive is not None:
-        scores = {name: found.intervals[name].value for name in trivial_scores}
-        if worse := compare_with_naive("these samples", **scores, naive=naive):
+        trivial = getattr(naive, found.purpose)
+        if worse := compare_with_naive(
+            "these samples", score=found.score, naive=trivial, purpose=found.purpose
+        ):
             say(worse, fg="yellow")
     if found.readers is not None:
         _print_readers(found.readers, console)
@@ -227,6 +229,8 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) 
     """How often ranges contain the grade, and how wide they are."""
     from rich.table import Table
 
+    from srjt.errors import printable
+
     def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
         if samples == 0:
             return name, "–", "", "0"
@@ -238,7 +242,7 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) 
     table.add_row("promised coverage", f"{found.promised:g}", "", "")
     table.add_row(*row("coverage", found.coverage))
     for name, (samples, interval) in zip(grades, found.grades, strict=True):
-        table.add_row(*row(f"… of grade {name}", interval, samples))
+        table.add_row(*row(f"… of grade {printable(name)}", interval, samples))
     table.add_row(*row("grades in a range", found.width))
     return table
 
