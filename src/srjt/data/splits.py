@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
-BY = ("stratified", "random")
+BY = ("random", "stratified")
 SIDES = ("train", "validation", "test")
 SPLIT_COLUMNS = ("split", "part", "set", "subset", "fold", "phase", "partition", "usage", "dataset", "side")
 
@@ -67,11 +67,12 @@ class Split:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "stratified") -> list[Split]:
+def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "random") -> list[Split]:
     """Split the samples into folds whose sides share no patient and no image.
 
     The patients are divided into ``folds`` parts. In fold k, part k is for test, part k+1 for validation and the
-    rest for training. The same patients and seed give the same folds on every machine, in any order of the rows.
+    rest for training. The same patients and seed give the same folds on every machine, in any order of the rows, and
+    whatever their labels are: correcting some moves nobody to another side.
 
     Patients who share an identical image are kept together. To find these, every image is decoded once and its hash
     is kept in the cache folder; ``srjt.data.group_duplicates`` finds nearly identical images too.
@@ -79,15 +80,15 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "strat
     Parameters
     ----------
     manifest : Manifest
-        The samples. Without patients they are split one by one, and a ``LeakageWarning`` is issued. Where true
-        grades are known they are used for stratification, so that injected noise does not change the folds.
+        The samples. Without patients they are split one by one, and a ``LeakageWarning`` is issued.
     folds : int
         Number of folds, at least 3. Five give 60 % training, 20 % validation and 20 % test.
     seed : int
         Seed of the random order of the patients.
-    by : {"stratified", "random"}
-        ``"stratified"`` balances the patients' highest grades over the parts, as the authors' published code does.
-        ``"random"`` balances only the number of patients, as the paper says.
+    by : {"random", "stratified"}
+        ``"random"`` balances only the numbers of patients and samples, as the paper says. ``"stratified"`` balances the
+        patients' highest grades too, as the authors' published code does, by true grades where they are known: then
+        a corrected label moves others, so keep such folds in a file (``write_splits``).
 
     Returns
     -------
@@ -110,11 +111,11 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "strat
     return [_fold(part, k, folds) for k in range(folds)]
 
 
-def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str = "stratified") -> Ints:
+def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> Ints:
     """(N,) the part, 0 … folds − 1, of each sample; all samples of a group are in the same part.
 
-    The result depends only on the seed and the groups, not on the order of the rows, the platform or the
-    version of a random generator.
+    The result depends only on the seed, the groups and, if stratified, the grades; not on the order of the rows, the
+    platform or the version of a random generator.
     """
     if manifest.duplicates is None:
         manifest = group_duplicates(manifest)

@@ -33,9 +33,9 @@ from srjt.training.single_run import fingerprint
 
 __all__ = ["FORMAT", "PlannedRun", "StudyData"]
 
-# 1: runs were identified by the sizes of the image files, and identical images were not grouped. Such a study goes on
-# as it began.
-FORMAT = 2
+# 1: runs were identified by the sizes of the image files, and identical images were not grouped. 2: folds were
+# stratified unless said otherwise. Such a study goes on as it began.
+FORMAT = 3
 
 # Settings added after the first studies. At these values they are left out of the key, so that old runs keep theirs.
 ADDED_LATER = (("soft_labels", "paper"), ("balance", 0.0))

@@ -64,7 +64,8 @@ def open_data(
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
-            splits = folds(manifest, folds=config.folds, seed=config.split_seed, by=config.split_by)
+            by = config.split_by or ("random" if format > 2 else "stratified")
+            splits = folds(manifest, folds=config.folds, seed=config.split_seed, by=by)
     return StudyData(config, manifest, splits, format=format)
 
 

@@ -183,7 +183,7 @@ def cross_fit(
         out is not None and _recorded_format(out) == 1
     ):  # its folds were made before identical images were grouped
         samples = replace(samples, duplicates=np.arange(len(samples)))
-    fold = assign_folds(samples, folds=folds, seed=seed)
+    fold = assign_folds(samples, folds=folds, seed=seed, by="stratified")
     _note_rare_grades(samples, reporter)
     if out is not None:
         _open_folder(out, samples, config=config, folds=folds, seed=seed)
