@@ -274,3 +274,60 @@ def test_history_names_the_rows(rows: Rows) -> None:
     assert isinstance(run.history, pd.DataFrame)
     assert run.history["id"].tolist() == [rows.manifest.ids[i] for i in rows.split.train]
     assert run.history["seen"].max() == SETTINGS["epochs"]
+
+
+def by_name(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same table with its columns in another order."""
+    return frame[sorted(frame.columns, reverse=True)]
+
+
+def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
+    """The order of a table's columns says nothing, in a file, in memory, and beside other columns."""
+    names = [f"f{i}" for i in range(9)] + ["f10"]  # sorted as text, f10 comes second
+    x = pd.DataFrame(rows.x, columns=names)
+    labelled = x.assign(grade=rows.manifest.labels)
+    labelled.to_csv(tmp_path / "a.csv", index=False)
+    run = srjt.train(srjt.data.read(tmp_path / "a.csv"), out=tmp_path / "run", **SETTINGS)
+    assert run.feature_names == load_run(tmp_path / "run").feature_names == tuple(names)
+    expected = run.predict(x)["p_2"].tolist()
+    other = by_name(x.assign(f11=1.0, age=40.0))
+    other.to_parquet(tmp_path / "other.parquet")
+    for data in (other, tmp_path / "other.parquet", rows.x):  # without names: by position
+        assert predict(tmp_path / "run", data)["p_2"].tolist() == expected
+    scored = run.evaluate(by_name(labelled), resamples=10)
+    assert scored.confusion == run.evaluate(labelled, resamples=10).confusion
+    calibrated = [
+        run.predict(x, coverage=0.9, calibrate_on=(frame, labelled["grade"]))["grade_high"].tolist()
+        for frame in (x, by_name(x))
+    ]
+    assert calibrated[0] == calibrated[1]
+    with pytest.raises(
+        SrjtError, match=r"trained on 10 feature columns, and the table lacks 1 of them \(f10\)"
+    ):
+        run.predict(x.rename(columns={"f10": "f9"}))
+    with pytest.raises(SrjtError, match=r"the data lacks 1 of them \(f10\)"):
+        run.evaluate(labelled.rename(columns={"f10": "f9"}))
+
+
+def test_a_run_finds_its_columns_by_their_names(rows: Rows, tmp_path: Path) -> None:
+    """Also those whose names do not look like features, and without the pattern that the training needed."""
+    x = pd.DataFrame(rows.x, columns=[f"area {i}" for i in range(9)] + ["a[0]"]).assign(age=50.0)
+    x.assign(grade=rows.manifest.labels).to_csv(tmp_path / "a.csv", index=False)
+    data = srjt.data.read(tmp_path / "a.csv", feature_columns=["area *", "a[0]"])
+    assert data.manifest.feature_names == (*[f"area {i}" for i in range(9)], "a[0]")
+    run = srjt.train(data, **SETTINGS)
+    expected = run.predict(data)["p_1"].tolist()
+    by_name(x).assign(image="a.png").to_csv(tmp_path / "new.csv", index=False)
+    assert run.predict(x)["p_1"].tolist() == run.predict(tmp_path / "new.csv")["p_1"].tolist() == expected
+    pair = srjt.train((x.drop(columns="age"), rows.manifest.labels), **SETTINGS)
+    assert pair.predict(by_name(x))["p_1"].tolist() == expected
+
+
+def test_a_run_with_damaged_names_is_refused(rows: Rows, tmp_path: Path) -> None:
+    srjt.train(rows.manifest, out=tmp_path / "run", **SETTINGS)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    for names in (["f0"], ["f0"] * 10, 3):
+        facts["data"]["feature_names"] = names
+        (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
+        with pytest.raises(SrjtError, match="damaged or not from srjt"):
+            load_run(tmp_path / "run")

@@ -102,6 +102,7 @@ def predict(
         manifest = read_ungraded_features(
             sources[0],
             feature_columns=how["feature_columns"],
+            wanted=trained.feature_names,
             patient_column=how["patient_column"],
             columns=columns,
             grades=trained.grades,

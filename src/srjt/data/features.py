@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
-__all__ = ["Features", "as_features"]
+__all__ = ["Features", "as_features", "match_names"]
 
 Features = npt.NDArray[np.float32]
 
@@ -28,3 +30,16 @@ def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") ->
             "Remove such rows or fill in the values."
         )
     return features
+
+
+def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> list[int]:
+    """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names those that lack."""
+    place = {name: position for position, name in enumerate(names)}
+    missing = [name for name in wanted if name not in place]
+    if missing:
+        shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        raise SrjtError(
+            f"This run was trained on {count_of(len(wanted), 'feature column')}, and {source} lacks "
+            f"{len(missing):,} of them ({shown}): add or rename them; their order does not matter."
+        )
+    return [place[name] for name in wanted]

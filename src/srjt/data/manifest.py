@@ -46,6 +46,8 @@ class Manifest:
         The folder that image paths are relative to.
     arrays : (N, H, W, 3) uint8 or (N, F) float32, optional
         Images or features in memory.
+    feature_names : tuple of str
+        The names of the F features; empty if they have none, as in a file of arrays.
     made : str
         How the features were computed, as JSON, if known.
     source : str
@@ -68,6 +70,7 @@ class Manifest:
     grades: tuple[str, ...]
     root: Path = field(default_factory=Path)
     arrays: npt.NDArray[np.generic] | None = None
+    feature_names: tuple[str, ...] = ()
     made: str = ""
     source: str = ""
     hashes: npt.NDArray[np.uint64] | None = None

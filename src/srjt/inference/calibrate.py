@@ -71,8 +71,7 @@ def predict_side(
     run: Trained, source: Labelled, *, views: int = 1, on_bad_image: OnBadImage = "error"
 ) -> tuple[HeldOut, Manifest]:
     """Labelled samples that the run has not seen, with its predictions for them."""
-    manifest = read_labelled(run, source, on_bad_image=on_bad_image, progress=False)
-    run.check_feature_settings(manifest.made)
+    manifest = run.match_features(read_labelled(run, source, on_bad_image=on_bad_image, progress=False))
     store = open_store(
         manifest,
         size=run.config.image_size,

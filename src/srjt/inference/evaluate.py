@@ -170,8 +170,7 @@ def evaluate(
             views=len(crops),
         )  # fmt: skip
     # a function given as progress counts decoded images, not the headers that are read here
-    data = read_labelled(run, data, on_bad_image=on_bad_image, progress=progress is True)
-    run.check_feature_settings(data.made)
+    data = run.match_features(read_labelled(run, data, on_bad_image=on_bad_image, progress=progress is True))
     with progress_bar("Decoding", progress) as decoded:
         store = open_store(
             data,

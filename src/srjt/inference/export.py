@@ -212,6 +212,8 @@ def _metadata(run: Trained, samples: Samples) -> dict[str, Any]:
     }
     if run.grade_names:
         facts["grade_names"] = [run.grade_names[grade] for grade in run.grades]
+    if run.feature_names:
+        facts["feature_names"] = list(run.feature_names)
     return facts if samples.ndim == 2 else {**facts, "resize": run.config.resize, "crop": run.config.crop}
 
 

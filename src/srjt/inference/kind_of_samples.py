@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from srjt.data.images.decode import is_image
 from srjt.data.sources.columns import choose_columns
-from srjt.data.sources.feature_tables import list_column
 from srjt.data.sources.hints import NUMBERED
 from srjt.data.sources.text_table import TABLE_SUFFIXES, load
 from srjt.errors import SrjtError, count_of
@@ -26,7 +25,7 @@ def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -
     """An error for files of features where the run takes images, and the reverse. What is neither is not judged."""
     takes = _taken_by(run)
     for path in map(Path, sources):
-        if (found := _kind(path)) is None or found == takes:
+        if (found := _kind(path, run.feature_names)) is None or found == takes:
             continue
         if takes == "images":
             holds = "is a file of arrays" if path.suffix.lower() == ".npz" else "has features"
@@ -59,7 +58,7 @@ def _taken_by(run: Trained) -> Kind:
     return "features" if len(run.in_shape) == 1 else "images"
 
 
-def _kind(path: Path) -> Kind | None:
+def _kind(path: Path, feature_names: Sequence[str]) -> Kind | None:
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return "features"
@@ -67,8 +66,8 @@ def _kind(path: Path) -> Kind | None:
         return "images"
     if suffix not in TABLE_SUFFIXES or not os.path.isfile(path):
         return None
-    columns = list(load(path).frame.columns)
-    features = list_column(path) is not None or sum(bool(NUMBERED.match(name)) for name in columns) > 1
+    columns, known = list(load(path).frame.columns), set(feature_names)
+    features = sum(name in known or bool(NUMBERED.match(name)) for name in columns) > 1
     images = {
         "image": ("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile")
     }

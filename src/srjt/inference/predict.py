@@ -204,7 +204,7 @@ def predict(
         reading = read_samples(run, data, columns=(*per, *keep, *by))
         manifest = drop_unusable(reading.manifest, reading.problems, on_bad_image=on_bad_image)
         left_out = [(problem.where, problem.detail) for problem in reading.problems]
-    run.check_feature_settings(manifest.made)
+    manifest = run.match_features(manifest)
     check_columns(manifest.table, per=per, keep=keep)
     with progress_bar("Decoding", progress) as decoded:
         store = open_store(
@@ -267,7 +267,9 @@ def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str]
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if isinstance(paths, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in paths):
         refuse_other_kind(run, paths)
-    return unlabelled_samples(source, features=features, columns=columns, grades=run.grades)
+    return unlabelled_samples(
+        source, features=features, wanted=run.feature_names, columns=columns, grades=run.grades
+    )
 
 
 def predictions(

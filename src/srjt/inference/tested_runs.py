@@ -59,7 +59,7 @@ def answers_on(
     decoding: Decoding | None,
 ) -> Tested:
     """The answers of a run for other labelled images."""
-    run.check_feature_settings(data.made)
+    data = run.match_features(data)
     store = open_store(data, size=run.config.image_size, resize=run.config.resize, find_duplicates=True)
     manifest = store.manifest
     probabilities, grades = run.probabilities(store.pixels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +15,10 @@ import torch
 from torch import nn
 
 from srjt import methods, networks
-from srjt.data.features import as_features
+from srjt.data.features import as_features, match_names
 from srjt.data.images.augment import view_crops
 from srjt.data.images.feed import Samples, open_feed
+from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, count_of
 from srjt.methods import Method
 from srjt.noise.estimate import NoiseEstimate
@@ -60,6 +61,8 @@ class Trained:
         Crop, normalisation, and your own transforms.
     in_shape : tuple of int
         Shape of one sample as the networks take it: (3, H, W) or (F,).
+    feature_names : tuple of str
+        The names of the F features, in the order of the networks' inputs; empty if they have none.
     feature_settings : str
         How the features were computed, as JSON, where it is known; empty for images.
     device : torch.device
@@ -89,6 +92,7 @@ class Trained:
     grades: tuple[str, ...]
     preprocess: Preprocess
     in_shape: tuple[int, ...]
+    feature_names: tuple[str, ...] = ()
     feature_settings: str = ""
     device: torch.device
     cpu: CpuSetting | None = None
@@ -203,20 +207,30 @@ class Trained:
             str(sample): int(grade) for sample, grade in zip(history["id"], history["grade"], strict=True)
         }
 
-    def check_feature_settings(self, settings: str) -> None:
-        """Raise an error for features that were computed with other settings than those of the training.
+    def match_features(self, data: Manifest) -> Manifest:
+        """The samples with their features in the order of the training; images are returned unchanged.
 
         Parameters
         ----------
-        settings : str
-            How the features were computed, as JSON; empty where it is not known, which passes.
+        data : Manifest
+            Features with names are matched by name, and one that is missing is an error; without names, in the run or
+            in the data, by their position. Features that were computed with other settings are an error.
+
+        Returns
+        -------
+        Manifest
         """
+        settings = data.made
         known = bool(self.feature_settings and settings)
         if known and _without_version(self.feature_settings) != _without_version(settings):
             raise SrjtError(
                 f"This run was trained on features with other settings ({self.feature_settings}) than these "
                 f"({settings}): compute them with the same settings of srjt features."
             )
+        if data.arrays is None or not self.feature_names or data.feature_names in ((), self.feature_names):
+            return data
+        positions = match_names(data.feature_names, self.feature_names, source="the data")
+        return replace(data, arrays=data.arrays[:, positions], feature_names=self.feature_names)
 
     def _check_kind(self, pixels: Samples) -> None:
         trained = f"rows of {count_of(self.in_shape[0], 'feature')}" if len(self.in_shape) == 1 else "images"
@@ -379,6 +393,7 @@ def load_run(
             eval_transform=eval_transform,
         ),
         in_shape=shape,
+        feature_names=tuple(facts.data["feature_names"]),
         feature_settings=str(facts.data.get("made", "")),
         device=target,
         cpu=facts.cpu,

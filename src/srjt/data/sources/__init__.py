@@ -18,7 +18,7 @@ from srjt.data.sources import dr, feature_files, features, folders, limuc, medmn
 from srjt.data.sources.arrays import from_arrays
 from srjt.data.sources.assemble import Reading
 from srjt.data.sources.dicom_patients import with_patients_of_headers
-from srjt.data.sources.feature_tables import has_features, list_column
+from srjt.data.sources.feature_tables import has_features
 from srjt.data.sources.frames import read_feature_frame
 from srjt.errors import SrjtError, suggest
 from srjt.files import check_regular_file
@@ -152,7 +152,7 @@ def read(
         elif kind is None:
             kind = _recognise(path)
             # the names of columns are a weaker sign than images that the user names
-            if kind == "features" and of_images and table.is_table(path) and list_column(path) is None:
+            if kind == "features" and of_images and table.is_table(path):
                 kind = "table"
     if images is not None and not os.path.isdir(images):
         raise SrjtError(f"The image folder {images} does not exist.")

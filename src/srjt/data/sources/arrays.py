@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def from_arrays(
     Parameters
     ----------
     images : array_like
-        uint8 images of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), or features of shape (N, F).
+        uint8 images of shape (N, H, W), (N, H, W, 1) or (N, H, W, 3), or features of shape (N, F); of a DataFrame
+        the names of the columns are kept.
     grades : (N,) sequence
         The given grades: numbers or names. ``None`` and ``nan`` are missing grades.
     patients : (N,) sequence, optional
@@ -94,7 +96,7 @@ def from_arrays(
         raise SrjtError(f"The split must be train, validation or test, not {strange[0]!r}.")
     given = {"id": given["id"], "image": given["id"], **given}
     rows = pd.DataFrame({name: pd.Series(values, dtype=str) for name, values in given.items()})
-    return assemble(
+    reading = assemble(
         rows,
         kind="arrays",
         root=Path(),
@@ -103,6 +105,13 @@ def from_arrays(
         notes=[size],
         arrays=pixels,
     )
+    return replace(reading, manifest=replace(reading.manifest, feature_names=_names_of(images)))
+
+
+def _names_of(features: object) -> tuple[str, ...]:
+    """The names of a DataFrame's columns; as in scikit-learn, numbers are no names."""
+    columns = list(features.columns) if isinstance(features, pd.DataFrame) else []
+    return tuple(columns) if all(isinstance(column, str) for column in columns) else ()
 
 
 def is_tensor(values: object) -> bool:

@@ -19,7 +19,6 @@ from srjt.data.sources.feature_tables import (
     NAMES,
     column_names,
     has_features,
-    list_column,
     load_feature_table,
 )
 from srjt.data.sources.table import CANONICAL
@@ -43,8 +42,10 @@ SINGULAR = {
     "grades": "grade", "labels": "label", "y": "label", "true_grades": "true_grade", "true_labels": "true_label",
     "verified_grades": "verified_grade", "verified_labels": "verified_label",
     "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
+    "file_": "file", "allow_pickle_": "allow_pickle",
 }  # fmt: skip
-ABOUT = ("grade_names", "made")  # not per sample: the order of the grades, how the features were computed
+# not per sample: the order of the grades, how the features were computed, and their names
+ABOUT = ("grade_names", "made", "feature_names")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,14 +54,20 @@ class FeatureFile:
 
     features: Features
     frame: pd.DataFrame  # N rows of text; no columns if the file has only features
+    feature_names: tuple[str, ...] = ()  # (F,) the columns of a table; empty: an array without names
     lines: list[str]  # (N,) the position of each row in the file
     notes: list[str]
     names: tuple[str, ...] | None = None  # the grades, mildest first
     made: str = ""
 
 
-def open_features(path: Path, feature_columns: str | Sequence[str] | None) -> FeatureFile:
-    """Read a file of features; ``feature_columns`` are patterns for the feature columns of a table."""
+def open_features(
+    path: Path, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
+) -> FeatureFile:
+    """Read a file of features; ``feature_columns`` are patterns for the feature columns of a table.
+
+    wanted: the names of the columns that a run was trained on, which need no pattern.
+    """
     check_regular_file(path)
     suffix = path.suffix.lower()
     if suffix in FEATURE_SUFFIXES:
@@ -68,12 +75,15 @@ def open_features(path: Path, feature_columns: str | Sequence[str] | None) -> Fe
             raise SrjtError(f"`feature_columns` applies to tables, but {path} is an array file.")
         return _from_npz(path) if suffix == ".npz" else _from_npy(path)
     if suffix in TABLE_SUFFIXES:
-        table = load_feature_table(path, feature_columns)
+        table = load_feature_table(path, feature_columns, wanted=wanted)
         return FeatureFile(
             features=table.features,
             frame=table.frame.rename(columns=SINGULAR),
+            feature_names=table.names,
             lines=table.lines,
-            notes=[f"table {path.name}: {_size(table.features)}, {table.found_in}"],
+            notes=[
+                f"table {path.name}: {_size(table.features)}, columns {table.names[0]} … {table.names[-1]}"
+            ],
         )
     known = ", ".join((*FEATURE_SUFFIXES, *TABLE_SUFFIXES))
     raise SrjtError(f"{path} is not a file of features: those end in {known}.")
@@ -96,7 +106,7 @@ def is_features(path: Path) -> bool:
     named = any(
         name.casefold() == "id" for name in names
     )  # the ids of a table may be the names of image files
-    return list_column(path) is not None or (has_features(names) and not named)
+    return has_features(names) and not named
 
 
 def _from_npz(path: Path) -> FeatureFile:
@@ -130,15 +140,25 @@ def _from_npz(path: Path) -> FeatureFile:
     if ignored:
         notes.append(f"not used, because not one entry per row: {', '.join(ignored)}")
     names = None
+    feature_names: tuple[str, ...] = ()
     if "grade_names" in about:
         if about["grade_names"].ndim != 1:
             raise SrjtError(f"The array 'grade_names' of {path.name} must list the grades, mildest first.")
         names = tuple(as_text(_decoded(name, "grade_names", path)) for name in about["grade_names"].tolist())
+    if "feature_names" in about:
+        if about["feature_names"].shape != features.shape[1:]:
+            raise SrjtError(
+                f"The array 'feature_names' of {path.name} must name its {count_of(features.shape[1], 'feature')}."
+            )
+        feature_names = tuple(
+            as_text(_decoded(name, "feature_names", path)) for name in about["feature_names"].tolist()
+        )
     return FeatureFile(
         features=features,
         frame=pd.DataFrame(frame, index=range(count), dtype=str),
         lines=[f"row {row}" for row in range(count)],
         notes=notes,
+        feature_names=feature_names,
         names=names,
         made=made,
     )

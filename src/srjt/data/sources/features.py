@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -130,7 +129,8 @@ def graded_features(
         notes=[*found.notes, *notes],
         arrays=found.features,
     )
-    return replace(reading, manifest=replace(reading.manifest, made=found.made))
+    manifest = replace(reading.manifest, feature_names=found.feature_names, made=found.made)
+    return replace(reading, manifest=manifest)
 
 
 def read_ungraded_features(
@@ -138,14 +138,15 @@ def read_ungraded_features(
     *,
     feature_columns: str | Sequence[str] | None = None,
     patient_column: str | None = None,
+    wanted: Sequence[str] = (),
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
 ) -> Manifest:
     """Read features for prediction. Every sample gets the mildest grade as a placeholder.
 
-    columns: further columns to keep, where the file has them.
+    wanted: the names of the features of the run. columns: further columns to keep, where the file has them.
     """
-    found = open_features(path, feature_columns)
+    found = open_features(path, feature_columns, wanted=wanted)
     given = {"patient": patient_column}
     return ungraded_features(
         found, given, source=path.name, root=path.parent.absolute(), columns=columns, grades=grades
@@ -171,7 +172,14 @@ def ungraded_features(
         if name in found.frame:  # the file's own id, image and grade get another name
             table[f"{name}_source" if name in table else name] = found.frame[name].to_numpy()
     check_wanted(columns, table, known=list(map(str, found.frame.columns)))
-    return Manifest(table=table, grades=grades, root=root, arrays=found.features, made=found.made)
+    return Manifest(
+        table=table,
+        grades=grades,
+        root=root,
+        arrays=found.features,
+        feature_names=found.feature_names,
+        made=found.made,
+    )
 
 
 def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
@@ -192,14 +200,11 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
         contents[_plural(str(column))] = np.array(texts, dtype=str)
     if graded:
         contents["grade_names"] = np.array(manifest.grades, dtype=str)
+    if manifest.feature_names:
+        contents["feature_names"] = np.array(manifest.feature_names, dtype=str)
     contents["made"] = np.array(manifest.made, dtype=str)
     buffer = io.BytesIO()
-    # Like numpy.savez, which fails for a column named "file"; without times, so that equal data give equal bytes.
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, array in contents.items():
-            entry = zipfile.ZipInfo(f"{name}.npy")
-            with archive.open(entry, "w", force_zip64=True) as file:
-                np.lib.format.write_array(file, array, allow_pickle=False)
+    np.savez(buffer, **contents)  # type: ignore[arg-type]
     return buffer.getvalue()
 
 
@@ -294,6 +299,8 @@ def _plural(column: str) -> str:
         "patient": "patients",
         "image": "images",
         "id": "ids",
+        "file": "file_",  # parameters of np.savez, which no array can be named after
+        "allow_pickle": "allow_pickle_",
     }.get(column, column)
 
 

@@ -46,18 +46,24 @@ def read_feature_frame(
 
 
 def read_ungraded_frame(
-    frame: pd.DataFrame, *, columns: Sequence[str] = (), grades: tuple[str, ...] = ("0", "1")
+    frame: pd.DataFrame,
+    *,
+    wanted: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    grades: tuple[str, ...] = ("0", "1"),
 ) -> Manifest:
-    """Features for prediction, as from a file of the same table. columns: further columns to keep."""
-    found = _features_of(frame, None)
+    """Features for prediction, as from a file of the same table; see ``read_ungraded_features``."""
+    found = _features_of(frame, None, wanted=wanted)
     return ungraded_features(found, {}, source=SOURCE, root=Path(), columns=columns, grades=grades)
 
 
-def _features_of(frame: pd.DataFrame, feature_columns: str | Sequence[str] | None) -> FeatureFile:
+def _features_of(
+    frame: pd.DataFrame, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
+) -> FeatureFile:
     """The feature columns as numbers, the others as text."""
     frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
     refuse_repeated(list(frame.columns), "The table")
-    taken = feature_columns_of(frame, feature_columns)
+    taken = feature_columns_of(frame, feature_columns, wanted=wanted)
     try:
         features = as_features(frame[taken].astype("float64").to_numpy())
     except (TypeError, ValueError) as problem:
@@ -67,4 +73,4 @@ def _features_of(frame: pd.DataFrame, feature_columns: str | Sequence[str] | Non
     rest = from_frame(frame.drop(columns=taken)).frame
     lines = [f"row {row}" for row in range(len(features))]
     size = f"{count_of(len(features), 'row')} of {count_of(features.shape[1], 'feature')} in memory"
-    return FeatureFile(features=features, frame=rest, lines=lines, notes=[size])
+    return FeatureFile(features=features, frame=rest, feature_names=tuple(taken), lines=lines, notes=[size])

@@ -63,22 +63,28 @@ def labelled_samples(
 
 
 def unlabelled_samples(
-    data: UnlabelledData, *, features: bool, columns: Sequence[str] = (), grades: tuple[str, ...] = ("0", "1")
+    data: UnlabelledData,
+    *,
+    features: bool,
+    wanted: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    grades: tuple[str, ...] = ("0", "1"),
 ) -> Reading:
     """The samples to predict; each gets the mildest grade as a placeholder.
 
-    features: whether rows of features are wanted, or images. columns: further columns to keep, where there are some.
+    features: whether rows of features are wanted, or images; wanted: the names of the features, if they have names.
+    columns: further columns to keep, where there are some.
     """
     if isinstance(data, Reading):
         return data
     if isinstance(data, Manifest):
         return Reading(manifest=data, problems=(), kind="manifest", notes=())
     if isinstance(data, pd.DataFrame):
-        return _from_frame(data, features=features, columns=columns, grades=grades)
+        return _from_frame(data, features=features, wanted=wanted, columns=columns, grades=grades)
     if isinstance(data, (str, os.PathLike)):
         data = [data]
     if isinstance(data, (list, tuple)) and all(isinstance(path, (str, os.PathLike)) for path in data):
-        return _from_paths(list(data), features=features, columns=columns, grades=grades)
+        return _from_paths(list(data), features=features, wanted=wanted, columns=columns, grades=grades)
     if is_dataset(data):
         data = dataset_images(data)
     if not isinstance(data, np.ndarray):
@@ -88,7 +94,12 @@ def unlabelled_samples(
 
 
 def _from_paths(
-    paths: list[PathLike], *, features: bool, columns: Sequence[str], grades: tuple[str, ...]
+    paths: list[PathLike],
+    *,
+    features: bool,
+    wanted: Sequence[str],
+    columns: Sequence[str],
+    grades: tuple[str, ...],
 ) -> Reading:
     if not paths:
         raise SrjtError("The list of paths is empty.")
@@ -96,16 +107,21 @@ def _from_paths(
         return read_images(paths, columns=columns, grades=grades)
     if len(paths) > 1:
         raise SrjtError("This run reads features: pass one file of features.")
-    found = read_ungraded_features(Path(paths[0]), columns=columns, grades=grades)
+    found = read_ungraded_features(Path(paths[0]), wanted=wanted, columns=columns, grades=grades)
     return Reading(manifest=found, problems=(), kind="features", notes=())
 
 
 def _from_frame(
-    frame: pd.DataFrame, *, features: bool, columns: Sequence[str], grades: tuple[str, ...]
+    frame: pd.DataFrame,
+    *,
+    features: bool,
+    wanted: Sequence[str],
+    columns: Sequence[str],
+    grades: tuple[str, ...],
 ) -> Reading:
     if not features:
         return read_images([frame], columns=columns, grades=grades)
-    found = read_ungraded_frame(frame, columns=columns, grades=grades)
+    found = read_ungraded_frame(frame, wanted=wanted, columns=columns, grades=grades)
     return Reading(manifest=found, problems=(), kind="features", notes=())
 
 

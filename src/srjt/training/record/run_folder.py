@@ -101,7 +101,7 @@ def read_facts(folder: Path) -> RunFacts:
         return RunFacts(
             config=TrainConfig.from_dict(_as_written_now(raw["config"])),
             grades=tuple(str(g) for g in raw["grades"]),
-            data={**raw["data"], "in_shape": [int(side) for side in raw["data"]["in_shape"]]},
+            data=_checked_data(raw["data"]),
             cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
             own_network=bool(raw["own_network"]),
             grade_names=check_grade_names(raw.get("grade_names", {}), [str(g) for g in raw["grades"]]),
@@ -119,6 +119,14 @@ def read_facts(folder: Path) -> RunFacts:
         raise SrjtError(
             f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
         ) from None
+
+
+def _checked_data(data: dict[str, Any]) -> dict[str, Any]:
+    shape = [int(side) for side in data["in_shape"]]
+    names = [str(name) for name in data.get("feature_names", [])]
+    if names and (len(shape) != 1 or len(set(names)) != shape[0]):
+        raise ValueError(f"{len(set(names))} names for {shape} features")
+    return {**data, "in_shape": shape, "feature_names": names}
 
 
 def _as_written_now(config: dict[str, Any]) -> dict[str, Any]:
