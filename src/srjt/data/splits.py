@@ -214,8 +214,9 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     Parameters
     ----------
     path : Path
-        A CSV file with the columns id, fold and split. Every sample must be in every fold; a patient on two sides
-        of a fold is an error, an identical image on two sides a ``LeakageWarning``.
+        A CSV file with the columns id, fold and split, or the folder of a run: the sides that it was trained with.
+        Every sample must be in every fold; a patient on two sides of a fold is an error, an identical image on two
+        sides a ``LeakageWarning``.
     manifest : Manifest
         The samples, in any order.
     allow_missing : bool
@@ -345,19 +346,17 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
 
 
 def _read_sides(path: Path) -> list[dict[str, str]]:
-    """For each fold, the side of each id."""
-    if not os.path.isfile(path):
-        raise SrjtError(f"The split file {path} does not exist.")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)  # a quote that is never closed would hide rows
-            if not {"id", "fold", "split"} <= set(reader.fieldnames or ()):
-                raise SrjtError(f"{path} is not a split file: it needs the columns id, fold and split.")
-            rows = [(reader.line_num, row) for row in reader]
-    except UnicodeDecodeError:
-        raise SrjtError(f"The split file {path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
-    except csv.Error as problem:
-        raise SrjtError(f"The split file {path} is damaged: {problem}.") from None
+    """For each fold, the side of each id. The folder of a run has one fold: the sides that it was trained with."""
+    if os.path.isdir(path):
+        learnt = _rows_of(path / "history.csv", ("id",), what="run")
+        held_out = path / "held_out.csv"
+        others = _rows_of(held_out, ("id", "side"), what="run") if held_out.exists() else []
+        rows = [
+            (line, {**row, "fold": "0", "split": row.get("side", "train")})
+            for line, row in (*learnt, *others)
+        ]
+    else:
+        rows = _rows_of(path, ("id", "fold", "split"), what="split")
     found: dict[int, dict[str, str]] = {}
     for line, row in rows:
         where = f"{path}, line {line}"
@@ -370,3 +369,20 @@ def _read_sides(path: Path) -> list[dict[str, str]]:
     if sorted(found) != list(range(len(found))) or not found:
         raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(found) or 'none'}.")
     return [found[fold] for fold in sorted(found)]
+
+
+def _rows_of(path: Path, columns: Sequence[str], *, what: str) -> list[tuple[int, dict[str, str]]]:
+    """The rows of a CSV file that has these columns, with their line numbers."""
+    if not os.path.isfile(path):
+        raise SrjtError(f"The {what} file {path} does not exist.")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)  # a quote that is never closed would hide rows
+            if not set(columns) <= set(reader.fieldnames or ()):
+                names = f"{', '.join(columns[:-1])} and {columns[-1]}" if columns[1:] else columns[0]
+                raise SrjtError(f"{path} is not a {what} file: it needs the columns {names}.")
+            return [(reader.line_num, row) for row in reader]
+    except UnicodeDecodeError:
+        raise SrjtError(f"The {what} file {path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
+    except csv.Error as problem:
+        raise SrjtError(f"The {what} file {path} is damaged: {problem}.") from None

@@ -80,7 +80,7 @@ class Comparison:
     differences : list of Difference
         Run by run, metric by metric.
     trained_on : dict of str to int
-        Run → how many of the images have the ids of images that it was trained on, if there are such.
+        Run → how many of the images it was trained on, or have the ids of such, if there are any.
     """
 
     runs: tuple[str, ...]
@@ -224,7 +224,7 @@ def compare(
         else {
             name: count
             for name, run in zip(names, opened, strict=True)
-            if (count := len(shared_labels(run.training_labels, test)))
+            if (count := len(run.trained_on(test)) or len(shared_labels(run.training_labels, test)))
         },
     )
 

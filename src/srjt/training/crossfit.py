@@ -27,11 +27,12 @@ from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.folds import NO_ROWS, Folds, fit_fold
+from srjt.training.own_split import resolve_split
 from srjt.training.parallel_folds import Jobs, choose_workers, train_in_parallel
 from srjt.training.record.image_identity import HASHES_FILE, check_images, image_digest
 from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
 from srjt.training.record.run_folder import is_finished
-from srjt.training.single_run import fingerprint, resolve_split
+from srjt.training.single_run import fingerprint
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["NO_ROWS", "CrossFit", "cross_fit"]
