@@ -162,15 +162,16 @@ def test_your_own_transform_is_refused(run: Trained, tmp_path: Path) -> None:
         srjt.export(own, tmp_path / "model.onnx")
 
 
-def test_features_and_a_method_with_its_own_probabilities(tmp_path: Path) -> None:
-    """Columns of different units are scaled inside the file; Garg's answer is a count of thresholds."""
+@pytest.mark.parametrize("method", ["garg", "corn"])
+def test_features_and_a_method_with_its_own_probabilities(method: str, tmp_path: Path) -> None:
+    """Columns of different units are scaled inside the file; the answer is a count of thresholds."""
     random = np.random.default_rng(0)
     y = random.integers(0, 3, 200)
     units = np.array([[1, 10, 0.1, 1, 1], [0, 500, 0, 0, 9]], dtype=np.float32)
     x = (random.normal(size=(200, 5)) + y[:, None]).astype(np.float32) * units[0] + units[1]
     run = train(
         srjt.data.from_arrays(x, y).manifest,
-        method="garg",
+        method=method,
         transition=noise.transition_matrix("quasi", num_classes=3, rho=0.01),
         epochs=30,
         learning_rate=0.01,

@@ -32,6 +32,9 @@ VARIANTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("eae", {}),
     ("gce", {}),
     ("elr", {}),
+    ("sce", {}),
+    ("corn", {}),
+    ("cdw-ce", {}),
     ("srjt", {}),
 )
 

@@ -1,4 +1,4 @@
-"""EAE, GCE and ELR, which the paper does not compare with, and the loss of the recipe: in closed form."""
+"""The baselines that the paper does not compare with, and the loss of the recipe: in closed form."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from srjt import methods
 from srjt.errors import SrjtError
@@ -86,9 +87,70 @@ def test_early_learning_pushes_towards_the_average_and_gets_no_gradient_through_
     assert not memory["averages"].requires_grad
 
 
+def test_symmetric_cross_entropy() -> None:
+    # the reverse part by its definition: −Σ_c p^c log l^c, with log 1 = 0 at the label and log 0 = −4 elsewhere
+    reverse = (4 * (0.5 + 0.25) + 4 * (0.125 + 0.125)) / 2
+    assert float(create("sce").loss(LOGITS, LABELS).total) == pytest.approx(0.1 * HARD + reverse)
+    chosen = create("sce", alpha=6.0, beta=0.1, log_zero=-6.0)  # the authors' for a hundred classes
+    assert float(chosen.loss(LOGITS, LABELS).total) == pytest.approx(6 * HARD + 0.1 * 1.5 * reverse)
+    assert float(create("sce", alpha=1.0, beta=0.0).loss(LOGITS, LABELS).total) == pytest.approx(HARD)
+
+
+def test_class_distance_weighted_cross_entropy() -> None:
+    # label 1: grades 0 and 2 at distance 1; label 2: grade 0 at distance 2 and grade 1 at distance 1
+    first, near, far = log(2) + log(4 / 3), log(8 / 7), log(8 / 7)
+    for alpha in (1.0, 5.0):
+        total = float(create("cdw-ce", alpha=alpha).loss(LOGITS, LABELS).total)
+        assert total == pytest.approx((first + 2**alpha * far + near) / 2)
+    assert create("cdw-ce").alpha == 5.0
+
+
+@given(arrays("float64", (6, 4), elements=st.floats(-30, 30)).map(torch.from_numpy))
+def test_corn_agrees_with_coral_pytorch(logits: torch.Tensor) -> None:
+    pytest.importorskip("coral_pytorch")
+    from coral_pytorch.dataset import corn_label_from_logits
+    from coral_pytorch.losses import corn_loss
+
+    method = methods.create("corn", num_classes=5)
+    for labels in (
+        torch.tensor([0, 1, 2, 3, 4, 2]),
+        torch.tensor([0, 0, 1, 0, 4, 4]),
+    ):  # the second lacks 2 and 3
+        torch.testing.assert_close(method.loss(logits[None], labels).total, corn_loss(logits, labels, 5))
+    above = torch.sigmoid(logits).cumprod(dim=1)
+    clear = ((above - 0.5).abs() > 1e-9).all(dim=1)  # else Pr(grade > k) is ½ up to rounding
+    assert torch.equal(method.grades(logits[None])[0][clear], corn_label_from_logits(logits)[clear])
+    probabilities = method.probabilities(logits[None])
+    torch.testing.assert_close(probabilities[0].flip(1).cumsum(dim=1).flip(1)[:, 1:], above)
+    assert torch.equal(method.grades_of(probabilities)[0][clear], method.grades(logits[None])[0][clear])
+
+
+def test_corn_by_hand() -> None:
+    # above 0: ¾; above 1, given above 0: 1/5
+    logits = torch.tensor([[[log(3), -log(4)]] * 3], dtype=torch.float64)
+    method = create("corn")
+    assert method.probabilities(logits)[0, 0].tolist() == pytest.approx([0.25, 0.75 * 0.8, 0.75 * 0.2])
+    assert method.grades(logits).tolist() == [[1, 1, 1]]
+    # label 0 answers one question, labels 1 and 2 answer two: −log of the probabilities above, over five questions
+    total = method.loss(logits, torch.tensor([0, 1, 2])).total
+    assert float(total) == pytest.approx((log(4) + log(4 / 3 / 0.8) + log(4 / 3 * 5)) / 5)
+    assert [tuple(p.shape) for p in method.head(7, 3).parameters()] == [(2, 7), (2,)]
+
+
+@pytest.mark.parametrize("name", ["sce", "corn", "cdw-ce"])
+def test_derivatives_are_right(name: str) -> None:
+    method = methods.create(name, num_classes=4)
+    logits = torch.cos(1.7 * torch.arange(5.0 * method.outputs, dtype=torch.float64)).reshape(1, 5, -1)
+    labels = torch.tensor([0, 3, 1, 2, 2])
+    assert torch.autograd.gradcheck(lambda z: method.loss(z, labels).total, logits.requires_grad_())
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("sce", {"log_zero": 0.0}, "log_zero < 0"),
+        ("sce", {"alpha": -0.1}, "alpha ≥ 0"),
+        ("cdw-ce", {"alpha": 0.0}, "the power of the distance, is positive; got 0"),
         ("gce", {"q": 0.0}, "q of the generalised cross-entropy"),
         ("elr", {"momentum": 1.0}, "a momentum in"),
         ("eae", {"move_from": 0.7}, "0 ≤ move_from < move_to ≤ 1"),

@@ -28,7 +28,7 @@ NAMES = (
     "jocor+ours",
     "codis+ours",
 )
-BASELINES = ("eae", "gce", "elr")  # not in the paper
+BASELINES = ("eae", "gce", "elr", "sce", "corn", "cdw-ce")  # not in the paper
 HOSTS = ("co-teaching", "jocor", "codis")
 JOINT = tuple(name for name in NAMES if name.removesuffix("+ours") in HOSTS)
 P4 = noise.transition_matrix("quasi", num_classes=4, rho=0.1)
@@ -208,7 +208,7 @@ def test_constants_move_with_the_method(name: str) -> None:
     assert method.to("cpu").to("cpu").noise_rate == method.noise_rate
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *BASELINES, "srjt"])
 @pytest.mark.parametrize("convention", ["paper", "published-code", "original"])
 def test_a_step_needs_no_host_synchronisation(name: str, convention: str) -> None:
     """On the meta device there are no values to look at, so every look is an error."""

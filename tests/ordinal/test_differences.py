@@ -100,6 +100,15 @@ def test_patients_alone_are_the_standard_error_of_the_draws() -> None:
     assert found.p_value == pytest.approx(2 * stats.t.sf(0.1 / draws[1:].std(ddof=1), 40), rel=1e-6)
 
 
+def test_what_patients_and_trainings_share_is_counted_once() -> None:
+    """Two trainings whose draws are uncorrelated: each has the variance 0.04/3, their mean half of it, so the interaction
+    is 0.02/3; between trainings it is 0.02/2. Together 0.02/3 + 0.01 − 0.02/3 = 0.01."""
+    found = crossed_difference([[0.1, 0.2, 0.0, 0.2, 0.0], [0.3, 0.4, 0.4, 0.2, 0.2]], patients=41)
+    share = 0.01 / (0.01 + 0.02 / 3)  # of the trainings, before the interaction is taken out
+    half = ((1 - share) * stats.t.ppf(0.975, 40) + share * stats.t.ppf(0.975, 1)) * 0.1
+    assert (found.value, found.low, found.high) == pytest.approx((0.2, 0.2 - half, 0.2 + half))
+
+
 @given(st.integers(2, 5), st.integers(0, 10**6), st.floats(-2, 2))
 def test_the_p_value_is_where_the_interval_touches_zero(trainings: int, seed: int, shift: float) -> None:
     random = np.random.default_rng(seed)

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from srjt.errors import SrjtError
 from srjt.readers import Readings, consensus
+from srjt.readers.fit import deviate
+from srjt.readers.states import item_states
+from srjt.readers.variants import _weights
 
 
 def make(
@@ -291,3 +294,38 @@ def test_the_result_is_the_mean_of_variants_that_left_out_readings_support() -> 
     assert (np.diff(weights) <= 0).all()
     mean = sum(weight * fit.posterior for weight, fit in zip(weights, fits, strict=True))
     assert found.posterior == pytest.approx(mean)
+
+
+def test_a_variant_counts_by_the_root_of_its_likelihood() -> None:
+    """Readings of one item are not independent: twice the log-likelihood is needed for the same preference."""
+    found = _weights({(True, 3.0): -100.0, (False, 3.0): -102.0, (True, 10.0): -130.0})
+    near = np.exp(-1.0)
+    assert found[True, 3.0] == pytest.approx(1 / (1 + near))
+    assert found[False, 3.0] == pytest.approx(near / (1 + near))
+    assert set(found) == {(True, 3.0), (False, 3.0)}  # e⁻¹⁵ is left out
+
+
+def test_the_shares_of_the_grades_are_laplaces() -> None:
+    """Where all grades are known: one item more of each grade than were counted, so no share is zero."""
+    readings, true = make(items=40, classes=4)
+    true = np.where(true == 3, 2, true)  # the gravest grade does not occur
+    found = consensus(replace(readings, reference=true))
+    assert found.prior == pytest.approx((np.bincount(true, minlength=4) + 1) / 44)
+
+
+def test_a_reader_is_shrunk_to_what_all_readers_do_and_they_to_the_family() -> None:
+    """Two readers, one true grade, strength s: rows (s·f + N)/(s + n), first of both readers' counts, then of each's.
+
+    So a reader of whom little is known gets the errors that the others make, not those of the family.
+    """
+    family, strength = np.array([0.5, 0.25, 0.25]), 10.0
+    counts = np.zeros((2, 3, 3))
+    counts[0, 0], counts[1, 0] = [10, 0, 80], [0, 0, 2]
+    rows, matrices = deviate(
+        np.tile(family, (2, 3, 1)), counts, item_states(3, alike=True), strength=strength
+    )
+    shared = (strength * family + [10, 0, 82]) / (strength + 92)
+    assert rows[:, 0] == pytest.approx(np.stack([shared, shared]))
+    assert matrices[0, 0] == pytest.approx((strength * shared + [10, 0, 80]) / (strength + 90))
+    assert matrices[1, 0] == pytest.approx((strength * shared + [0, 0, 2]) / (strength + 2))
+    assert matrices[1, 0, 2] > 0.8  # of its own it has two readings

@@ -7,9 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from srjt.readers import Readings, consensus
+from srjt.readers import Readings, consensus, uncertainty
 from srjt.readers.design_effect import design_effect
-from srjt.readers.uncertainty import _types_given_others
+from srjt.readers.evidence import evidence_of
+from srjt.readers.family import reader_family
+from srjt.readers.fit import maximise
+from srjt.readers.states import item_states
+from srjt.readers.uncertainty import _resampled, _Resampled, _types_given_others
 
 COPIES = 5
 
@@ -108,3 +112,54 @@ def test_independent_repeats_are_other_readings() -> None:
         crowd = crowd * np.einsum("s,ts->t", known / known.sum(), fit.family.matrices[:, :, vote])
     types = _types_given_others(found.evidence, fit, times=np.ones(1))
     assert types[0] == pytest.approx(crowd / crowd.sum())
+
+
+def test_resampling_gives_the_variance_of_a_share() -> None:
+    """Where the truth is known, the share of wrong readings p of n patients has the variance p(1 − p)/n, however many
+    images of a patient say the same."""
+    rng, readers, patients, wrong = np.random.default_rng(0), 20, 200, 0.2
+    true = rng.integers(0, 2, size=patients)
+    said = np.where(rng.random((readers, patients)) < wrong, 1 - true, true)
+    for copies in (1, 3):
+        readings = Readings(
+            items=[f"{patient}, {copy}" for copy in range(copies) for patient in range(patients)],
+            readers=[str(r) for r in range(readers)],
+            grades=("0", "1"),
+            item=np.tile(np.arange(copies * patients), readers),
+            reader=np.repeat(np.arange(readers), copies * patients),
+            grade=np.concatenate([np.tile(row, copies) for row in said]),
+            reference=np.tile(true, copies),
+            groups=[str(patient) for patient in range(patients)] * copies,
+        )
+        evidence, states = evidence_of(readings, repeats="one reading"), item_states(2, alike=True)
+        family = reader_family(states, favourites=True)
+        fit = maximise(evidence, states, family, strength=3.0, start=None, iterations=30, tolerance=1e-6)
+        found = _resampled(evidence, fit, share=np.full(readers, 1 / readers))
+        expected = wrong * (1 - wrong) / patients
+        assert found.rate.mean() == pytest.approx(expected, rel=0.35)  # of ten draws
+        assert expected / 4 < readers * found.overall < 4 * expected
+
+
+def test_what_resampling_varies_is_added_to_every_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Independent doubts: variances add, so squared widths grow by (2 · 1.96)² times what is added."""
+    readings, more = three_of_four(200), 0.03**2
+
+    def squares(variance: float) -> list[np.ndarray]:
+        def drawn(evidence: object, fit: object, *, share: object) -> _Resampled:
+            each = np.full(4, variance)
+            return _Resampled(np.full((4, 4, 4), variance), each, each, variance)
+
+        monkeypatch.setattr(uncertainty, "_resampled", drawn)
+        found = consensus(readings)
+        middle = (found.matrices > 0.3) & (found.matrices < 0.7)  # near 0 and 1 an interval is cut off
+        intervals = [
+            found.matrices_interval[:, middle],
+            found.bias_interval,
+            found.noise_rate_interval,
+            np.array(found.overall_noise_rate_interval)[:, None],
+        ]
+        return [(high - low) ** 2 for low, high in intervals]
+
+    for without, added in zip(squares(0.0), squares(more), strict=True):
+        assert len(added)
+        assert added - without == pytest.approx(np.full(len(added), (2 * 1.96) ** 2 * more), rel=0.1)

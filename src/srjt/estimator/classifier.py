@@ -244,7 +244,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         # there is no validation side to fit thresholds to
         rule = grade_rule_for(self.optimise, soft_labels=self.trained_.method.learnt_soft_labels())
         method = self.trained_.method
-        # one network's most likely grade is its method's own grade, which differs for Garg
+        # one network's most likely grade is its method's own grade, which differs for Garg and CORN
         own = rule.how == "argmax" and method.networks == 1
         found = method.grades_of(probabilities[None])[0] if own else rule.grades(probabilities)
         grades: Array = self.classes_[found.numpy()]

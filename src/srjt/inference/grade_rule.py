@@ -88,7 +88,7 @@ def decoded_grades(
 ) -> npt.NDArray[np.int64]:
     """(K, N, C) probabilities and (K, N) grades by the method's own rule → (N,) grades.
 
-    The most likely grade of a single network is the method's own grade, which differs for Garg, unless its
+    The most likely grade of a single network is the method's own grade, which differs for Garg and CORN, unless its
     probabilities are recalibrated.
     """
     single = network != "ensemble" or len(probabilities) == 1

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from srjt.methods.agreement import ForwardAgreement
     from srjt.methods.base import Loss, Method, SingleNetwork
     from srjt.methods.cdr import Cdr
+    from srjt.methods.cdw_ce import ClassDistanceWeighted
     from srjt.methods.co_teaching import CoTeaching
     from srjt.methods.codis import CoDis
+    from srjt.methods.corn import Corn
     from srjt.methods.eae import ExpectedAbsoluteError
     from srjt.methods.elr import EarlyLearning
     from srjt.methods.f_correction import ForwardCorrection
@@ -38,13 +40,16 @@ if TYPE_CHECKING:
     from srjt.methods.label_smooth import LabelSmooth
     from srjt.methods.mixup import Mixup
     from srjt.methods.reweight import Reweight
+    from srjt.methods.sce import SymmetricCrossEntropy
     from srjt.methods.sord import Sord
     from srjt.methods.standard import Standard
 
 __all__ = [
     "Cdr",
+    "ClassDistanceWeighted",
     "CoDis",
     "CoTeaching",
+    "Corn",
     "EarlyLearning",
     "ExpectedAbsoluteError",
     "ForwardAgreement",
@@ -63,6 +68,7 @@ __all__ = [
     "SingleNetwork",
     "Sord",
     "Standard",
+    "SymmetricCrossEntropy",
     "create",
     "lookup",
     "names",

@@ -1,4 +1,4 @@
-"""The methods that come with srjt: a row each, and no code. The paper's fourteen in the order of its tables, three
+"""The methods that come with srjt: a row each, and no code. The paper's fourteen in the order of its tables, six
 further baselines, and our recipe.
 
 A row names its class by module, so that ``srjt methods`` and the settings read the table without loading torch.
@@ -73,6 +73,12 @@ METHODS = (
          compared=False),
     _one("elr", "elr:EarlyLearning", updates="hard label + λ log(1 − ⟨running average, p⟩)",
          paper="Liu et al., NeurIPS 2020", compared=False),
+    _one("sce", "sce:SymmetricCrossEntropy", updates="−α log p − βA (1 − p)", paper="Wang et al., ICCV 2019",
+         compared=False),
+    _one("corn", "corn:Corn", updates="Pr(grade > k | grade ≥ k) for all k ≤ label", paper="Shi et al., PAA 2023",
+         compared=False),
+    _one("cdw-ce", "cdw_ce:ClassDistanceWeighted", updates="−Σ_c |c − label|^α log(1 − p^c)",
+         paper="Polat et al., MIUA 2022", compared=False),
     # Our recipe, told nothing: the matrix of label errors is estimated. benchmarks/recipe_on_features.py says what
     # it is worth; this is the only place to change it.
     RegisteredMethod(

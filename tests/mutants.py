@@ -1,0 +1,237 @@
+"""Mutants of the statistics: one line is made wrong, and a test that is named here has to fail.
+
+    python tests/mutants.py            all of them, some minutes
+    python tests/mutants.py holm ppi   those whose names contain one of these words
+
+``test_mutants.py`` checks that every old text still occurs exactly once, and that the named tests exist.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str  # under src/srjt
+    old: str
+    new: str
+    tests: tuple[str, ...]  # under tests; at least one of them must fail
+
+
+MUTANTS = (
+    # ------------------------------------------------------------------ metrics and calibration
+    Mutant(
+        "macro-F1 without grades that are only predicted",
+        "ordinal/metric_formulas.py",
+        "counts.sum(axis=-2) + counts.sum(axis=-1), over=_involved(counts))",
+        "counts.sum(axis=-2) + counts.sum(axis=-1), over=counts.sum(axis=-1) > 0)",
+        ("ordinal/test_metrics.py::test_metrics_agree_with_scikit_learn",),
+    ),
+    Mutant(
+        "quadratic kappa with linear weights",
+        "ordinal/metric_formulas.py",
+        "squared = _distance(counts) ** 2",
+        "squared = _distance(counts)",
+        ("ordinal/test_metrics.py::test_every_metric_by_hand",),
+    ),
+    Mutant(
+        "calibration error with bins that count alike",
+        "ordinal/calibration.py",
+        "sum(b.samples * abs(b.confidence - b.accuracy) for b in found) / sum(b.samples for b in found)",
+        "sum(abs(b.confidence - b.accuracy) for b in found) / len(found)",
+        ("ordinal/test_calibration.py::test_bins_by_hand",),
+    ),
+    Mutant(
+        "recalibration to the labels instead of the true grades",
+        "ordinal/recalibration.py",
+        "given = matrix.T[labels]  # (N, C): p(label | true grade)",
+        "given = np.eye(len(matrix))[labels]",
+        ("ordinal/test_recalibration.py::test_through_wrong_labels_it_finds_the_same",),
+    ),
+    # ------------------------------------------------------------------ patients
+    Mutant(
+        "conformal threshold without the new patient",
+        "ordinal/ranges.py",
+        "need = coverage * float(w.sum()) + spare",
+        "need = coverage * float(w.sum())",
+        ("ordinal/test_ranges.py::test_two_grades_by_hand",),
+    ),
+    Mutant(
+        "conformal threshold with images that count alike",
+        "ordinal/ranges.py",
+        "return np.asarray(1.0 / images[owner])",
+        "return np.ones(samples)",
+        ("ordinal/test_ranges.py::test_images_share_the_weight_of_their_patient",),
+    ),
+    Mutant(
+        "bootstrap of images instead of patients",
+        "ordinal/intervals.py",
+        "np.arange(len(y)) if groups is None else np.asarray([str(g) for g in groups])",
+        "np.arange(len(y))",
+        ("ordinal/test_intervals.py::test_patients_whose_images_stand_and_fall_together_make_it_wider",),
+    ),
+    # ------------------------------------------------------------------ comparisons
+    Mutant(
+        "paired test as if folds shared no training data",
+        "studies/paired_tests.py",
+        "error = std * math.sqrt(1.0 / n + test_train_ratio)",
+        "error = std * math.sqrt(1.0 / n)",
+        ("studies/test_paired_tests.py::test_by_hand",),
+    ),
+    Mutant(
+        "best opponent chosen by the fold that it is judged on",
+        "studies/paired_tests.py",
+        "elsewhere = wide[fold_of != fold] if len(folds) > 1 else wide",
+        "elsewhere = wide",
+        ("studies/test_paired_tests.py::test_the_opponent_in_a_fold_is_the_best_of_the_other_folds",),
+    ),
+    Mutant(
+        "holm without the maximum of the ones before",
+        "ordinal/differences.py",
+        "np.maximum.accumulate(factors * given[order])",
+        "factors * given[order]",
+        ("ordinal/test_differences.py::test_holm_by_hand",),
+    ),
+    Mutant(
+        "crossed difference without interaction",
+        "ordinal/differences.py",
+        "variance = of_patients + max(0.0, of_trainings - interaction)",
+        "variance = of_patients + of_trainings",
+        ("ordinal/test_differences.py::test_what_patients_and_trainings_share_is_counted_once",),
+    ),
+    # ------------------------------------------------------------------ the paper
+    Mutant(
+        "keep rate whose ramp begins one epoch too early",
+        "ordinal/selection.py",
+        "return 1.0 - noise_rate * min((epoch - 1) / steps, 1.0)",
+        "return 1.0 - noise_rate * min(epoch / steps, 1.0)",
+        ("ordinal/test_selection.py::test_keep_rate_of_the_published_code",),
+    ),
+    Mutant(
+        "selection of one sample too many",
+        "ordinal/selection.py",
+        "scatter(-1, order, position) < keep",
+        "scatter(-1, order, position) <= keep",
+        ("ordinal/test_selection.py::test_selection_by_hand",),
+    ),
+    Mutant(
+        "soft labels by squared distance",
+        "ordinal/labels.py",
+        "torch.softmax(-(grade[:, None] - grade[None, :]).abs(), dim=1)",
+        "torch.softmax(-(grade[:, None] - grade[None, :]) ** 2, dim=1)",
+        ("ordinal/test_labels.py::test_soft_labels_of_four_grades_by_hand",),
+    ),
+    Mutant(
+        "quasi-Gaussian noise by squared distance",
+        "noise/matrices.py",
+        "1.0 / np.maximum(distance, 1), 0.0)",
+        "1.0 / np.maximum(distance, 1) ** 2, 0.0)",
+        ("noise/test_matrices.py::test_quasi_by_hand",),
+    ),
+    # ------------------------------------------------------------------ several readers
+    Mutant(
+        "kappa of two readers with other weights",
+        "readers/coefficients.py",
+        ".astype(np.float64) ** power",
+        ".astype(np.float64)",
+        ("readers/test_agreement.py::test_kappa_of_each_pair_equals_scikit_learn",),
+    ),
+    Mutant(
+        "consensus without the shared deviation",
+        "readers/fit.py",
+        "    matrices = _times(matrices, shared[:, states.grade])\n",
+        "",
+        ("readers/test_consensus.py::test_a_reader_is_shrunk_to_what_all_readers_do_and_they_to_the_family",),
+    ),
+    Mutant(
+        "consensus with pseudo-count 20",
+        "readers/fit.py",
+        "grades = _grade_counts(evidence, posterior) + 1.0",
+        "grades = _grade_counts(evidence, posterior) + 20.0",
+        ("readers/test_consensus.py::test_the_shares_of_the_grades_are_laplaces",),
+    ),
+    Mutant(
+        "variants' temperature 1",
+        "readers/variants.py",
+        "_TEMPERATURE = 2.0",
+        "_TEMPERATURE = 1.0",
+        ("readers/test_consensus.py::test_a_variant_counts_by_the_root_of_its_likelihood",),
+    ),
+    Mutant(
+        "reader interval without resampling",
+        "readers/uncertainty.py",
+        "_DRAWS, _ITERATIONS = 10, 30",
+        "_DRAWS, _ITERATIONS = 0, 30",
+        ("readers/test_uncertainty.py::test_resampling_gives_the_variance_of_a_share",),
+    ),
+    Mutant(
+        "reader interval without what resampling varies",
+        "readers/uncertainty.py",
+        "beta_interval(rate, rate_variance + drawn.rate, confidence=confidence)",
+        "beta_interval(rate, rate_variance, confidence=confidence)",
+        ("readers/test_uncertainty.py::test_what_resampling_varies_is_added_to_every_interval",),
+    ),
+)
+
+
+def source(mutant: Mutant) -> Path:
+    return Path("srjt", mutant.file)
+
+
+def run(tests: set[str] | tuple[str, ...], *, src: Path) -> int:
+    """pytest's exit code: 0 all pass, 1 a test fails; anything else is a mistake."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *(f"tests/{test}" for test in sorted(tests))],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(src)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 1):
+        print(done.stdout[-2000:], done.stderr[-2000:], file=sys.stderr)
+    return done.returncode
+
+
+def killed(mutant: Mutant) -> bool:
+    """Whether a named test fails on a copy of the source with this one mutation."""
+    with tempfile.TemporaryDirectory() as folder:
+        src = Path(folder, "src")
+        shutil.copytree(ROOT / "src", src)
+        text = (src / source(mutant)).read_text(encoding="utf-8")
+        if text.count(mutant.old) != 1:
+            print(f"{mutant.name}: the old text occurs {text.count(mutant.old)} times in {mutant.file}")
+            return False
+        (src / source(mutant)).write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        return run(mutant.tests, src=src) == 1
+
+
+def main(words: list[str]) -> int:
+    chosen = [one for one in MUTANTS if not words or any(word.lower() in one.name.lower() for word in words)]
+    if not chosen:
+        print(f"No mutant's name contains {' or '.join(words)}.")
+        return 1
+    if run({test for one in chosen for test in one.tests}, src=ROOT / "src") != 0:
+        print("The tests do not pass without a mutation.")
+        return 1
+    survivors = 0
+    for mutant in chosen:
+        dead = killed(mutant)
+        survivors += not dead
+        print(f"{'killed  ' if dead else 'SURVIVED'} {mutant.name}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} killed")
+    return int(survivors > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

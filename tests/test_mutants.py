@@ -1,0 +1,48 @@
+"""The table of mutants fits the source and the tests. ``python tests/mutants.py`` runs them."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+import mutants
+from mutants import MUTANTS, ROOT, Mutant, source
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_old_text_occurs_once_and_the_tests_exist(mutant: Mutant) -> None:
+    text = (ROOT / "src" / source(mutant)).read_text(encoding="utf-8")
+    assert text.count(mutant.old) == 1
+    assert mutant.new != mutant.old
+    ast.parse(text.replace(mutant.old, mutant.new))  # a mutant that cannot be imported would count as killed
+    assert mutant.tests
+    for test in mutant.tests:
+        file, _, name = test.partition("::")
+        tree = ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8"))
+        assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def test_names_differ() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+
+
+def test_a_survivor_and_a_moved_line_are_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = MUTANTS[0]
+    unseen = good._replace(name="unseen", new=good.old + "  # the same")
+    monkeypatch.setattr(mutants, "MUTANTS", (good, unseen, good._replace(name="moved", old="no such line")))
+    monkeypatch.setattr(
+        mutants, "run", lambda tests, *, src: int(good.new in (src / source(good)).read_text())
+    )
+    assert mutants.main([]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        f"killed   {good.name}",
+        "SURVIVED unseen",
+        f"moved: the old text occurs 0 times in {good.file}",
+        "SURVIVED moved",
+        "1 of 3 killed",
+    ]
+    assert mutants.main([good.name]) == 0
+    assert mutants.main(["nothing like it"]) == 1
