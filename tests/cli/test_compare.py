@@ -56,7 +56,7 @@ def test_on_other_images(command: Srjt, finished: Path, other: Path, labelled: P
     assert (code, err) == (0, "")
     flat = " ".join(out.split())
     assert "120 test samples of 20 patients, judged by their true grades." in flat
-    assert "have the ids of samples that run was trained on" in flat
+    assert "run was trained on 72 of the samples, or on others with their ids" in flat
     assert "+0.000 to +0.000" in out  # the weights are the same
 
 

@@ -133,7 +133,7 @@ def test_a_study_of_format_1_goes_on_as_it_began(small: Small, images: Path, tmp
     shutil.copy(paths[0], paths[39])
     config = small(source=str(images), reading={})
     old, new = open_data(config, format=1), open_data(config)
-    expected = folds(replace(old.manifest, duplicates=np.arange(40)), folds=3)
+    expected = folds(replace(old.manifest, duplicates=np.arange(40)), folds=3, by="stratified")
     for split, other in zip(old.splits, expected, strict=True):
         np.testing.assert_array_equal(split.test, other.test)
     assert new.manifest.groups != new.manifest.patients
@@ -141,7 +141,7 @@ def test_a_study_of_format_1_goes_on_as_it_began(small: Small, images: Path, tmp
     write_plan(tmp_path / "study", old, command="srjt study")
     assert study_format(tmp_path / "study") == 1
     assert not (tmp_path / "study" / "image_hashes.npz").exists()
-    assert study_format(tmp_path / "another") == 2
+    assert study_format(tmp_path / "another") == 3
 
 
 def test_near_duplicates_are_grouped_on_request(small: Small, images: Path) -> None:
@@ -153,3 +153,15 @@ def test_near_duplicates_are_grouped_on_request(small: Small, images: Path) -> N
     alone = open_data(small(source=str(images), reading={})).manifest.groups
     assert alone is not None
     assert alone[0] != alone[39]
+
+
+def test_a_study_of_an_earlier_version_keeps_its_stratified_folds(small: Small, labels: Path) -> None:
+    config = small(source=str(labels), reading={}, folds=5)
+    manifest = open_data(config).manifest
+    for format, by in ((2, "stratified"), (3, "random")):
+        found, expected = open_data(config, format=format).splits, folds(manifest, folds=5, by=by)
+        assert [split.test.tolist() for split in found] == [split.test.tolist() for split in expected]
+    chosen = open_data(replace(config, split_by="stratified")).splits
+    assert [s.test.tolist() for s in chosen] == [
+        s.test.tolist() for s in folds(manifest, folds=5, by="stratified")
+    ]

@@ -176,5 +176,5 @@ def test_a_cross_fit_of_an_earlier_version_keeps_its_folds(files: Manifest, tmp_
     (old / "fold0").mkdir()
     with pytest.warns(srjt.data.DuplicateImagesWarning):
         found = cross_fit(files, config=CONFIG, folds=2, out=old, device="cpu")
-    before = assign_folds(replace(files, duplicates=np.arange(len(files))), folds=2)
+    before = assign_folds(replace(files, duplicates=np.arange(len(files))), folds=2, by="stratified")
     np.testing.assert_array_equal(found.fold, before)

@@ -102,9 +102,9 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     ]
     if differing:
         raise SrjtError(
-            f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Train one "
-            "of them again with the other's folder as `splits`, or give labelled images that none was trained on with "
-            "`test`."
+            f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
+            "labelled images that none was trained on with `test`, or train one again on the sides of the other "
+            "(--splits RUN, srjt.data.read_splits)."
         )
     order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
     groups = other.answers.groups
