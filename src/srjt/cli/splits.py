@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from srjt.cli.messages import say
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warn
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
@@ -53,7 +52,7 @@ def chosen_split(
                 made = ((other, make_folds(manifest, folds=folds, seed=other)[wanted]) for other in others)
                 better = next((other for other, split in made if not _absent_grade(manifest, split)), None)
             advice = "" if better is None else f" --split-seed {better} has every grade on every side."
-            say(f"{absent} of fold {wanted}: folds do not depend on labels.{advice}", err=True)
+            warn(f"{absent} of fold {wanted}: folds do not depend on labels.{advice}")
         return chosen
 
     return choose
