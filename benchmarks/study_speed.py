@@ -300,7 +300,7 @@ def plan(args: argparse.Namespace) -> None:
     manifest = Manifest(table=table, grades=("0", "1", "2", "3"), duplicates=np.arange(count))
     settings = {**load_preset("limuc"), "source": "none"}
     config = StudyConfig.from_dict({**settings, "train": {**settings["train"], "pretrained": False}})
-    data = StudyData(config, manifest, folds(manifest, folds=5, by="random"), format=1)
+    data = StudyData(config, manifest, folds(manifest, folds=5, by="random"))
     print_study_times(data, list(data.planned_runs()), device=args.device)
 
 

@@ -14,7 +14,8 @@ SOURCE = Path(srjt.__file__).parent
 # From the ground up. A file may import from its own room and from rooms on lower floors, nothing else.
 FLOORS = (
     ("_version", "cores", "errors", "lazy_names"),
-    ("files", "download", "settings", "notebook_html", "progress"),
+    ("files",),
+    ("download", "settings", "notebook_html", "progress"),
     ("ordinal",),
     ("noise", "readers"),
     ("methods", "networks", "data"),

@@ -43,7 +43,7 @@ def main() -> None:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     facts = read_study(given.study)
-    data = open_data(study_config(facts), format=int(facts.get("format", 1)))
+    data = open_data(study_config(facts))
     for known in facts["cells"]:
         file = given.out / f"{known['key']}.csv"
         if file.exists() or run_status(given.study, known["key"]) != "done":

@@ -12,14 +12,18 @@ import json
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import platformdirs
 from filelock import FileLock, Timeout
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, printable
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 __all__ = [
     "LOCK",
@@ -35,6 +39,9 @@ __all__ = [
     "is_locked",
     "is_stream",
     "lock_folder",
+    "made_by",
+    "read_json",
+    "read_limited",
     "remove_unfinished",
     "sync_folder",
     "text_output",
@@ -49,6 +56,9 @@ UNFINISHED = ".*.tmp"  # drafts; a process that is killed while writing leaves o
 LOCK = ".lock"
 _GRACE = 0.3  # seconds to wait for a lock, because is_locked takes it for an instant
 _POLL = 0.1  # seconds between two attempts to take a lock
+LARGEST_JSON = 2**28  # bytes; an audit with a million patients has less
+
+Model = TypeVar("Model")
 
 
 def write_atomically(path: Path, content: bytes, *, follow_links: bool = True) -> None:
@@ -78,6 +88,68 @@ def write_json(path: Path, content: Any, *, follow_links: bool = False) -> None:
     """Write ``content`` as indented JSON, atomically. Most JSON files are inside a folder: links are replaced."""
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     write_atomically(path, text.encode(), follow_links=follow_links)
+
+
+def read_limited(path: Path, *, limit: int) -> bytes:
+    """The content of a regular file of at most ``limit`` bytes: a file that one was sent may be a device."""
+    check_regular_file(path)
+    try:
+        with open(path, "rb") as file:
+            content = file.read(limit + 1)
+    except OSError as problem:
+        raise SrjtError(f"{path} cannot be read: {describe_os_error(problem)}.") from None
+    if len(content) > limit:
+        raise SrjtError(f"{path} cannot be read: it has more than {limit:,} bytes.")
+    return content
+
+
+def read_json(path: Path, model: type[Model], *, advice: str = "") -> Model:
+    """The content of a JSON file of srjt, checked: one sentence for whatever does not fit.
+
+    Every such file is read here, because a folder may come from somebody else or from a full disk. No code is executed.
+
+    model: a pydantic model, or any type that pydantic can check, such as a dataclass. A field ``format`` is a literal:
+    a file with another number was written by another version. advice: what to do with a damaged file.
+    """
+    from pydantic import ValidationError  # slow to import
+
+    content = read_limited(path, limit=LARGEST_JSON)
+    try:
+        found: Model = _adapter(cast("Hashable", model)).validate_json(content, strict=True)
+        return found
+    except ValidationError as problem:
+        errors = problem.errors(include_url=False)
+    first = next((error for error in errors if error["loc"] == ("format",)), errors[0])
+    if first["type"] == "literal_error" and first["loc"] == ("format",):
+        raise SrjtError(
+            f"{path} has format {printable(first['input'])[:60]}, but this version of srjt reads format "
+            f"{first['ctx']['expected']}: read it with the version that wrote it, or write it again."
+        )
+    where = ".".join(str(part) for part in first["loc"])
+    reason = printable(first["msg"]).removeprefix("Value error, ").rstrip(".")
+    what = f"{printable(where)[:80]}: {reason}" if where else reason
+    raise SrjtError(f"{path} is damaged or not from srjt ({what}){f': {advice}' if advice else ''}.")
+
+
+def made_by(function: Callable[[Any], Any]) -> Any:
+    """For ``Annotated``: a field of ``read_json`` that ``function`` makes; any error of it means a damaged file."""
+    from pydantic import PlainValidator
+
+    def make(value: Any) -> Any:
+        try:
+            return function(value)
+        except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as problem:
+            raise ValueError(f"{type(problem).__name__}: {problem}") from None
+
+    return PlainValidator(make)
+
+
+@cache
+def _adapter(model: Hashable) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    checked: Any = model
+    return TypeAdapter(checked)
 
 
 def is_inside(path: Path, folder: Path) -> bool:

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, printable, suggest
+from srjt.files import read_limited
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -22,6 +23,8 @@ __all__ = ["check_types", "from_names", "load_config", "parse_overrides", "parse
 
 Config = TypeVar("Config")
 
+LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
+BY_OPTION = "name the modules with --import on the command line."
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
@@ -78,10 +81,16 @@ def from_names(config: type[Config], values: Mapping[str, Any], *, kind: str = "
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text. Raises ValueError, with the reason, for every text that is not valid YAML."""
+    """The value of a YAML text. Raises ValueError, with the reason, for every text that is not valid YAML.
+
+    Aliases are refused: a few lines of them can stand for more values than fit into memory.
+    """
     import yaml
 
     try:
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise ValueError(f"the alias *{event.anchor} is not supported: write its value again")
         return yaml.safe_load(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
@@ -92,23 +101,24 @@ def parse_yaml(text: str) -> Any:
 
 
 def load_config(path: Path) -> dict[str, Any]:
-    """The settings of a YAML or JSON file."""
+    """The settings of a YAML or JSON file, which somebody else may have sent: no code is executed because of it."""
+    if not path.exists():
+        raise SrjtError(f"There is no configuration file {path}.")
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise SrjtError(f"There is no configuration file {path}.") from None
-    except OSError as problem:
-        raise SrjtError(f"The configuration file {path} cannot be read: {problem.strerror}.") from None
+        values = parse_yaml(read_limited(path, limit=LARGEST_CONFIG).decode())
     except UnicodeDecodeError:
         raise SrjtError(f"{path} is not valid YAML: it is not a UTF-8 text.") from None
-    try:
-        values = parse_yaml(text)
+    except SrjtError:
+        raise
     except ValueError as problem:
-        raise SrjtError(f"{path} is not valid YAML: {problem}") from None
+        raise SrjtError(f"{path} is not valid YAML: {printable(problem)}") from None
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise SrjtError(f"{path} must hold settings as 'name: value' lines.")
+    for part in (values, values.get("train")):
+        if isinstance(part, dict) and part.get("imports"):
+            raise SrjtError(f"{path} has the setting imports, but a file must not run code: {BY_OPTION}")
     return values
 
 
@@ -129,6 +139,8 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
             target[leaf] = parse_yaml(text)
         except ValueError:
             raise SrjtError(f"--set {name}=…: the value is not valid YAML: {show(text)}.") from None
+    if settings.get("imports"):
+        raise SrjtError(f"imports cannot be given by --set: {BY_OPTION}")
     return settings
 
 

@@ -70,7 +70,7 @@ def _estimate(manifest: Manifest) -> NoiseEstimate:
     transition, prior = TRANSITION, np.full(3, 1 / 3)
     return NoiseEstimate(
         rate=0.2, rate_interval=(0.1, 0.3), transition=transition, transition_interval=np.stack([transition] * 2),
-        prior=prior, prior_interval=np.stack([prior] * 2), form="quasi", held_out={}, temperature=1.0,
+        prior=prior, prior_interval=np.stack([prior] * 2), form="quasi", held_out={},
         samples=len(manifest), identifiable=True, reason="",
     )  # fmt: skip
 

@@ -194,7 +194,7 @@ def test_noisy_already(study: Srjt) -> None:
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
         (["--config", "odd.yaml"], "Unknown study setting 'fold'"),
         (["--config", "kind.yaml"], "folds takes a whole number; got 'many'."),
-        (["--transition", "none.csv"], "none.csv cannot be read as a matrix"),
+        (["--transition", "none.csv"], "none.csv cannot be read: there is no such file"),
         (["--splits", "none.csv"], "The split file none.csv does not exist."),
         (["--device", "cuda"], "torch finds no GPU on this machine"),
         (["--out", "study.yaml"], "The study cannot be written to study.yaml"),
@@ -263,7 +263,7 @@ class Study:
         self.environment = {**os.environ, "SRJT_CACHE": str(cache), "COLUMNS": "80"}
         self.limit = Limit(folder / "limit", epoch=1)
         (folder / "pause.py").write_text(self.limit.code)
-        (folder / "study.yaml").write_text(LONG.replace("train: {", "train: {imports: [pause], "))
+        (folder / "study.yaml").write_text(LONG)
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, *more: str) -> subprocess.Popen[str]:
@@ -272,7 +272,7 @@ class Study:
         self.limit.raise_to(max(before.values(), default=0) + 2)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "srjt", "study", "--config", "study.yaml", "--device", "cpu", "--jobs", "2",
-             "--fold", "0", *more],
+             "--fold", "0", "--import", "pause", *more],
             cwd=self.folder, env=self.environment, start_new_session=True, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

@@ -220,6 +220,23 @@ def test_an_unclosed_quote_hides_no_rows(tmp_path: Path) -> None:
     assert "ends in line 42 contains other rows" in reading.problems[0].detail
 
 
+@pytest.mark.parametrize("line", ["", "a.png", "a.png,1,,", "a.png, 1", "remark, with a comma"])
+def test_no_swallowed_line_hides_the_others(tmp_path: Path, line: str) -> None:
+    rows = [f"{n}.png,{n % 2}" for n in range(20)]
+    rows[9] = '9.png,"1'
+    rows[12] = line
+    rows[15] += '"'
+    reading = read(table(tmp_path, "\n".join(["image,grade", *rows])))
+    assert [(problem.kind, problem.where) for problem in reading.problems] == [("malformed-row", "line 11")]
+
+
+def test_swallowed_rows_with_spaces_after_the_commas(tmp_path: Path) -> None:
+    rows = [f"{n}.png, {n % 2}, left" for n in range(20)]
+    rows[9], rows[12] = '"9.png, 1, left', '12.png, 0, left"'
+    reading = read(table(tmp_path, "\n".join(["image, grade, eye", *rows])))
+    assert [problem.where for problem in reading.problems] == ["line 11"]
+
+
 def test_a_report_of_several_lines_is_one_cell(tmp_path: Path) -> None:
     labels = (
         'image,grade,report\na.png,0,"no findings,\nerosions: none, ulcers: none, bleeding: none"\nb.png,1,\n'

@@ -100,9 +100,7 @@ def test_what_is_said_about_the_validation_labels(facts: dict[str, Any], sentenc
 
 
 def test_the_estimated_noise_is_said() -> None:
-    estimate = SimpleNamespace(
-        rate=0.2, transition=NOISE, identifiable=True, informed=True, used_uninformed=False
-    )
+    estimate = SimpleNamespace(rate=0.2, transition=NOISE, identifiable=True, informed=True)
     run = made_run(held_out={"validation": drawn_side(wrong=0.3)}, noise_estimate=estimate)
     assert "an estimated 20% of such labels are wrong" in describe_labels(run)
 
@@ -269,9 +267,7 @@ def test_the_validation_side_may_lack_a_column(run: Trained) -> None:
 @pytest.mark.parametrize("identifiable", [True, None, False])
 def test_the_highest_grades_of_patients_are_inferred_from_noisy_labels(identifiable: bool | None) -> None:
     side = drawn_side(300, wrong=0.2, verified=20)
-    estimate = SimpleNamespace(
-        rate=0.2, transition=NOISE, identifiable=identifiable, informed=True, used_uninformed=False
-    )
+    estimate = SimpleNamespace(rate=0.2, transition=NOISE, identifiable=identifiable, informed=True)
     run = made_run(held_out={"validation": side}, noise_estimate=estimate)
     found = validation(run, per=("patient",))(why="It").labels
     codes = units_of(pd.DataFrame({"patient": side.patients}), ["patient"]).codes

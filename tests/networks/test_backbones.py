@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import random
 import sys
-from types import SimpleNamespace
+import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fixtures.fake_timm import FakeTimm
 from srjt import networks
+from srjt.data.images import augment
 from srjt.errors import SrjtError, UnknownNameError
 from srjt.networks import backbones, resnet
 from srjt.networks import imagenet_weights as imagenet
@@ -97,7 +99,7 @@ def test_published_imagenet_files_load_into_the_very_network_they_belong_to(
     assert len(state) == keys
     torch.save(state, tmp_path / "published.pth")
     fetched = []
-    monkeypatch.setattr(imagenet, "fetch", lambda url: fetched.append(url) or tmp_path / "published.pth")
+    monkeypatch.setattr(imagenet, "fetch", lambda *what: fetched.append(what) or tmp_path / "published.pth")
     before = random.getstate()  # importing MONAI would advance it
     network = build(name, pretrained=True).eval()
     assert random.getstate() == before
@@ -171,35 +173,14 @@ def test_timm_missing_gives_the_line_to_type(monkeypatch):
         build("timm:convnext_tiny")
 
 
-class FakeTimm(SimpleNamespace):
-    """timm's three functions that we call; its network returns more columns than num_features."""
-
-    def __init__(self, fails: bool = False) -> None:
-        super().__init__(calls=[], fails=fails)
-
-    def list_models(self) -> list[str]:
-        return ["convnext_tiny", "mobilenetv3_large_100"]
-
-    def is_model(self, name: str) -> bool:
-        return name.split(".")[0] in self.list_models()
-
-    def create_model(self, name: str, *, pretrained: bool, num_classes: int, in_chans: int) -> nn.Module:
-        self.calls.append((name, pretrained, num_classes, in_chans))
-        if self.fails:
-            raise ConnectionError("We couldn't connect to 'https://huggingface.co'\nCheck your connection.")
-        network = nn.Sequential(nn.Conv2d(in_chans, 12, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        network.num_features = 9
-        return network
-
-
 def test_timm_networks_are_made_without_their_classifier(monkeypatch):
     timm = FakeTimm()
     monkeypatch.setitem(sys.modules, "timm", timm)
     network = build("timm:mobilenetv3_large_100.ra_in1k", pretrained=True)
-    assert timm.calls == [("mobilenetv3_large_100.ra_in1k", True, 0, 3)]
+    assert timm.calls == [("mobilenetv3_large_100.ra_in1k", True, 0, 3, {})]
     assert network.head.in_features == 12
     build("timm:convnext_tiny")
-    assert timm.calls[-1] == ("convnext_tiny", False, 0, 3)
+    assert timm.calls[-1] == ("convnext_tiny", False, 0, 3, {})
 
 
 def test_timm_networks_take_local_weights(monkeypatch, tmp_path):
@@ -220,3 +201,63 @@ def test_timm_problems_are_one_sentence(monkeypatch):
         SrjtError, match=r"couldn't connect to 'https://huggingface.co'\): .*`pretrained=False`"
     ):
         build("timm:convnext_tiny", pretrained=True)
+
+
+def test_networks_know_how_images_are_normalised():
+    assert (augment.IMAGENET_MEAN, augment.IMAGENET_STD) == (backbones.IMAGENET_MEAN, backbones.IMAGENET_STD)
+
+
+def test_timm_networks_get_the_normalisation_that_they_were_trained_with(monkeypatch):
+    timm = FakeTimm()
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    images = torch.randint(0, 256, (2, 3, 64, 64), dtype=torch.uint8)
+    for name in ("clip", "vit_small", "convnext_tiny"):
+        network = build(f"timm:{name}", in_shape=(3, 64, 64))
+        raw = network.backbone.network if name != "convnext_tiny" else network.backbone
+        known = timm.get_pretrained_cfg(name)
+        theirs = augment.normalise(images, mean=known.mean, std=known.std)
+        torch.testing.assert_close(network.backbone(augment.normalise(images)), raw(theirs))
+        assert isinstance(network.head, nn.Linear)  # not timm's, which starts far too large
+        assert network.head.weight.abs().max() <= network.head.in_features**-0.5
+
+
+def test_transformers_of_timm_are_made_for_the_size_of_the_images(monkeypatch):
+    timm = FakeTimm()
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    assert build("timm:vit_small", in_shape=(3, 32, 32))(torch.zeros(2, 3, 32, 32)).shape == (2, 4)
+    assert timm.calls[-1][-1] == {"img_size": 32}
+    build("timm:vit_small", in_shape=(3, 64, 64))
+    assert timm.calls[-1][-1] == {}  # the size that it was trained on
+    build("timm:clip", in_shape=(3, 32, 32))
+    assert timm.calls[-1][-1] == {}  # convolutions take any
+    with pytest.raises(
+        SrjtError, match=r"for images of 36 pixels \(36 is not a multiple of 8\): .*`crop=64`"
+    ):
+        build("timm:vit_small", in_shape=(3, 36, 36))
+
+
+def test_another_size_than_in_training_is_a_warning(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", FakeTimm())
+    with pytest.warns(
+        UserWarning, match=r"trained on images of 64 pixels and gets 32: `crop=64`, from a larger"
+    ):
+        networks.fetch_weights("timm:vit_small", True, in_shape=(3, 32, 32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        networks.fetch_weights("timm:vit_small", True, in_shape=(3, 64, 64))
+        networks.fetch_weights("timm:vit_small", False, in_shape=(3, 32, 32))
+
+
+def test_weights_of_version_0_2_are_fed_as_they_were(monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", FakeTimm())
+    network = build("timm:clip")
+    older = {
+        key.replace("backbone.network.", "backbone."): value for key, value in network.state_dict().items()
+    }
+    older = {key: value for key, value in older.items() if ".input." not in key}
+    x = torch.randn(2, 3, 32, 32)
+    wanted = network.head(network.backbone.network(x))
+    again = build("timm:clip", seed=1)
+    again.load_state_dict(older)
+    torch.testing.assert_close(again(x), wanted)
+    assert not torch.allclose(network(x), wanted)

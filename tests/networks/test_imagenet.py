@@ -13,7 +13,8 @@ from srjt.errors import SrjtError
 from srjt.networks import imagenet_weights as imagenet
 
 CONTENT = bytes(range(256)) * 9000  # more than one chunk
-HASH = hashlib.sha256(CONTENT).hexdigest()[:8]
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+HASH = SHA256[:8]
 ADVICE = (
     "or pass a local file with `weights`, or start from random weights with `pretrained=False`, or choose the "
     "small network tiny, or train on features that srjt features has computed on another machine."
@@ -55,16 +56,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub" / "checkpoints"
 
 
-def refused(url: str) -> str:
+def refused(url: str, sha256: str = SHA256) -> str:
     with pytest.raises(SrjtError) as caught:
-        imagenet.fetch(url, timeout=5)
+        imagenet.fetch(url, sha256, timeout=5)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_fetches_once_into_torchs_cache(server: str, cache: Path):
     for _ in range(2):
-        path = imagenet.fetch(f"{server}/net-{HASH}.pth")
+        path = imagenet.fetch(f"{server}/net-{HASH}.pth", SHA256)
         assert path == cache / f"net-{HASH}.pth"
         assert path.read_bytes() == CONTENT
     assert Handler.requests == [f"/net-{HASH}.pth"]
@@ -72,9 +73,10 @@ def test_fetches_once_into_torchs_cache(server: str, cache: Path):
 
 
 def test_another_content_is_not_kept(server: str, cache: Path):
-    said = refused(f"{server}/net-00000000.pth")
-    assert said.startswith(f"{server}/net-00000000.pth did not send the published file")
-    assert f"begins with {HASH}, not 00000000" in said
+    other = SHA256[:8] + 56 * "0"  # the eight digits in the name agree
+    said = refused(f"{server}/net-{HASH}.pth", other)
+    assert said.startswith(f"{server}/net-{HASH}.pth did not send the published file")
+    assert f"begins with {SHA256[:16]}, not {other[:16]}" in said
     assert said.endswith(ADVICE)
     assert list(cache.iterdir()) == []
 
@@ -102,7 +104,7 @@ def test_offline_says_exactly_what_to_do(cache: Path):
 def test_a_file_put_there_by_hand_is_used_without_network(cache: Path):
     cache.mkdir(parents=True)
     (cache / f"net-{HASH}.pth").write_bytes(CONTENT)
-    assert imagenet.fetch(f"http://127.0.0.1:9/net-{HASH}.pth").read_bytes() == CONTENT
+    assert imagenet.fetch(f"http://127.0.0.1:9/net-{HASH}.pth", SHA256).read_bytes() == CONTENT
 
 
 def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):
@@ -112,3 +114,9 @@ def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):
     assert said.startswith(f"{cache / f'net-{HASH}.pth'} is not the published file")
     assert "delete it and try again" in said
     assert (cache / f"net-{HASH}.pth").read_bytes() == CONTENT[:-1]
+
+
+def test_the_published_hashes_begin_as_the_names_say():
+    for name, (url, sha256) in imagenet.OFFICIAL.items():
+        assert url.endswith(f"/{name}-{sha256[:8]}.pth")
+        assert len(bytes.fromhex(sha256)) == 32

@@ -40,6 +40,13 @@ def prefixed(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {prefix + key: value for key, value in state.items()}
 
 
+def zeros(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key: torch.zeros_like(value) for key, value in state.items()}
+
+
+ONES = torch.ones(3, 4)
+
+
 def loaded(path: Path) -> dict[str, Tensor]:
     network = Backbone()
     weights.load(network, weights.read(path), source=str(path))
@@ -59,6 +66,14 @@ def loaded(path: Path) -> dict[str, Tensor]:
         lambda s: {"state_dict": s, "epoch": 3},
         lambda s: {"state_dict": {"model": prefixed("module.", s)}, "optimizer": {"lr": 0.1}},
         lambda s: {**s, "version": "1"},
+        # one of two networks of a run, and a self-supervised training with a copy, a projection and a queue
+        lambda s: prefixed("0.backbone.", s) | prefixed("1.backbone.", zeros(s)) | {"0.head.weight": ONES},
+        lambda s: {
+            **prefixed("module.encoder_q.", classified(s, "fc")),
+            **prefixed("module.encoder_k.", zeros(s)),
+            "module.projector.0.weight": ONES,
+            "module.queue": ONES,
+        },
     ],
 )
 def test_reads_what_torch_saves_however_it_is_wrapped(arrange, state, tmp_path):
@@ -91,6 +106,21 @@ def test_missing_unexpected_and_misshapen_keys_are_all_reported(state, tmp_path)
         f"The weights in {tmp_path / 'w.pth'} do not fit the network: 1 missing (norm.bias); "
         "5 unexpected (layer0, layer1, layer2, …); 1 of another shape (head.norm.weight is 5 instead of 4)."
     )
+
+
+def test_a_sentence_says_what_fitted(state):
+    whole = weights.load(Backbone(), state, source="w.pth")
+    assert whole == "The weights in w.pth fit: 9 tensors of the network come from it."
+    part = prefixed("encoder.", classified(state, "fc")) | {"queue": ONES}
+    assert weights.load(Backbone(), part, source="w.pth") == (
+        "The weights in w.pth fit: 9 tensors of the network come from it; 3 of the file's are not used "
+        "(encoder.fc.weight, encoder.fc.bias, queue)."
+    )
+
+
+def test_a_deeper_networks_weights_do_not_fit(state):
+    with pytest.raises(SrjtError, match=r"do not fit the network: 1 unexpected \(conv\.2\.weight\)"):
+        weights.load(Backbone(), state | {"conv.2.weight": ONES}, source="w.pth")
 
 
 def test_a_file_that_does_not_fit_changes_nothing(state, tmp_path):

@@ -291,15 +291,19 @@ def test_bad_input_gets_one_sentence(labels, probabilities, sentence: str) -> No
         estimate_noise(np.array(labels), np.array(probabilities))
 
 
-def test_estimates_of_earlier_versions_load() -> None:
-    old = _estimate().to_dict()
-    for new in ("lower_bound", "assumption", "verified", "verified_worth"):
-        del old[new]
-    old |= {"temperature": 1.3, "caution": "no image shows grade 1 clearly."}
-    found = NoiseEstimate.from_dict(json.loads(json.dumps(old)))
-    assert found.rate == 0.3
-    assert found.lower_bound == 0.0
-    assert found.caution in str(found)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"rate": "much"}, {"rate": 1.5}, {"rate": True}, {"samples": 1.5}, {"identifiable": "no"}, {"reason": None},
+        {"transition": [[1.0]]}, {"prior": [None, 1.0]}, {"prior": 7}, {"rate_interval": [0.1]}, {"held_out": []},
+        {"strange": 1},
+    ],
+)  # fmt: skip
+def test_an_estimate_from_a_file_is_checked(damage: dict[str, object]) -> None:
+    plain = json.loads(json.dumps(_estimate().to_dict()))
+    assert str(NoiseEstimate.from_dict(plain)) == str(_estimate())
+    with pytest.raises((ValueError, TypeError)):
+        NoiseEstimate.from_dict({**plain, **damage})
 
 
 @pytest.mark.parametrize("form", FORMS)

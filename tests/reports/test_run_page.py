@@ -32,6 +32,8 @@ FEW = {
 }
 HOSTILE = "<img src=x onerror=alert(1)>.png"
 
+SUMMARY = {"epochs": 2, "last_epochs": [], "confusion": {"test": [[[1, 0], [0, 1]]] * 3}}
+
 
 def write_run(
     folder: Path, *, finished: bool = True, truth: bool = True, own_network: bool = False, **settings: Any
@@ -61,7 +63,7 @@ def write_run(
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     if finished:
         (folder / "weights.safetensors").write_bytes(b"")
-        (folder / "summary.json").write_text(json.dumps({"confusion": {"test": [[[1, 0], [0, 1]]] * 3}}))
+        (folder / "summary.json").write_text(json.dumps(SUMMARY))
         columns = "id,grade,true_grade" if truth else "id,grade"
         rows = ["a,0,0", "b,0,1", "c,1,1", "d,1,1"] if truth else ["a,0", "b,0", "c,1", "d,1"]
         (folder / "history.csv").write_text("\n".join([columns, *rows]) + "\n")

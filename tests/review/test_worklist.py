@@ -26,6 +26,10 @@ from srjt.review.worklist import new_readings, worklist_lines
 NAMES = ["a.png", "b.png", "c.png"]
 
 
+def facts(*grades: str) -> str:
+    return json.dumps({"format": 3, "grades": grades, "readers": [], "probabilities_sha256": None})
+
+
 @pytest.fixture
 def readers(tmp_path: Path) -> Path:
     """A folder as srjt readers writes it, with three images and a worklist."""
@@ -33,7 +37,7 @@ def readers(tmp_path: Path) -> Path:
     folder.mkdir()
     for shade, name in enumerate(NAMES):
         Image.new("RGB", (8, 8), (60 * shade, 0, 0)).save(tmp_path / name)
-    (folder / "readers.json").write_text(json.dumps({"format": 1, "grades": ["mild", "moderate", "severe"]}))
+    (folder / "readers.json").write_text(facts("mild", "moderate", "severe"))
     pd.DataFrame({"id": NAMES, "image": [str(tmp_path / name) for name in NAMES]}).to_csv(
         folder / "consensus.csv", index=False
     )
@@ -149,7 +153,7 @@ def test_options_that_contradict_a_worklist_are_refused(
 @pytest.mark.slow
 @needs_browser
 def test_a_worklist_is_read_in_the_browser(readers: Path, serve: Callable[..., Any], tmp_path: Path) -> None:
-    (readers / "readers.json").write_text(json.dumps({"format": 1, "grades": ["1", "2", "3"]}))
+    (readers / "readers.json").write_text(facts("1", "2", "3"))
     served = serve(readers, "--reviewer", "anna", "--worklist", readers / "worklist.csv")
     browser = Browser(tmp_path / "profile")
     try:

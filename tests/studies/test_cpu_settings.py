@@ -64,7 +64,6 @@ def test_a_node_of_a_cluster_uses_the_setting_of_the_study(small: Small, tmp_pat
         token="srjt-test-token",
         may_share=False,
         study=read_study(folder)["study"],
-        format=read_study(folder)["format"],
         entry=planned.facts(),
         cwd=str(tmp_path),
         cpu=ODD,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -44,6 +45,11 @@ def number(path: Path) -> None:
     path.write_text("3")
 
 
+def other_types(path: Path) -> None:
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps({**facts, "epochs": {}} if "epochs" in facts else {**facts, "seed": "x"}))
+
+
 def test_a_study_that_somebody_sent_changes_no_file_outside(
     copied: Path, small: Small, tmp_path: Path
 ) -> None:
@@ -81,6 +87,7 @@ def srjt(*arguments: object) -> Any:
         ("summary.json", cut),
         ("summary.json", scribble),
         ("summary.json", number),
+        ("summary.json", other_types),
         ("metrics.csv", cut),
         ("metrics.csv", scribble),
         ("metrics.csv", Path.unlink),
@@ -128,7 +135,17 @@ def test_a_run_with_a_cut_summary_is_trained_again(
     assert (run_folder(copied, key) / "weights.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", [cut, scribble, number])
+@pytest.mark.parametrize(
+    "change", [{"study": "x"}, {"noises": 3}, {"seeds": [{}]}, {"cells": [{"key": ".."}]}]
+)
+def test_a_study_with_other_types_is_one_sentence(copied: Path, change: dict[str, Any]) -> None:
+    facts = json.loads((copied / "study.json").read_text())
+    (copied / "study.json").write_text(json.dumps({**facts, **change}))
+    with pytest.raises(SrjtError, match=rf"study\.json is damaged or not from srjt \({next(iter(change))}"):
+        collect_results(copied)
+
+
+@pytest.mark.parametrize("damage", [cut, scribble, number, other_types])
 def test_a_damaged_file_about_a_noise_is_left_out(copied: Path, damage: Callable[[Path], Any]) -> None:
     (file,) = (copied / "noise").glob("*.json")
     damage(file)

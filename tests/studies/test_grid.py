@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from srjt import noise
-from srjt.data import Split, from_arrays
 from srjt.errors import SrjtError
 from srjt.studies.config import StudyConfig
 from srjt.studies.grid import StudyData
@@ -229,25 +228,3 @@ def test_a_variant_trains_with_its_own_settings(small: Small) -> None:
     assert (plain.balance, other.balance, other.epochs) == (0.0, 0.5, 3)
     assert plain.epochs != 3
     assert other.network == plain.network
-
-
-def test_keys_are_those_of_earlier_versions() -> None:
-    """Written down before methods had recipes: what is finished must not be trained again."""
-    images = np.arange(12 * 8 * 8 * 3, dtype=np.uint8).reshape(12, 8, 8, 3)
-    manifest = from_arrays(images, np.arange(12) % 3, ids=[f"image {n}" for n in range(12)]).manifest
-    split = Split(train=np.arange(6), validation=np.arange(6, 9), test=np.arange(9, 12))
-
-    def digests(*methods: str, noise_rate: Any) -> list[str]:
-        config = StudyConfig(
-            methods=methods, noises=("none",), noise_rate=noise_rate, train={"image_size": 8, "crop": 8}
-        )
-        data = StudyData(config, manifest, [split])
-        names = [
-            *(planned.key for planned in data.planned_runs()),
-            *(data.estimate_name(planned) for planned in data.planned_runs()),
-        ]
-        return [name.rsplit("_", 1)[1] for name in names]
-
-    given = digests("standard", "jocor+ours", "jocor+ours:balance=0.5", noise_rate=0.25)
-    assert given[:3] == ["6f6411b6d34c", "655e0b52111a", "dc84189852f9"]
-    assert digests("co-teaching", noise_rate="auto") == ["9c5931c615f4", "70fe76c632fd"]

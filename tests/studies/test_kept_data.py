@@ -29,22 +29,22 @@ def test_data_are_opened_again_only_where_a_file_has_changed(
 ) -> None:
     labels = write(generate(images=40, patients=10, size=32), tmp_path / "set")
     config = small(source=str(labels), reading={})
-    first = open_kept_data(config, format=2)
-    assert open_kept_data(config, format=2) is first
+    first = open_kept_data(config)
+    assert open_kept_data(config) is first
     touch(first.manifest.paths[3])
-    second = open_kept_data(config, format=2)
+    second = open_kept_data(config)
     assert second is not first
-    assert open_kept_data(config, format=2) is second
+    assert open_kept_data(config) is second
     labels.write_text(labels.read_text().replace(",3,", ",2,", 1))
     touch(labels)
-    third = open_kept_data(config, format=2)
+    third = open_kept_data(config)
     assert third is not second
     assert third.manifest.class_counts.tolist() != second.manifest.class_counts.tolist()
-    assert open_kept_data(small(source=str(labels), reading={}, folds=4), format=2) is not third
+    assert open_kept_data(small(source=str(labels), reading={}, folds=4)) is not third
 
 
 def test_images_in_memory_are_resized_once_for_all_runs(small: Callable[..., StudyConfig]) -> None:
-    data = open_kept_data(small(), format=2)
+    data = open_kept_data(small())
     config = next(iter(data.planned_runs())).config.replace(image_size=48, crop=40)
     pixels = data.resized_images(config)
     assert pixels.shape == (120, 48, 48, 3)

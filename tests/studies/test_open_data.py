@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from srjt.data.synthetic import generate, write
 from srjt.errors import SrjtError
 from srjt.files import cache_folder
 from srjt.studies.config import StudyConfig
-from srjt.studies.folder import study_format, write_plan
+from srjt.studies.folder import write_plan
 from srjt.studies.open_data import open_data
 
 Small = Callable[..., StudyConfig]
@@ -128,22 +126,6 @@ def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
         write_plan(tmp_path / "study", after, command="srjt study")
 
 
-def test_a_study_of_format_1_goes_on_as_it_began(small: Small, images: Path, tmp_path: Path) -> None:
-    paths = read(images).manifest.paths
-    shutil.copy(paths[0], paths[39])
-    config = small(source=str(images), reading={})
-    old, new = open_data(config, format=1), open_data(config)
-    expected = folds(replace(old.manifest, duplicates=np.arange(40)), folds=3, by="stratified")
-    for split, other in zip(old.splits, expected, strict=True):
-        np.testing.assert_array_equal(split.test, other.test)
-    assert new.manifest.groups != new.manifest.patients
-    assert not {p.key for p in old.planned_runs()} & {p.key for p in new.planned_runs()}
-    write_plan(tmp_path / "study", old, command="srjt study")
-    assert study_format(tmp_path / "study") == 1
-    assert not (tmp_path / "study" / "image_hashes.npz").exists()
-    assert study_format(tmp_path / "another") == 3
-
-
 def test_near_duplicates_are_grouped_on_request(small: Small, images: Path) -> None:
     paths = read(images).manifest.paths
     Image.open(paths[0]).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(paths[39])
@@ -153,15 +135,3 @@ def test_near_duplicates_are_grouped_on_request(small: Small, images: Path) -> N
     alone = open_data(small(source=str(images), reading={})).manifest.groups
     assert alone is not None
     assert alone[0] != alone[39]
-
-
-def test_a_study_of_an_earlier_version_keeps_its_stratified_folds(small: Small, labels: Path) -> None:
-    config = small(source=str(labels), reading={}, folds=5)
-    manifest = open_data(config).manifest
-    for format, by in ((2, "stratified"), (3, "random")):
-        found, expected = open_data(config, format=format).splits, folds(manifest, folds=5, by=by)
-        assert [split.test.tolist() for split in found] == [split.test.tolist() for split in expected]
-    chosen = open_data(replace(config, split_by="stratified")).splits
-    assert [s.test.tolist() for s in chosen] == [
-        s.test.tolist() for s in folds(manifest, folds=5, by="stratified")
-    ]

@@ -139,7 +139,7 @@ def test_yaml_reads_exponents_as_text_and_we_as_numbers(tmp_path: Path) -> None:
 def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SrjtError, match="There is no configuration file"):
         load_config(tmp_path / "none.yaml")
-    with pytest.raises(SrjtError, match="cannot be read: Is a directory"):
+    with pytest.raises(SrjtError, match="cannot be read: it is a folder"):
         load_config(tmp_path)
     file = tmp_path / "bad.yaml"
     for content, said in [
@@ -209,7 +209,8 @@ def test_method_options_of_a_file_that_are_no_settings(tmp_path: Path) -> None:
         ({"epochs": 16**6000}, "epochs is at most 1e+06; got a number with too many digits."),
         ({"learning_rate": 16**6000}, "learning_rate takes a number; got a number with too many digits."),
         ({"epochs": date(2020, 1, 1)}, "epochs takes a whole number; got datetime.date(2020, 1, 1)."),
-        ({"seed": 2**64}, "seed takes a whole number of at most 63 bits."),
+        ({"seed": 2**64}, "seed takes a whole number from 0 up, of at most 63 bits."),
+        ({"seed": -1}, "seed takes a whole number from 0 up, of at most 63 bits."),
         (
             {"milestones": [10, True]},
             "milestones takes a list of epochs such as [90, 120, 140]; got [10, True].",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from PIL import Image
 import srjt
 from fixtures.small_images import SETTINGS
 from srjt.data import Manifest
-from srjt.data.splits import assign_folds
 from srjt.data.synthetic import generate, write
 from srjt.errors import Interrupted, SrjtError
 from srjt.training.config import TrainConfig
@@ -97,37 +95,6 @@ def test_images_in_memory_count_too(settings: dict[str, Any], tmp_path: Path) ->
         srjt.train(replace(drawn, arrays=other), out=tmp_path / "run", **settings)
 
 
-def test_a_run_of_an_earlier_version_is_resumed(
-    files: Manifest, settings: dict[str, Any], stopped: Path
-) -> None:
-    facts = json.loads((stopped / "run.json").read_text())
-    del facts["data"]["images"]
-    (stopped / "run.json").write_text(json.dumps(facts))
-    (stopped / "image_hashes.npy").unlink()
-    assert len(srjt.train(files, out=stopped, **settings).metrics)
-    assert not (stopped / "image_hashes.npy").exists()  # what it was trained on at first is not known
-
-
-@pytest.mark.slow
-def test_the_folds_of_a_run_of_an_earlier_version_stay(
-    files: Manifest, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    shutil.copy(files.paths[0], files.paths[-1])
-    settings["split"] = lambda manifest: srjt.data.folds(manifest)[0]
-    before = replace(files, duplicates=np.arange(len(files)), hashes=np.ones((len(files), 2), np.uint64))
-    srjt.train(before, out=tmp_path / "run", **settings)
-    with (
-        pytest.warns(srjt.data.DuplicateImagesWarning),
-        pytest.raises(SrjtError, match="split are not the same"),
-    ):
-        srjt.train(files, out=tmp_path / "run", **settings)
-    facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    del facts["data"]["images"]
-    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
-    with pytest.warns(srjt.data.DuplicateImagesWarning):
-        assert len(srjt.train(files, out=tmp_path / "run", **settings).metrics)
-
-
 @pytest.mark.slow
 def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
     files: Manifest, settings: dict[str, Any], stopped: Path
@@ -159,22 +126,3 @@ def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: 
         SrjtError, match=f"The image {files.ids[7]} has changed since this audit or estimate began"
     ):
         cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", device="cpu")
-
-
-@pytest.mark.slow
-def test_a_cross_fit_of_an_earlier_version_keeps_its_folds(files: Manifest, tmp_path: Path) -> None:
-    shutil.copy(files.paths[0], files.paths[-1])  # identical images of two patients
-    with pytest.warns(srjt.data.DuplicateImagesWarning):
-        now = cross_fit(files, config=CONFIG, folds=2, device="cpu")
-    assert now.fold[0] == now.fold[-1]
-    old = tmp_path / "old"
-    with pytest.warns(srjt.data.DuplicateImagesWarning), pytest.raises(StoppedError):
-        cross_fit(files, config=CONFIG, folds=2, out=old, device="cpu", reporter=StopInFold())
-    facts = json.loads((old / "crossfit.json").read_text())
-    (old / "crossfit.json").write_text(json.dumps({**facts, "format": 1}))
-    shutil.rmtree(old / "fold0")
-    (old / "fold0").mkdir()
-    with pytest.warns(srjt.data.DuplicateImagesWarning):
-        found = cross_fit(files, config=CONFIG, folds=2, out=old, device="cpu")
-    before = assign_folds(replace(files, duplicates=np.arange(len(files))), folds=2, by="stratified")
-    np.testing.assert_array_equal(found.fold, before)

@@ -16,12 +16,11 @@ from srjt import methods
 from srjt.errors import SrjtError
 from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
-from srjt.training.record.run_folder import _as_written_now, read_facts
+from srjt.training.record.run_folder import read_facts
 from srjt.training.resolve_noise import (
     NOT_INFORMED,
     needs_estimate,
     neighbour_matrix,
-    resolve_noise_rate,
     usable_matrix,
 )
 
@@ -73,21 +72,6 @@ def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
     assert recorded is not None
     assert recorded["why"].endswith(NOT_INFORMED)
     assert (recorded["estimated"], recorded["used"]) == (None, 0.0)
-    file = tmp_path / "told nothing" / "noise.json"
-    older = json.loads(file.read_text())
-    del older["estimate"]["informed"]  # an earlier version used what it estimated, and warned
-    file.write_text(json.dumps(older))
-    resumed = {key: value for key, value in settings.items() if key not in ("split", "device")}
-    with pytest.warns(UserWarning, match="an earlier version's, from short trainings that had not learnt"):
-        config, estimate = resolve_noise_rate(
-            data.manifest,
-            config=TrainConfig(**resumed),
-            split=settings.get("split"),
-            out=file.parent,
-            device="cpu",
-        )
-    assert estimate is not None
-    np.testing.assert_array_equal(config.transition, usable_matrix(estimate.rate, estimate.transition))
     informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")
     monkeypatch.setattr("srjt.training.resolve_noise.estimate_noise", lambda *_, **__: informed)
     usual = srjt.train(data.manifest, **settings)
@@ -113,22 +97,6 @@ def test_a_rate_that_neighbours_cannot_explain_is_as_large_as_possible() -> None
     np.testing.assert_allclose(neighbour_matrix(0.0, class_counts=[5, 5]), np.eye(2))
 
 
-def test_a_run_of_the_former_recipe_is_opened_as_what_it_was(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    options = {"update": "soft", "agree": "all", "co_lambda": 1.0, "ramp_epochs": 1}
-    run = srjt.train(
-        data.manifest, out=tmp_path, method="jocor+ours", balance=0.5, method_options=options,
-        **{**settings, "epochs": 1},
-    )  # fmt: skip
-    facts = json.loads((tmp_path / "run.json").read_text())
-    facts["config"]["method"] = "srjt"  # as it was written
-    (tmp_path / "run.json").write_text(json.dumps(facts))
-    opened = srjt.load_run(tmp_path, device="cpu")
-    assert isinstance(opened.method, methods.JoCor)
-    assert opened.config == run.config
-
-
 def test_an_estimate_that_cannot_be_used_as_it_is() -> None:
     transition = np.array([[0.8, 0.2, 0.0], [0.0, 0.0, 0.0], [0.1, 0.0, 0.9]])
     estimate: Any = SimpleNamespace(transition=transition, rate=0.15)
@@ -138,22 +106,3 @@ def test_an_estimate_that_cannot_be_used_as_it_is() -> None:
     halved = usable_matrix(too_many.rate, too_many.transition)
     np.testing.assert_allclose(np.diag(halved), 0.5)
     np.testing.assert_allclose(halved.sum(axis=1), 1.0)
-
-
-def test_a_run_without_the_balance_setting_can_be_resumed(
-    data: Any, settings: dict[str, Any], tmp_path: Path
-) -> None:
-    run = {**settings, "method": "standard", "epochs": 1}
-    srjt.train(data.manifest, out=tmp_path, **run)
-    facts = json.loads((tmp_path / "run.json").read_text())
-    assert facts["config"].pop("balance") == 0.0
-    (tmp_path / "run.json").write_text(json.dumps(facts))
-    assert read_facts(tmp_path).config.balance == 0.0
-    srjt.train(data.manifest, out=tmp_path, **run)
-
-
-def test_unfinished_runs_on_features_of_the_former_weight_still_match() -> None:
-    stored = {"method": "srjt", "method_options": {"co_lambda": 4.0}}
-    assert _as_written_now(stored)["method_options"] == {"co_lambda": 4.0, "grows_with": "fit"}
-    now = {"method": "srjt", "method_options": {"co_lambda": 4.0, "grows_with": "training"}}
-    assert _as_written_now(now)["method_options"] == now["method_options"]

@@ -100,17 +100,6 @@ def test_a_resumed_run_reuses_the_estimate(
         match=r"run of another configuration \(epochs was 3 and is now 9\): choose another `out`\.$",
     ):
         srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings
-    facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    facts["data"]["patients"] = (
-        None  # DICOM files in a run of an earlier version, which did not read their headers
-    )
-    (tmp_path / "run" / "run.json").write_text(json.dumps(facts))
-    patients = rf"; the run began without patients, and the images now belong to {len(set(noisy.patients or ()))} pat"
-    with pytest.raises(SrjtError, match=patients):
-        srjt.train(other, **given)
-    (tmp_path / "run" / "noise.json").unlink()
-    with pytest.raises(SrjtError, match="split are not the same; the run began without patients"):
-        srjt.train(other, **{**given, "config": run.config})
 
 
 def test_an_interrupted_warm_up_is_resumed(
@@ -359,12 +348,6 @@ def test_verified_grades_of_the_training_side_are_used(
         resolve_noise_rate(noisy, **given)
     resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
     assert seen[1] is None
-    file = tmp_path / "without" / "noise.json"  # as earlier versions wrote it
-    old = json.loads(file.read_text())
-    assert old.pop("verified") is None
-    file.write_text(json.dumps(old))
-    resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
-    assert len(seen) == 2
 
 
 @pytest.mark.parametrize(

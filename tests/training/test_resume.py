@@ -339,22 +339,6 @@ def test_lost_metrics_are_restored_from_the_checkpoint(
     assert sorted(set(read_metrics(tmp_path / "run" / "metrics.csv")["epoch"])) == [1, 2, 3]
 
 
-def test_lost_metrics_beside_a_checkpoint_without_them_are_an_error(
-    data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
-) -> None:
-    """Checkpoints of earlier versions do not contain the metrics."""
-    for path in (stopped / "checkpoints").iterdir():
-        tensors, meta = checkpoint.read(path)
-        del tensors["metrics"]
-        checkpoint.write(path, tensors, meta)
-    content = (stopped / "metrics.csv").read_bytes()
-    (stopped / "metrics.csv").unlink()
-    with pytest.raises(SrjtError, match=r"metrics\.csv lacks the metrics of epoch 1, .* restore the file"):
-        srjt.train(data.manifest, out=stopped, **settings)
-    (stopped / "metrics.csv").write_bytes(content)
-    assert_same(srjt.train(data.manifest, out=stopped, **settings), uninterrupted)
-
-
 @pytest.mark.parametrize(
     "odd",
     [

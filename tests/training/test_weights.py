@@ -33,7 +33,9 @@ class Decoding(SilentReporter):
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(imagenet_weights.OFFICIAL, "resnet18", "http://127.0.0.1:9/resnet18-f37072fd.pth")
+    sha256 = imagenet_weights.OFFICIAL["resnet18"][1]
+    unreachable = ("http://127.0.0.1:9/resnet18-f37072fd.pth", sha256)
+    monkeypatch.setitem(imagenet_weights.OFFICIAL, "resnet18", unreachable)
 
 
 @pytest.mark.parametrize("method", ["srjt", "standard"])

@@ -15,23 +15,23 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
 from srjt.data.grade_names import check_grade_names
 from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
-from srjt.files import check_regular_file, is_inside, write_atomically, write_json
+from srjt.files import check_regular_file, is_inside, read_json, write_atomically, write_json
 
 __all__ = [
     "FORMAT",
@@ -47,7 +47,7 @@ __all__ = [
     "write_audit",
 ]
 
-FORMAT = 1
+FORMAT = 2
 TRAININGS = ("fits", "warmup")
 
 Ints = npt.NDArray[np.int64]
@@ -199,10 +199,9 @@ def read_audit(folder: Path) -> AuditFolder:
     scores = read_scores(folder)
     if not len(scores):
         raise SrjtError(f"{path} has no lines: the file is incomplete; run srjt audit again.")
-    expected = len(scores) if facts.get("samples") is None else facts["samples"]
-    if len(scores) != expected:
+    if len(scores) != facts["samples"]:
         raise SrjtError(
-            f"{path} has {len(scores):,} lines, but the audit has {expected:,} samples: the file is "
+            f"{path} has {len(scores):,} lines, but the audit has {facts['samples']:,} samples: the file is "
             "incomplete; run srjt audit again."
         )
     grades = tuple(facts["grades"])
@@ -231,7 +230,6 @@ def read_audit(folder: Path) -> AuditFolder:
             raise SrjtError(f"The column {name} of {path} must be between 0 and 1.")
         return values
 
-    table = facts.get("table")
     return AuditFolder(
         folder=folder,
         grades=grades,
@@ -248,17 +246,17 @@ def read_audit(folder: Path) -> AuditFolder:
         patients=scores["patient"].tolist() if "patient" in scores else None,
         readers=scores["reader"].tolist() if "reader" in scores else None,
         neighbours=_read_neighbours(folder / "neighbours.npz", (len(scores), len(grades))),
-        table=None if table is None else Path(table),
-        label_column=str(facts.get("label_column") or "grade"),
-        source=str(facts.get("source") or ""),
-        features=bool(facts.get("features")),
+        table=None if facts["table"] is None else Path(facts["table"]),
+        label_column=facts["label_column"],
+        source=facts["source"],
+        features=facts["features"],
         twins=np.nan_to_num(numbers("twins")).astype(np.int64) if "twins" in scores else None,
         folds=np.nan_to_num(numbers("fold")).astype(np.int64) if "fold" in scores else None,
-        read_options=tuple(str(option) for option in facts.get("read_with") or ()),
-        grade_names=facts.get("grade_names") or {},
-        notice=str(facts.get("notice") or ""),
-        judged=facts.get("judged") is not False,
-        trusted=facts.get("trusted") is not False,
+        read_options=tuple(facts["read_with"]),
+        grade_names=facts.get("grade_names", {}),
+        notice=facts["notice"],
+        judged=facts["judged"],
+        trusted=facts["trusted"],
     )
 
 
@@ -284,28 +282,104 @@ def image_file(folder: Path, name: str) -> Path:
     return path
 
 
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise ValueError("a name occurs twice")
+    return names
+
+
+class AuditFile(BaseModel, extra="allow"):
+    """``audit.json``."""
+
+    format: Literal[2]
+    version: str
+    created: str
+    source: str
+    grades: Annotated[list[str], Field(min_length=2), AfterValidator(_distinct)]
+    grade_names: dict[str, str] = {}
+    samples: PositiveInt
+    method: str
+    network: str | None
+    epochs: PositiveInt
+    folds: PositiveInt
+    seed: NonNegativeInt
+    estimate: dict[str, Any]
+    notice: str
+    judged: bool
+    trusted: bool
+    columns: dict[str, bool]
+    label_column: str
+    read_with: list[str]
+    features: bool
+    table: str | None
+
+
+class _Rate(BaseModel, extra="allow"):
+    """A grade, a patient or a reader."""
+
+    samples: NonNegativeInt
+    expected_errors: float
+    rate: float
+    interval: tuple[float, float]
+
+
+class _Verified(BaseModel, extra="forbid"):
+    labels: PositiveInt
+    wrong: NonNegativeInt
+    rate: float
+    interval: tuple[float, float]
+
+
+class SummaryFile(BaseModel, extra="allow"):
+    """``summary.json`` of an audit."""
+
+    samples: PositiveInt
+    caveat: str
+    learnt: bool
+    rate: float
+    rate_interval: tuple[float, float]
+    identifiable: bool
+    reason: str
+    assumption: str
+    form: str
+    form_weight: float
+    matrix: list[list[float]]
+    expected_errors: float
+    another_likelier: NonNegativeInt
+    verify_more: NonNegativeInt
+    grades: list[_Rate]
+    patients: list[_Rate] | None
+    readers: list[_Rate] | None
+    readings: PositiveInt = 1
+    verified: _Verified | None = None
+    twins: dict[str, int] | None = None
+    known: dict[str, float] | None = None
+
+
 def read_facts(folder: Path) -> dict[str, Any]:
     """The contents of ``audit.json``."""
-    path = folder / "audit.json"
-    facts = _read_json(path, folder)
-    if not _are_grades(facts.get("grades")):
-        raise SrjtError(f"{path} does not list the grades of an audit: run srjt audit again.")
-    for name, kind in (("samples", int), ("table", str), ("read_with", list)):
-        if facts.get(name) is not None and type(facts[name]) is not kind:
-            raise SrjtError(f"{path} is damaged: {name} is {str(facts[name])[:60]!r}. Run srjt audit again.")
-    if facts.get("grade_names") is not None:
+    facts = _read(folder, "audit.json", AuditFile)
+    if "grade_names" in facts:
         facts["grade_names"] = check_grade_names(facts["grade_names"], facts["grades"])
-    if facts.get("format") != FORMAT:
-        raise SrjtError(
-            f"{path} has format {facts.get('format')!r}, but this version of srjt reads format {FORMAT}: run "
-            "srjt audit again."
-        )
     return facts
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """The contents of ``summary.json``."""
-    return _read_json(folder / "summary.json", folder)
+    return _read(folder, "summary.json", SummaryFile)
+
+
+def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
+    if not (folder / name).exists():
+        if name == "audit.json" and begun_audit(folder):
+            # srjt train begins with a folder warmup, too
+            what = "The audit" if (folder / "fits").exists() else "What was begun"
+            raise SrjtError(f"{what} in {folder} is unfinished: run the same command again.")
+        raise SrjtError(
+            f"{folder} is not the folder of an audit (it contains no {name}): create one with "
+            "srjt audit labels.csv --out audit."
+        )
+    return read_json(folder / name, model, advice="run srjt audit again").model_dump(exclude_unset=True)
 
 
 def read_scores(folder: Path, *, encoding_errors: str = "strict") -> pd.DataFrame:
@@ -326,39 +400,9 @@ def _refuse_pipe(path: Path) -> None:
         check_regular_file(path)
 
 
-def _read_json(path: Path, folder: Path) -> dict[str, Any]:
-    _refuse_pipe(path)
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        if path.name == "audit.json" and begun_audit(folder):
-            # srjt train begins with a folder warmup, too
-            what = "The audit" if (folder / "fits").exists() else "What was begun"
-            raise SrjtError(f"{what} in {folder} is unfinished: run the same command again.") from None
-        raise SrjtError(
-            f"{folder} is not the folder of an audit (it contains no {path.name}): create one with "
-            "srjt audit labels.csv --out audit."
-        ) from None
-    except (OSError, ValueError, RecursionError) as problem:
-        raise SrjtError(f"{path} cannot be read: {problem}.") from None
-    if not isinstance(content, dict):
-        raise SrjtError(f"{path} does not belong to an audit: run srjt audit again.")
-    return content
-
-
 def begun_audit(folder: Path) -> bool:
     """Whether srjt audit has begun in this folder and not finished: ``audit.json`` is written last."""
     return not (folder / "audit.json").exists() and any((folder / name).is_dir() for name in TRAININGS)
-
-
-def _are_grades(found: object) -> bool:
-    """Whether these are the names of grades: two or more, all different."""
-    return (
-        isinstance(found, list)
-        and len(found) >= 2
-        and all(isinstance(name, str) for name in found)
-        and len(set(found)) == len(found)
-    )
 
 
 def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str) -> Ints:

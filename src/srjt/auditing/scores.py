@@ -159,7 +159,6 @@ def summarise(
         "rate_interval": list(estimate.rate_interval),
         "identifiable": estimate.identifiable,
         "reason": estimate.reason,
-        "caution": estimate.caution,
         "lower_bound": estimate.lower_bound,
         "assumption": estimate.assumption,
         "form": estimate.form,

@@ -95,7 +95,7 @@ def evaluate(
     from srjt.cli.matrix_table import matrix_table
     from srjt.cli.messages import decoding_bar
     from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
-    from srjt.cli.samples import calibration_samples, usable
+    from srjt.cli.samples import calibration_samples, grouped, usable
     from srjt.cli.splits import check_fold, chosen_split
     from srjt.data import read
     from srjt.data.grade_names import display_grade
@@ -134,7 +134,7 @@ def evaluate(
         )  # fmt: skip
         assert split is not None
         if fold is not None and splits is None:
-            manifest = _grouped_as_trained(run, manifest, near=group_near_duplicates)
+            manifest = grouped(manifest, near=group_near_duplicates)
         sides = split(manifest).sides()
         if (side := side or "test") not in sides:
             raise suggest("side", side, sides)
@@ -269,15 +269,6 @@ def _print_readers(found: NetworkComparison, console: Console) -> None:
         dim=True,
     )
     say(found.sentence)
-
-
-def _grouped_as_trained(run: Path, manifest: Manifest, *, near: bool) -> Manifest:
-    """The samples with the groups that the folds of this run were made from."""
-    from srjt.cli.samples import grouped
-    from srjt.training.record.image_identity import grouped_as_begun
-
-    begun = grouped_as_begun(run, manifest)
-    return grouped(manifest, near=near) if begun.duplicates is None else begun
 
 
 def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from srjt.cli.splits import check_fold
 from srjt.errors import SrjtError, suggest
+from srjt.files import read_limited
 
 if TYPE_CHECKING:
     from srjt.training.config import TrainConfig
 
 __all__ = ["check_settings", "layered_settings", "merged", "read_matrix"]
+
+LARGEST_MATRIX = 2**20  # bytes
 
 
 def layered_settings(
@@ -23,8 +27,7 @@ def layered_settings(
     method_options: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> TrainConfig:
-    """The defaults, then the file, then the options, then ``--set``. Modules that the settings name are imported."""
-    from srjt.methods.plugins import import_modules
+    """The defaults, then the file, then the options, then ``--set``."""
     from srjt.training.config import TrainConfig, load_config, parse_overrides
 
     options = {name: value for name, value in given.items() if value is not None}
@@ -38,7 +41,6 @@ def layered_settings(
         {"method_options": for_method} if for_method else {},
         parse_overrides(assignments or []),
     )
-    import_modules(TrainConfig.from_dict({"imports": settings.get("imports", ())}).imports)
     return TrainConfig.from_dict(settings)
 
 
@@ -87,9 +89,10 @@ def read_matrix(path: Path) -> tuple[tuple[float, ...], ...]:
 
     from srjt.noise.matrices import check_matrix
 
+    content = read_limited(path, limit=LARGEST_MATRIX)
     try:
-        matrix = np.loadtxt(path, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as problem:
+        matrix = np.loadtxt(io.StringIO(content.decode()), delimiter=",", ndmin=2)
+    except ValueError as problem:
         raise SrjtError(
             f"{path} cannot be read as a matrix of numbers separated by commas: {str(problem).rstrip('.')}."
         ) from None

@@ -271,13 +271,13 @@ def _run(
 ) -> None:
     from srjt.cli.dry_run import print_study_times
     from srjt.cli.messages import decoding_bar
-    from srjt.studies.folder import error_file, run_status, study_format
+    from srjt.studies.folder import error_file, run_status
     from srjt.studies.open_data import open_data
     from srjt.studies.study import run_study
     from srjt.studies.watcher import SilentWatcher
 
     with nullcontext() if quiet else decoding_bar() as progress:
-        data = open_data(config, format=study_format(out), progress=progress, quiet=quiet)
+        data = open_data(config, progress=progress, quiet=quiet)
     if not quiet:
         _print_notes(config, data)
     if dry_run:

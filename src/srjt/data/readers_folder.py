@@ -10,14 +10,14 @@ report.html      the page
 from __future__ import annotations
 
 import io
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import BaseModel
 
 from srjt.data.formulas import neutralise_formula
 from srjt.data.manifest import POSTERIOR
@@ -25,7 +25,7 @@ from srjt.data.sources.image_files import find_image_folder, locate_images, rela
 from srjt.data.sources.several_readers import ReadingsTable
 from srjt.data.sources.text_table import load
 from srjt.errors import SrjtError
-from srjt.files import check_regular_file, write_atomically, write_json
+from srjt.files import check_regular_file, read_json, write_atomically, write_json
 from srjt.readers import Consensus
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
     "write_readers_folder",
 ]
 
-FORMAT = 2  # since 2 "said" is a list of readers and grades
+FORMAT = 3
 _COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
 
 
@@ -159,10 +159,7 @@ def write_readers_folder(
 def _refuse_other_readings(folder: Path, facts: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
     """An error if the folder holds what would be lost."""
     before = read_reader_facts(folder)
-    network = "probabilities_sha256"
-    if network not in before:  # written by an earlier version, which kept only the name of the file
-        network = "probabilities"
-    same_network = before.get(network) == facts.get(network)
+    same_network = before["probabilities_sha256"] == facts["probabilities_sha256"]
     if not same_network or not _same(folder / "readings.csv", tables["readings.csv"]):
         raise SrjtError(
             f"{folder} contains the consensus of other readings or with another network: choose another `out`, or pass "
@@ -198,36 +195,38 @@ def _csv(table: pd.DataFrame) -> bytes:
     return table.to_csv(index=False).encode("utf-8", "surrogateescape")
 
 
+class _Reader(BaseModel, extra="allow"):
+    name: str
+
+
+class ReadersFile(BaseModel, extra="allow"):
+    """``readers.json``."""
+
+    format: Literal[3]
+    grades: list[str]
+    readers: list[_Reader]
+    probabilities_sha256: str | None
+
+
 def read_reader_facts(folder: Path) -> dict[str, Any]:
     """The contents of ``readers.json``."""
-    path = folder / "readers.json"
-    if path.exists():
-        check_regular_file(path)
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise SrjtError(f"{path} cannot be read ({problem}): run srjt readers again.") from None
-    if not isinstance(facts, dict):
-        raise SrjtError(f"{path} cannot be read (it is no object): run srjt readers again.")
-    return facts
+    found = read_json(folder / "readers.json", ReadersFile, advice="run srjt readers again")
+    return found.model_dump(exclude_unset=True)
 
 
 def read_readers_folder(folder: Path) -> ReadersFolder:
     """Read the folder that ``srjt readers … --out folder`` has written."""
     facts = read_reader_facts(folder)
-    try:
-        grades = tuple(str(name) for name in facts["grades"])
-        readers = frozenset(str(reader["name"]) for reader in facts.get("readers", ()))
-    except (KeyError, TypeError) as problem:
-        raise SrjtError(
-            f"{folder / 'readers.json'} cannot be read ({problem}): run srjt readers again."
-        ) from None
     frame = load(folder / "consensus.csv").frame
     if not {"id", "image"} <= set(frame.columns) or not frame["id"].is_unique:
         raise SrjtError(f"{folder / 'consensus.csv'} has no unique ids and images: run srjt readers again.")
     images = [name if Path(name).is_absolute() else "" for name in frame["image"]]
     return ReadersFolder(
-        folder=folder, grades=grades, ids=frame["id"].tolist(), images=images, readers=readers
+        folder=folder,
+        grades=tuple(facts["grades"]),
+        ids=frame["id"].tolist(),
+        images=images,
+        readers=frozenset(reader["name"] for reader in facts["readers"]),
     )
 
 

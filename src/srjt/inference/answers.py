@@ -249,7 +249,7 @@ def describe_labels(run: Trained, *, per: Sequence[str] = ()) -> str:
         )
     estimate = run.noise_estimate
     wrong = ""
-    if estimate is not None and estimate.informed and not estimate.used_uninformed:
+    if estimate is not None and estimate.informed:
         wrong = f", and an estimated {estimate.rate:.0%} of such labels are wrong"
     checked = 0 if side.verified_labels is None else int((side.verified_labels >= 0).sum())
     if checked == len(side):

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warn
 from srjt.networks import backbones, weights
 from srjt.networks import imagenet_weights as imagenet
 
@@ -56,21 +56,8 @@ def build(
     >>> network(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 4])
     """
-    shape = tuple(in_shape)
     with torch.random.fork_rng(devices=[]):
-        make = _maker(network, shape=shape, pretrained=pretrained)
-        file = _weights_file(network, pretrained)
-        given = None if file is None else weights.read(file)
-        # torch.manual_seed would seed the GPUs too; modules are built on the CPU.
-        torch.default_generator.manual_seed(seed)
-        backbone = make()
-        if not isinstance(backbone, nn.Module):
-            raise SrjtError(
-                f"The network function must return a torch module, not {type(backbone).__name__}."
-            )
-        features = _count_features(backbone, shape=shape, name=_name(network))
-        if given is not None:
-            weights.load(backbone, given, source=str(file))
+        backbone, features, _ = _backbone(network, shape=tuple(in_shape), pretrained=pretrained, seed=seed)
         return nn.Sequential(OrderedDict(backbone=backbone, head=head(features)))
 
 
@@ -79,8 +66,8 @@ def fetch_weights(
     pretrained: bool | str | os.PathLike[str] | None,
     *,
     in_shape: tuple[int, ...],
-) -> None:
-    """Raise the error for weights that ``build`` will not find, and download those that it will need.
+) -> str | None:
+    """Raise the error for weights that ``build`` will not find or that do not fit, and download those that it needs.
 
     Parameters
     ----------
@@ -90,6 +77,11 @@ def fetch_weights(
         As for ``build``: the published ImageNet weights, a file, or none.
     in_shape : tuple of int
         The shape of one sample, as for ``build``.
+
+    Returns
+    -------
+    str or None
+        A sentence about what of a local file fitted, if the network is one of ``names()`` or of timm.
 
     Raises
     ------
@@ -104,8 +96,38 @@ def fetch_weights(
         make = backbones.maker(network, in_shape=in_shape, timm_weights=pretrained is True)
         if network.startswith("timm:") and pretrained is True:
             make()  # timm downloads them when it builds a network
+        if pretrained and (size := backbones.trained_size(network)) not in (None, in_shape[-1]):
+            warn(
+                f"{network} was trained on images of {size} pixels and gets {in_shape[-1]}: "
+                f"`crop={size}`, from a larger `image_size`, feeds it as it was trained."
+            )
     if (file := _weights_file(network, pretrained)) is not None and not os.path.isfile(file):
         raise SrjtError(f"There is no weights file at {file}.")
+    if file is None or pretrained is True or not isinstance(network, str):
+        return None
+    with torch.random.fork_rng(devices=[]):
+        return _backbone(network, shape=in_shape, pretrained=pretrained, seed=0)[2]
+
+
+def _backbone(
+    network: str | Callable[[], nn.Module],
+    *,
+    shape: tuple[int, ...],
+    pretrained: bool | str | os.PathLike[str] | None,
+    seed: int,
+) -> tuple[nn.Module, int, str | None]:
+    """The backbone, the number of its features, and what of a file of weights fitted. Seeds torch's generator."""
+    make = _maker(network, shape=shape, pretrained=pretrained)
+    file = _weights_file(network, pretrained)
+    given = None if file is None else weights.read(file)
+    # torch.manual_seed would seed the GPUs too; modules are built on the CPU.
+    torch.default_generator.manual_seed(seed)
+    backbone = make()
+    if not isinstance(backbone, nn.Module):
+        raise SrjtError(f"The network function must return a torch module, not {type(backbone).__name__}.")
+    features = _count_features(backbone, shape=shape, name=_name(network))
+    fitted = None if given is None else weights.load(backbone, given, source=str(file))
+    return backbones.as_trained(network, backbone) if isinstance(network, str) else backbone, features, fitted
 
 
 def _maker(
@@ -140,14 +162,14 @@ def _weights_file(
         return Path(pretrained).expanduser()
     if isinstance(network, str) and network.startswith("timm:"):
         return None  # timm loads its own
-    url = imagenet.OFFICIAL.get(network) if isinstance(network, str) else None
-    if url is None:
+    published = imagenet.OFFICIAL.get(network) if isinstance(network, str) else None
+    if published is None:
         raise SrjtError(
             f"There are no published ImageNet weights for {_name(network)}, only for "
             f"{', '.join(imagenet.OFFICIAL)}: pass a local file with `weights`, or start from random "
             "weights with `pretrained=False`."
         )
-    return imagenet.fetch(url)
+    return imagenet.fetch(*published)
 
 
 def _count_features(backbone: nn.Module, *, shape: tuple[int, ...], name: str) -> int:

@@ -51,18 +51,18 @@ def mlp(*, inputs: int, hidden: int = 128, dropout: float = 0.1) -> nn.Module:
 
 
 class Standardise(nn.Module):
-    """(B, F) → (x − mean) / scale, column by column; the identity until ``standardise``.
+    """(x − mean) / scale, for each column of (B, F) or channel of (B, channels, H, W); at first the identity.
 
     Mean and scale are buffers, so that a run's weights contain them.
     """
 
-    mean: Tensor  # (F,)
-    scale: Tensor  # (F,)
+    mean: Tensor  # (F,) or (channels, 1, 1)
+    scale: Tensor
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(columns))
-        self.register_buffer("scale", torch.ones(columns))
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("scale", torch.ones(shape))
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.scale

@@ -1,15 +1,16 @@
-"""Load weights from an untrusted file: no code in it is executed, and every key must match."""
+"""Load weights from an untrusted file: no code in it is executed, and every weight of the network must be there."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, count_of
 
 __all__ = ["load", "read"]
 
@@ -47,14 +48,17 @@ def read(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     return tensors
 
 
-def load(network: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> None:
-    """Copy ``weights`` into ``network``, which has no classifier; the file's classifier is not used.
+def load(network: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> str:
+    """Copy ``weights`` into ``network``, which has no classifier, and say in a sentence what fitted.
 
-    A prefix that all keys share (``module.`` of DDP, ``backbone.`` of srjt) is removed. Keys that are then missing,
+    The network may be a part of the file (``module.`` of DDP, ``0.backbone.`` of a run of srjt, ``encoder_q.`` of a
+    self-supervised training): the part that most keys fit is used, without its classifier. Keys that are then missing,
     unexpected or of another shape are an error that names ``source``.
     """
     wanted = network.state_dict()
-    given = _match(weights, wanted)
+    prefix = _prefix(weights, wanted)
+    given = {key[len(prefix) :]: value for key, value in weights.items() if key.startswith(prefix)}
+    given = {key: value for key, value in given.items() if key in wanted or _top(key) not in _CLASSIFIERS}
     # Many published files lack batch norm's step counters, which batch norm does not use by default.
     missing = [key for key in wanted if key not in given and not key.endswith("num_batches_tracked")]
     unexpected = [key for key in given if key not in wanted]
@@ -75,6 +79,12 @@ def load(network: nn.Module, weights: Mapping[str, Tensor], *, source: str) -> N
     if problems:
         raise SrjtError(f"The weights in {source} do not fit the network: {'; '.join(problems)}.")
     network.load_state_dict(given, strict=False)
+    used = {prefix + key for key in given}
+    rest = [key for key in weights if key not in used]
+    unused = f"; {len(rest)} of the file's are not used ({_some(rest)})" if rest else ""
+    return (
+        f"The weights in {source} fit: {count_of(len(given), 'tensor')} of the network come from it{unused}."
+    )
 
 
 def _unwrap(found: object) -> dict[str, Tensor]:
@@ -86,19 +96,12 @@ def _unwrap(found: object) -> dict[str, Tensor]:
     return {}
 
 
-def _match(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """``weights`` without a prefix that all keys share (and the network lacks), and without the classifier."""
-    tops = {_top(key) for key in wanted}
-    given = dict(weights)
-    while True:
-        shared = {_top(key) for key in given}
-        if len(shared) == 1 and not shared & tops and all("." in key for key in given):
-            given = {key.split(".", 1)[1]: value for key, value in given.items()}
-            continue
-        kept = {key: value for key, value in given.items() if key in wanted or _top(key) not in _CLASSIFIERS}
-        if len(kept) == len(given):
-            return given
-        given = kept
+def _prefix(weights: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> str:
+    """What stands before the most keys of the network; the first of several, such as of a run's two networks."""
+    found = Counter(
+        key.removesuffix(name) for name in wanted for key in weights if f".{key}".endswith(f".{name}")
+    )
+    return max(found, key=found.__getitem__, default="")
 
 
 def _top(key: str) -> str:

@@ -64,13 +64,6 @@ class NoiseEstimate:
     verified_worth: float = 0.0  # as many verified labels would tell as much without the model
     informed: bool = True  # whether probabilities or verified grades say more than how common each grade is
     learnt: bool = True  # whether the probabilities alone do
-    caution: str = ""  # only in estimates of earlier versions
-    temperature: float | None = None  # only in estimates of earlier versions
-
-    @property
-    def used_uninformed(self) -> bool:
-        """Whether an earlier version made this estimate from nothing and used it: a resumed run uses it again."""
-        return self.informed and self.reason == _NOTHING_SAID
 
     def posterior(self) -> Floats:
         """(C, C): row ỹ is p(true grade | label = ỹ), a ``label_matrix`` for the methods."""
@@ -89,12 +82,28 @@ class NoiseEstimate:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> NoiseEstimate:
-        """Also estimates of earlier versions, which lack the newer fields."""
-        arrays = ("transition", "transition_interval", "prior", "prior_interval")
+        """What ``to_dict`` made; a ValueError or TypeError for anything else."""
+        c = len(values["prior"])
+        shapes = {
+            "transition": (c, c),
+            "transition_interval": (2, c, c),
+            "prior": (c,),
+            "prior_interval": (2, c),
+        }
+        typed: dict[str, Any] = {name: np.asarray(values[name], dtype=np.float64) for name in shapes}
+        for name, shape in shapes.items():
+            if typed[name].shape != shape:
+                raise ValueError(f"{name} has the shape {typed[name].shape}")
         low, high = values["rate_interval"]
-        typed = {name: np.asarray(values[name], dtype=np.float64) for name in arrays}
-        learnt = values.get("learnt", values.get("informed", True))
-        return cls(**{**values, **typed, "rate_interval": (float(low), float(high)), "learnt": learnt})
+        estimate = cls(**{**values, **typed, "rate_interval": (float(low), float(high))})
+        kinds = {"float": (int, float), "int": (int,), "bool": (bool,), "str": (str,)}
+        for field in fields(cls):
+            if type(value := getattr(estimate, field.name)) not in kinds.get(str(field.type), (type(value),)):
+                raise TypeError(f"{field.name} is no {field.type}")
+        shares = np.append(estimate.prior, [estimate.rate, *estimate.transition.flat])
+        if not ((shares >= 0) & (shares <= 1 + 1e-9)).all() or not isinstance(estimate.held_out, Mapping):
+            raise ValueError("a share outside 0 … 1")
+        return estimate
 
     def __repr__(self) -> str:
         low, high = self.rate_interval
@@ -116,7 +125,6 @@ class NoiseEstimate:
             html_table(("true grade", "share", *(f"label {grade}" for grade in grades)), rows),
             html_text("" if self.identifiable else f"Not determined: {self.reason}"),
             html_text(self.assumption),
-            html_text(self.caution),
         )
 
     def __str__(self) -> str:
@@ -129,7 +137,7 @@ class NoiseEstimate:
         ]
         if not self.identifiable:
             lines.append(f"  not determined: {self.reason}")
-        notes = [note for note in (self.assumption, self.caution) if note]
+        notes = [self.assumption] if self.assumption else []
         return "\n".join(lines + [f"  {note}" for note in notes])
 
 

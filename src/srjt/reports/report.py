@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,6 @@ import pandas as pd
 from srjt.auditing.folder import begun_audit
 from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.data.manifest import Manifest
-from srjt.data.readers_folder import FORMAT as READERS_FORMAT
 from srjt.data.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, suggest
 from srjt.files import write_atomically
@@ -32,9 +30,7 @@ from srjt.reports.reader_findings import findings
 from srjt.reports.tables.naive import with_naive_rows
 from srjt.reports.tables.statistics import PAPER_METRICS
 from srjt.reports.tables.study_tables import study_tables
-from srjt.studies.folder import read_study, run_folder, study_config
 from srjt.studies.results import StudyResults, collect_results
-from srjt.training.record.run_folder import read_facts
 
 __all__ = ["report"]
 
@@ -156,7 +152,7 @@ def _read_page(
             results = _with_names(collect_results(folder), grade_names)
             return study_page(results, metrics=metrics), results
         if (folder / "run.json").exists():
-            return run_page(folder, grade_names=grade_names or _names_of_study(folder)), None
+            return run_page(folder, grade_names=grade_names), None
         if (folder / "audit.json").exists() or begun_audit(folder):
             return audit_page(folder, maps=maps, grade_names=grade_names), None
         if (folder / "readers.json").exists():
@@ -175,22 +171,10 @@ def _read_page(
 
 def _readers_page(folder: Path, grade_names: Mapping[str, str] | None) -> Page:
     facts = read_reader_facts(folder)
-    if facts.get("format") != READERS_FORMAT:
-        raise SrjtError(f"{folder} was written by another version of srjt: run srjt readers again.")
     if grade_names is not None:
         facts["grade_names"] = check_grade_names(grade_names, facts["grades"])
         facts["findings"] = findings(facts)
     return readers_page(facts)
-
-
-def _names_of_study(run: Path) -> Mapping[str, str] | None:
-    """The grade names of the study that a run belongs to, if it has none: earlier versions kept them there alone."""
-    facts, study = read_facts(run), run.resolve().parent.parent
-    if facts.grade_names or run_folder(study, run.resolve().name) != run.resolve():
-        return None
-    with contextlib.suppress(SrjtError):  # no study, or a damaged one
-        return check_grade_names(dict(study_config(read_study(study)).grade_names), facts.grades)
-    return None
 
 
 def _with_names(results: StudyResults, grade_names: Mapping[str, str] | None) -> StudyResults:

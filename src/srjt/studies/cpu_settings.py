@@ -7,7 +7,6 @@ differently, and so could two nodes of a cluster.
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch import nn
 
 from srjt import networks
 from srjt.errors import SrjtError
-from srjt.files import write_json
+from srjt.files import read_json, write_json
 from srjt.networks.backbones import takes_rows
 from srjt.studies.grid import PlannedRun
 from srjt.training.config import TrainConfig
@@ -72,13 +71,10 @@ def _fastest(config: TrainConfig) -> CpuSetting:
 
 def _read(folder: Path) -> dict[str, CpuSetting]:
     path = folder / FILE
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {str(name): CpuSetting(**setting) for name, setting in found.items()}
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as problem:
-        raise SrjtError(
-            f"{path} is damaged or not from srjt ({problem}): restore it, or delete it to have the settings chosen "
-            "again."
-        ) from None
+    return read_json(
+        path,
+        dict[str, CpuSetting],
+        advice="restore it, or delete it to have the settings chosen again",
+    )

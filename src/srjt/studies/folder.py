@@ -15,17 +15,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import os
 import platform
 import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
 from srjt._version import __version__
 from srjt.data import write_splits
@@ -36,15 +36,17 @@ from srjt.files import (
     is_inside,
     is_locked,
     lock_folder,
+    read_json,
     write_atomically,
     write_json,
 )
 from srjt.studies.config import StudyConfig
-from srjt.studies.grid import FORMAT, PlannedRun, StudyData
+from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.noise_spec import parse_noise
 from srjt.training.record.run_folder import has_summary
 
 __all__ = [
+    "NoiseRow",
     "error_file",
     "estimates_folder",
     "explain_write_errors",
@@ -54,13 +56,67 @@ __all__ = [
     "run_folder",
     "run_status",
     "study_config",
-    "study_format",
     "write_plan",
 ]
 
-# An entry of "cells" in study.json; a key is a folder name as StudyData makes it: no separators, not hidden, not "..".
-CELL = {"key": str, "method": str, "variant": str, "noise": str, "fold": int, "seed": int}
-KEY = re.compile(r"(?!\.)[A-Za-z0-9._+-]{1,250}")
+FORMAT = 3
+
+
+class _Cell(BaseModel, extra="forbid"):
+    """A planned run. Its key is the name of a folder as StudyData makes it: no separators, not hidden, not ".."."""
+
+    key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9._+-]{0,249}$")]
+    method: str
+    variant: str
+    noise: Annotated[str, AfterValidator(lambda text: parse_noise(text) and text)]
+    fold: NonNegativeInt
+    seed: NonNegativeInt
+
+
+class _Settings(BaseModel, extra="allow"):
+    noise_rate: float | str | None = None
+    train: dict[str, Any] = {}
+    grade_names: dict[str, str] = {}
+
+
+class StudyFile(BaseModel, extra="allow"):
+    """``study.json``."""
+
+    format: Literal[3]
+    name: str
+    source: str
+    study: _Settings
+    grades: list[str]
+    class_counts: list[NonNegativeInt]
+    samples: NonNegativeInt
+    patients: NonNegativeInt | None
+    folds: PositiveInt
+    seeds: list[NonNegativeInt]
+    methods: list[str]
+    noises: list[str]
+    config: dict[str, Any]
+    preset: str | None
+    command: str
+    splits_hash: str
+    versions: dict[str, str]
+    cells: list[_Cell]
+
+
+class NoiseRow(BaseModel, extra="forbid"):
+    """A file in ``noise/``."""
+
+    noise: str
+    kind: str
+    fold: NonNegativeInt
+    seed: NonNegativeInt
+    rho: float | None
+    told_rate: float | None
+    told_matrix: list[list[float]] | None
+    injected: bool
+    nominal_rate: float | None
+    realised_rate: float | None
+    realised_matrix: list[list[float]] | None
+    condition_number: float | None
 
 
 @contextlib.contextmanager
@@ -104,7 +160,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
     write_json(
         before,
         {
-            "format": data.format,
+            "format": FORMAT,
             "name": folder.name,
             "source": data.config.source,
             "study": data.config.to_dict(),
@@ -138,7 +194,7 @@ def _write_plan(folder: Path, data: StudyData, *, command: str) -> list[PlannedR
 
 def _check_images(file: Path, data: StudyData) -> dict[str, list[int]]:
     """The hash of each image by its id, or an error that names an image that has changed since the study began."""
-    if data.format == 1 or data.manifest.hashes is None or data.manifest.are_features:
+    if data.manifest.hashes is None or data.manifest.are_features:
         return {}
     hashes = dict(zip(data.manifest.ids, data.manifest.hashes.tolist(), strict=True))
     before: dict[str, list[int]] = {}
@@ -159,11 +215,6 @@ def _write_hashes(file: Path, hashes: dict[str, list[int]]) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, ids=np.array(list(hashes)), hashes=np.array(list(hashes.values()), dtype=np.uint64))
     write_atomically(file, buffer.getvalue(), follow_links=False)
-
-
-def study_format(folder: Path) -> int:
-    """The format of the study in this folder, which it keeps; of a new study, the current one."""
-    return int(read_study(folder).get("format", 1)) if (folder / "study.json").exists() else FORMAT
 
 
 def _write_noises(folder: Path, data: StudyData) -> None:
@@ -197,36 +248,11 @@ def _write_noises(folder: Path, data: StudyData) -> None:
 
 def read_study(folder: Path) -> dict[str, Any]:
     """The contents of ``study.json``."""
+    path = folder / "study.json"
     check_regular_files(folder)
-    try:
-        facts = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-        if not isinstance(facts, dict) or "cells" not in facts:
-            raise ValueError("no cells")
-        _check_cells(facts["cells"])
-    except FileNotFoundError:
-        raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.") from None
-    except OSError as problem:
-        raise SrjtError(f"{folder / 'study.json'} cannot be read: {problem.strerror}.") from None
-    except (ValueError, RecursionError) as problem:
-        raise SrjtError(f"{folder / 'study.json'} is damaged or not from srjt ({problem}).") from None
-    return facts
-
-
-def _check_cells(cells: Any) -> None:
-    """Raise ``ValueError`` unless every cell describes a run.
-
-    A key becomes a part of paths, and a study may come from somebody else: "../secret" must not reach other folders.
-    """
-    if not isinstance(cells, list) or not all(isinstance(cell, dict) for cell in cells):
-        raise ValueError("the cells are not a list of runs")
-    for cell in cells:
-        for name, kind in CELL.items():
-            value = cell.get(name)
-            if not isinstance(value, kind) or isinstance(value, bool):
-                raise ValueError(f"a run has no valid {name}: {str(value)[:60]!r}")
-        if not KEY.fullmatch(cell["key"]):
-            raise ValueError(f"{cell['key'][:60]!r} is not the name of a run")
-        parse_noise(cell["noise"])
+    if not path.exists():
+        raise SrjtError(f"{folder} is not the folder of a study: there is no study.json in it.")
+    return read_json(path, StudyFile).model_dump(exclude_unset=True)
 
 
 def study_config(facts: dict[str, Any]) -> StudyConfig:

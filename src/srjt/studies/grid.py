@@ -31,14 +31,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.resolve_noise import warm_up
 from srjt.training.single_run import fingerprint
 
-__all__ = ["FORMAT", "PlannedRun", "StudyData"]
-
-# 1: runs were identified by the sizes of the image files, and identical images were not grouped. 2: folds were
-# stratified unless said otherwise. Such a study goes on as it began.
-FORMAT = 3
-
-# Settings added after the first studies. At these values they are left out of the key, so that old runs keep theirs.
-ADDED_LATER = (("soft_labels", "paper"), ("balance", 0.0))
+__all__ = ["PlannedRun", "StudyData"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,18 +58,12 @@ class PlannedRun:
 
 
 class StudyData:
-    """The samples of a study, their folds and their noises.
+    """The samples of a study, their folds and their noises."""
 
-    format: of the study's folder; it decides what identifies the images.
-    """
-
-    def __init__(
-        self, config: StudyConfig, manifest: Manifest, splits: list[Split], *, format: int = FORMAT
-    ) -> None:
+    def __init__(self, config: StudyConfig, manifest: Manifest, splits: list[Split]) -> None:
         self.config = config
         self.manifest = manifest
         self.splits = splits
-        self.format = format
 
     @property
     def fold_numbers(self) -> tuple[int, ...]:
@@ -185,12 +172,8 @@ class StudyData:
             seed=seed,
         )
         config = config.for_data(features=self.manifest.are_features)
-        determining = {
-            name: value for name, value in config.determining().items() if (name, value) not in ADDED_LATER
-        }
-        text = json.dumps(
-            [determining, self._fingerprint(spec, fold, seed), self._image_hash], sort_keys=True
-        )
+        facts = [config.determining(), self._fingerprint(spec, fold, seed), self._image_hash]
+        text = json.dumps(facts, sort_keys=True)
         digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
         parts = [method.name, method.variant, spec.label, f"fold{fold}", f"seed{seed}", digest]
         key = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
@@ -217,7 +200,7 @@ class StudyData:
         if self.manifest.arrays is not None:
             digest.update(repr(self.manifest.arrays.shape).encode())
             digest.update(np.ascontiguousarray(self.manifest.arrays).data)
-        elif self.format > 1 and self.manifest.hashes is not None:
+        elif self.manifest.hashes is not None:
             digest.update(self.manifest.hashes.astype("<u8").tobytes())
         else:
             for path in self.manifest.paths:

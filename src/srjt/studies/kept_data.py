@@ -20,15 +20,15 @@ _kept: dict[
 ] = {}  # settings → facts of the files, data; the last study of this process
 
 
-def open_kept_data(config: StudyConfig, *, format: int, cache: Path | None = None) -> StudyData:
+def open_kept_data(config: StudyConfig, *, cache: Path | None = None) -> StudyData:
     """As ``open_data``, but only once per process, unless a file has changed since."""
-    settings = json.dumps([config.to_dict(), format, str(cache), str(Path.cwd())], sort_keys=True)
+    settings = json.dumps([config.to_dict(), str(cache), str(Path.cwd())], sort_keys=True)
     if settings in _kept:
         facts, data = _kept[settings]
         if facts == _file_facts(data):
             return data
     _kept.clear()
-    data = open_data(config, format=format, cache=cache, quiet=True)
+    data = open_data(config, cache=cache, quiet=True)
     _kept[settings] = (_file_facts(data), data)
     return data
 

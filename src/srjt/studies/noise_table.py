@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from srjt.errors import SrjtError
+from srjt.files import read_json
 from srjt.noise.estimate import NoiseEstimate
+from srjt.studies.folder import NoiseRow
 
 __all__ = ["read_noise_table"]
 
@@ -45,30 +47,24 @@ def read_noise_table(
     rows, damaged = [], []
     for path in sorted((folder / "noise").glob("*.json")):
         try:
-            row = json.loads(path.read_text(encoding="utf-8"))
-            if row["noise"] not in noises:  # of an earlier plan
-                continue
-            estimate = estimates.get((row["noise"], row["fold"], row["seed"]))
-            rate = None if estimate is None else estimate.rate
-            # an estimate of networks that know nothing is not used
-            matrix = None if estimate is None or not estimate.informed else estimate.transition.tolist()
-            given_matrix = row["told_matrix"] if given_used or row["kind"] != "none" else None
-            missing = {"kind", "rho", "nominal_rate", "realised_rate", "condition_number"} - row.keys()
-            if missing:
-                raise ValueError(f"no {min(missing)}")
-            rows.append(
-                {
-                    **row,
-                    "given_rate": row["told_rate"] if given_used else None,
-                    "estimated_rate": rate,
-                    "matrix": given_matrix or matrix,
-                    "matrix_estimated": given_matrix is None and matrix is not None,
-                }
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-            damaged.append(
-                f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem}): run the command of the "
-                "study again to write it anew."
-            )
+            row = read_json(path, NoiseRow, advice="run the command of the study again to write it anew")
+        except SrjtError as problem:
+            damaged.append(str(problem))
+            continue
+        if row.noise not in noises:  # of an earlier plan
+            continue
+        estimate = estimates.get((row.noise, row.fold, row.seed))
+        # an estimate of networks that know nothing is not used
+        matrix = None if estimate is None or not estimate.informed else estimate.transition.tolist()
+        given_matrix = row.told_matrix if given_used or row.kind != "none" else None
+        rows.append(
+            {
+                **row.model_dump(),
+                "given_rate": row.told_rate if given_used else None,
+                "estimated_rate": None if estimate is None else estimate.rate,
+                "matrix": given_matrix or matrix,
+                "matrix_estimated": given_matrix is None and matrix is not None,
+            }
+        )
     rows.sort(key=lambda row: (noises.index(row["noise"]), row["seed"], row["fold"]))
     return pd.DataFrame(rows, columns=NOISE_COLUMNS), tuple(damaged)

@@ -10,7 +10,6 @@ import json
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, suggest
 from srjt.files import cache_folder, write_atomically
 from srjt.studies.config import StudyConfig
-from srjt.studies.grid import FORMAT, StudyData
+from srjt.studies.grid import StudyData
 
 __all__ = ["open_data"]
 
@@ -31,15 +30,14 @@ __all__ = ["open_data"]
 def open_data(
     config: StudyConfig,
     *,
-    format: int = FORMAT,
     cache: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
     quiet: bool = False,
 ) -> StudyData:
     """Read the source, find identical images, and make the folds.
 
-    format: of the study's folder (``study_format``). cache: folder for the hashes of the images. progress: called with
-    (images hashed, images in all). quiet: show no bar while the headers of DICOM files are read.
+    cache: folder for the hashes of the images. progress: called with (images hashed, images in all). quiet: show no
+    bar while the headers of DICOM files are read.
     """
     if not config.source:
         raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
@@ -55,18 +53,14 @@ def open_data(
         manifest = drop_unusable(reading.manifest, reading.problems)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
-        if format > 1:
-            manifest = group_duplicates(
-                manifest, near=config.group_near_duplicates, cache=cache, progress=progress
-            )
-        else:
-            manifest = replace(manifest, duplicates=np.arange(len(manifest)))
+        manifest = group_duplicates(
+            manifest, near=config.group_near_duplicates, cache=cache, progress=progress
+        )
         if config.splits is not None:
             splits = read_splits(Path(config.splits), manifest)
         else:
-            by = config.split_by or ("random" if format > 2 else "stratified")
-            splits = folds(manifest, folds=config.folds, seed=config.split_seed, by=by)
-    return StudyData(config, manifest, splits, format=format)
+            splits = folds(manifest, folds=config.folds, seed=config.split_seed, by=config.split_by)
+    return StudyData(config, manifest, splits)
 
 
 def _synthetic(options: dict[str, Any]) -> Manifest:

@@ -11,7 +11,7 @@ from srjt.errors import SrjtError, suggest, warn
 from srjt.methods.plugins import import_modules
 from srjt.progress import show_bar
 from srjt.studies.config import StudyConfig, load_preset
-from srjt.studies.folder import lock_study, run_status, study_format, write_plan
+from srjt.studies.folder import lock_study, run_status, write_plan
 from srjt.studies.grid import PlannedRun, StudyData
 from srjt.studies.open_data import open_data
 from srjt.studies.results import StudyResults, collect_results
@@ -168,7 +168,6 @@ def study(
     shown = progress and watcher is None
     data = open_data(
         resolved,
-        format=study_format(folder),
         cache=None if cache is None else Path(cache),
         quiet=not shown,
     )
@@ -214,8 +213,14 @@ def resolve_config(
         if merged.get("source", layer.get("source")) != layer.get("source", merged.get("source")):
             merged.pop("reading", None)  # the options of reading another source
         for name, value in layer.items():
-            if name in ("train", "reading") and isinstance(value, Mapping):
-                value = {**merged.get(name, {}), **value}
+            if name in ("train", "reading"):
+                below, value = (
+                    merged.get(name, {}),
+                    {} if value is None else value,
+                )  # None: nothing after the colon
+                # what is no mapping is reported by StudyConfig
+                both = isinstance(below, Mapping) and isinstance(value, Mapping)
+                value = {**below, **value} if both else value if isinstance(below, Mapping) else below
             merged[name] = value
     if isinstance(
         merged["train"], Mapping

@@ -33,15 +33,6 @@ COMPUTE_ONLY = frozenset(
     {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
 )
 
-# Settings added after the first runs. At these values they identify nothing, so that files of older runs still match.
-ADDED_LATER: tuple[tuple[str, Any], ...] = (
-    ("optimise", "mae"),
-    ("keep", "last"),
-    ("patience", None),
-    ("reader_targets", "consensus"),
-    ("track_wrong_labels", False),
-)
-
 # Beyond these a value is a slip of the keyboard, and would fail much later and less clearly.
 LARGEST = {
     "epochs": 10**6,
@@ -278,8 +269,8 @@ class TrainConfig:
         for name, largest in LARGEST.items():
             if (getattr(self, name) or 0) > largest:
                 raise SrjtError(f"{name} is at most {largest:g}; got {show(getattr(self, name))}.")
-        if abs(self.seed) >= 2**63:
-            raise SrjtError("seed takes a whole number of at most 63 bits.")
+        if not 0 <= self.seed < 2**63:
+            raise SrjtError("seed takes a whole number from 0 up, of at most 63 bits.")
         if self.crop > self.image_size:
             raise SrjtError(
                 f"`crop` ({show(self.crop)}) cannot be larger than `image_size` ({self.image_size})."
@@ -379,11 +370,7 @@ class TrainConfig:
 
     def determining(self) -> dict[str, Any]:
         """Plain values of the settings that determine the result: what identifies a training."""
-        return {
-            name: value
-            for name, value in self.to_dict().items()
-            if name not in COMPUTE_ONLY and (name, value) not in ADDED_LATER
-        }
+        return {name: value for name, value in self.to_dict().items() if name not in COMPUTE_ONLY}
 
     def difference(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
         """The settings that determine the result and differ: name → (mine, the other's)."""

@@ -6,14 +6,14 @@ fold0/ …           one run per fold, with its predictions: see folds.py
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from srjt._version import __version__
 from srjt.data import Manifest, Split
@@ -21,7 +21,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.splits import assign_folds
 from srjt.errors import SrjtError
-from srjt.files import is_foreign, write_json
+from srjt.files import is_foreign, made_by, read_json, write_json
 from srjt.methods import JointTraining
 from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
@@ -39,7 +39,7 @@ __all__ = ["NO_ROWS", "CrossFit", "cross_fit"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-FORMAT = 2  # 1: identical images were not grouped, and not part of the identity
+FORMAT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,9 @@ def cross_fit(
         reporter=reporter,
     )
     if out is None or not all(is_finished(out / f"fold{k}") for k in range(folds)):
-        fetch_weights(config, network=network, features=manifest.are_features)
+        fitted = fetch_weights(config, network=network, features=manifest.are_features)
+        if fitted is not None:
+            reporter.note(fitted)
     if workers is None:
         reporter.begin(title, epochs=config.epochs, folds=folds)
     else:  # their epochs are counted together
@@ -180,10 +182,6 @@ def cross_fit(
         without_truth = replace(without_truth, arrays=store.pixels)
     rows = resolve_split(split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
-    if (
-        out is not None and _recorded_format(out) == 1
-    ):  # its folds were made before identical images were grouped
-        samples = replace(samples, duplicates=np.arange(len(samples)))
     fold = assign_folds(samples, folds=folds, seed=seed, by="stratified")
     _note_rare_grades(samples, reporter)
     if out is not None:
@@ -278,6 +276,18 @@ def _note_rare_grades(samples: Manifest, reporter: Reporter) -> None:
             )
 
 
+class CrossFitFile(BaseModel, extra="forbid"):
+    """``crossfit.json``."""
+
+    format: Literal[3]
+    srjt: str
+    folds: int
+    seed: int
+    fingerprint: str
+    images: str | None
+    config: Annotated[TrainConfig, made_by(TrainConfig.from_dict)]
+
+
 def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: int, seed: int) -> None:
     """Write the settings, or compare with those in the folder; a folder with other settings is an error."""
     file = out / "crossfit.json"
@@ -298,36 +308,28 @@ def _open_folder(out: Path, samples: Manifest, *, config: TrainConfig, folds: in
         own = (file, out / HASHES_FILE)
         if out.is_dir() and any(is_foreign(path) and path not in own for path in out.iterdir()):
             raise SrjtError(f"{out} already contains other files: choose another `out`.")
-        out.mkdir(parents=True, exist_ok=True)
-        (out / HASHES_FILE).unlink(missing_ok=True)
-        write_json(file, requested)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / HASHES_FILE).unlink(missing_ok=True)
+            write_json(file, requested)
+        except OSError as problem:
+            raise SrjtError(f"{out} cannot be written: {problem.strerror or problem}.") from None
         check_images(out, samples, recorded=image_digest(samples), what="cross-fit")
         return
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        was, before = TrainConfig.from_dict(found["config"]), found["fingerprint"]
-        differences = [
-            f"{name} was {found[name]} and is now {requested[name]}"
-            for name in ("folds", "seed")
-            if found[name] != requested[name]
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise SrjtError(f"{file} is damaged or not from srjt ({problem}).") from None
-    for name, (old, new) in was.difference(config).items():
+    found = read_json(file, CrossFitFile)
+    differences = [
+        f"{name} was {old} and is now {new}"
+        for name, old, new in (("folds", found.folds, folds), ("seed", found.seed, seed))
+        if old != new
+    ]
+    for name, (old, new) in found.config.difference(config).items():
         if name not in requested:  # the seed is among both
             differences.append(f"{name} was {old!r} and is now {new!r}")
-    if before != requested["fingerprint"]:
+    if found.fingerprint != requested["fingerprint"]:
         differences.append("the samples or their labels are not the same")
     if differences:
         raise SrjtError(
             f"{out} was made with other settings ({'; '.join(differences)}): choose another `out`, or delete that "
             "folder."
         )
-    check_images(out, samples, recorded=found.get("images"), what="audit or estimate")
-
-
-def _recorded_format(out: Path) -> int | None:
-    """The format of the cross-fit in this folder; None if there is none, or if it is damaged."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return int(json.loads((out / "crossfit.json").read_text(encoding="utf-8"))["format"])
-    return None
+    check_images(out, samples, recorded=found.images, what="audit or estimate")

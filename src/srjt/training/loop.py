@@ -37,9 +37,10 @@ from srjt.training.record.metrics_log import (
     best_epoch,
     kept_epoch,
     metric_rows,
+    parse_rows,
 )
 from srjt.training.record.reporters import Reporter
-from srjt.training.record.saved_state import check_saved_state, saved_rows
+from srjt.training.record.saved_state import check_saved_state
 
 __all__ = ["Fitted", "Side", "fit"]
 
@@ -150,7 +151,7 @@ def fit(
     if saved is not None:
         tensors, meta = saved
         epoch, first_step = meta["epoch"], meta["step"]
-        past_rows = saved_rows(tensors.pop("metrics", None), log.path, before=epoch)
+        past_rows = parse_rows(tensors.pop("metrics").numpy().tobytes())
         rng_states = {name: tensors.pop(name) for name in list(tensors) if name.startswith("random.")}
         if best_weights is not None:
             names = [name for name in tensors if name.startswith("best.")]

@@ -24,7 +24,7 @@ from srjt.data import LeakageWarning, Manifest, Split
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.errors import SrjtError, count_of, warn
-from srjt.files import wait_for_lock, write_json
+from srjt.files import read_json, wait_for_lock, write_json
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.from_posterior import noise_from_posterior
 from srjt.training.config import TrainConfig
@@ -32,9 +32,9 @@ from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.own_split import resolve_split
-from srjt.training.record.image_identity import grouped_as_begun, image_digest
+from srjt.training.record.image_identity import image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
-from srjt.training.record.run_folder import RunFacts, new_patients, read_facts, read_noise_file
+from srjt.training.record.run_folder import FORMAT, NoiseFile, RunFacts, read_facts
 from srjt.training.single_run import fingerprint
 from srjt.training.trained import NetworkMaker, build_method
 
@@ -46,11 +46,6 @@ Floats = npt.NDArray[np.float64]
 LARGEST_RATE = 0.5
 
 NOT_INFORMED = "No label is taken to be wrong: the short trainings have not learnt to tell the grades apart."
-USED_UNINFORMED = (
-    "The estimate is an earlier version's, from short trainings that had not learnt to tell the grades apart: a new "
-    "run takes no label to be wrong then."
-)
-
 WOULD_HELP = (
     "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) "
     "would help."
@@ -107,7 +102,6 @@ def resolve_noise_rate(
             find_duplicates=True,
         )
         readable = opened.manifest
-    readable = grouped_as_begun(None if out is None else Path(out), readable)
     rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
     posterior = readable.posterior
     if posterior is not None:
@@ -161,8 +155,7 @@ def resolve_noise_rate(
     if out is None:
         estimate = estimate_in(None)
     else:
-        patients = None if readable.patients is None else len(set(readable.patients))
-        estimate = _estimate_once(Path(out), facts, estimate_in, reporter, config=config, patients=patients)
+        estimate = _estimate_once(Path(out), facts, estimate_in, reporter, config=config)
     if estimate.informed:
         resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
     else:  # a matrix of networks that know nothing would only blur the labels
@@ -175,8 +168,7 @@ def resolve_noise_rate(
     reporter.note(described)
     method = methods.lookup(config.method)
     nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
-    noted = nothing_discarded and not estimate.used_uninformed  # then the note above is enough
-    if not estimate.identifiable and not noted:
+    if not estimate.identifiable and not nothing_discarded:  # else the note above is enough
         warn(not_determined(estimate, used=resolved.known_noise_rate))
     return resolved, estimate
 
@@ -313,8 +305,6 @@ def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str
 
 def _rests_on(estimate: NoiseEstimate) -> str:
     """What the noise that is used rests on, in one sentence."""
-    if estimate.used_uninformed:
-        return USED_UNINFORMED
     return estimate.assumption if estimate.informed else ""
 
 
@@ -357,12 +347,10 @@ def _estimate_once(
     reporter: Reporter,
     *,
     config: TrainConfig,
-    patients: int | None,
 ) -> NoiseEstimate:
     """The estimate in this folder: the first process computes it while the others wait.
 
-    config, patients: the run's settings and how many patients there are, for the error if the folder has an estimate
-    from other settings or data.
+    config: the run's settings, for the error if the folder has an estimate from other settings or data.
     """
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -380,26 +368,25 @@ def _estimate_once(
         ):
             if not file.exists():
                 estimate = estimate_in(folder / "warmup")
-                content = {"format": 1, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
+                content = {"format": FORMAT, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
                 write_json(file, content)
-    saved = read_noise_file(file)
+    saved = read_json(file, NoiseFile)
     begun = read_facts(folder) if (folder / "run.json").exists() else None
     if differences := _differences(saved, facts, begun=begun, config=config):
         what = f"{file} was estimated from other images, labels or settings"
         if begun is not None:
             what = f"{folder} contains a run of another configuration"
-            differences += new_patients(begun, patients)
         raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
     shutil.rmtree(folder / "warmup", ignore_errors=True)
-    return NoiseEstimate.from_dict(saved["estimate"])
+    return saved.estimate
 
 
 def _differences(
-    saved: dict[str, Any], facts: dict[str, Any], *, begun: RunFacts | None, config: TrainConfig
+    saved: NoiseFile, facts: dict[str, Any], *, begun: RunFacts | None, config: TrainConfig
 ) -> list[str]:
     """What differs between a saved estimate and this one, by the settings of the run where one has begun."""
     found = []
-    if (was := saved.get("warm_up") or {}) != (now := facts["warm_up"]):
+    if (was := saved.warm_up) != (now := facts["warm_up"]):
         changed = {} if begun is None else begun.config.difference(config)
         found = [
             f"{name} was {before!r} and is now {after!r}"
@@ -410,19 +397,19 @@ def _differences(
             for name in sorted({*was, *now})
             if was.get(name) != now.get(name)
         ]
-    if saved.get("folds") != facts["folds"]:
-        found.append(f"there were {saved.get('folds')} short trainings and are now {facts['folds']}")
-    if saved.get("fingerprint") != facts["fingerprint"]:
+    if saved.folds != facts["folds"]:
+        found.append(f"there were {saved.folds} short trainings and are now {facts['folds']}")
+    if saved.fingerprint != facts["fingerprint"]:
         found.append("the samples, labels or split are not the same")
-    elif saved.get("images", facts["images"]) != facts["images"]:  # earlier versions kept no hash of images
+    elif saved.images != facts["images"]:
         found.append("the images are not the same")
-    if saved.get("verified") != facts["verified"]:
+    if saved.verified != facts["verified"]:
         found.append("the verified grades are not the same")
     return found
 
 
 def _verified_fingerprint(samples: Manifest) -> str | None:
-    """A hash of the verified grades; None without any, as in files of versions that knew none."""
+    """A hash of the verified grades; None without any."""
     verified = samples.verified_labels
     if verified is None:
         return None

@@ -33,7 +33,7 @@ from srjt.training.loop import Fitted, Side, as_tensor, fit
 from srjt.training.own_split import resolve_split
 from srjt.training.reader_targets import reader_targets
 from srjt.training.record.held_out import held_out_side
-from srjt.training.record.image_identity import check_images, grouped_as_begun, image_digest
+from srjt.training.record.image_identity import check_images, image_digest
 from srjt.training.record.provenance import describe_provenance, describe_source
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import (
@@ -91,7 +91,7 @@ def single_run(
         progress=reporter.decoded,
         find_duplicates=True,
     )
-    manifest = grouped_as_begun(folder, store.manifest)
+    manifest = store.manifest
     if store.skipped:
         names = ", ".join(name for name, _ in store.skipped[:3]) + (", …" if len(store.skipped) > 3 else "")
         listed = ""

@@ -138,9 +138,12 @@ def train(
     choose_device(device)  # an error before images are decoded
     if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):
         raise no_validation_side()
+    fitted = None
     if out is None or not is_finished(Path(out)):
-        fetch_weights(requested, network=inputs["network"], features=data.are_features)
+        fitted = fetch_weights(requested, network=inputs["network"], features=data.are_features)
     with reporter_in_python(reporter, progress=progress) as watching:
+        if fitted is not None:
+            watching.note(fitted)
         config, estimate = resolve_noise_rate(
             data,
             config=requested,

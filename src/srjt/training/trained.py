@@ -325,15 +325,19 @@ def build_networks(
 
 def fetch_weights(
     config: TrainConfig, *, network: NetworkMaker | None = None, features: bool = False
-) -> None:
-    """Find or download the pretrained weights, so that their absence is known before images are decoded."""
+) -> str | None:
+    """Find or download the pretrained weights, so that their absence is known before images are decoded.
+
+    Returns a sentence about what of a local file fitted.
+    """
     if features:  # networks for rows have none
-        return
+        return None
     config = config.for_data(features=False)
     name = network or config.network
     assert name is not None, "for_data sets it"
-    if (pretrained := _pretrained(config, network)) is not None:
-        networks.fetch_weights(name, pretrained, in_shape=(3, config.crop, config.crop))
+    if (pretrained := _pretrained(config, network)) is None:
+        return None
+    return networks.fetch_weights(name, pretrained, in_shape=(3, config.crop, config.crop))
 
 
 def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str | None:
@@ -413,7 +417,7 @@ def load_run(
             eval_transform=eval_transform,
         ),
         in_shape=shape,
-        feature_names=tuple(facts.data["feature_names"]),
+        feature_names=tuple(facts.data.get("feature_names", ())),
         feature_settings=str(facts.data.get("made", "")),
         device=target,
         cpu=facts.cpu,

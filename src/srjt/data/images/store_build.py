@@ -10,7 +10,6 @@ store.json       written last, by rename: if it exists, the store is complete
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -23,16 +22,18 @@ from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from srjt.data.images.decode import BadImageError, Resize
 from srjt.data.images.decode_processes import MOST, DecodeProcesses
 from srjt.data.images.pixel_depth import UInt8Array
 from srjt.data.images.positioned_write import open_for_writing, write_at
 from srjt.errors import SrjtError
-from srjt.files import sync_folder, wait_for_lock, write_json
+from srjt.files import read_json, sync_folder, wait_for_lock, write_json
 
 __all__ = ["FinishedStore", "Progress", "decode_missing", "find_finished", "lock_store", "mark_finished"]
 
@@ -52,14 +53,22 @@ class FinishedStore:
     skipped: dict[int, str]
 
 
+class StoreFile(BaseModel, extra="forbid"):
+    """``store.json``."""
+
+    pixels: Literal["pixels.npy", "trimmed.npy"]
+    count: int
+    size: int
+    skipped: list[tuple[int, str]]
+
+
 def find_finished(folder: Path, *, count: int, size: int) -> FinishedStore | None:
     """The store of ``count`` images in this folder; None unless it is complete."""
     try:
-        content = json.loads((folder / "store.json").read_text(encoding="utf-8"))
-        pixels = folder / str(content["pixels"])
-        skipped = {int(row): str(reason) for row, reason in content["skipped"]}
+        found = read_json(folder / "store.json", StoreFile)
+        pixels, skipped = folder / found.pixels, dict(found.skipped)
         complete = pixels.stat().st_size == _file_bytes(count - len(skipped), size)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, SrjtError):
         return None
     return FinishedStore(pixels=pixels, skipped=skipped) if complete else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def load(path: Path) -> TextTable:
 def _read_csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], dict[str, str]]:
     """The header; the rows that are not empty, as (position, cells); the reasons against some of them."""
     rows: list[tuple[str, list[str]]] = []
-    malformed = {}
+    several_lines: dict[int, int] = {}  # a row with a cell of several lines → the line in which it ends
     line = 0
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -75,14 +75,9 @@ def _read_csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], dict[
                 where = f"line {start}"
                 if not any(cells):
                     continue
+                if line > start:
+                    several_lines[len(rows)] = line
                 rows.append((where, [cell.strip() for cell in cells]))
-                several_lines = line > start  # else no cell can hold another row
-                if several_lines and any(
-                    _contains_rows(cell, delimiter, columns=len(cells)) for cell in cells
-                ):
-                    malformed[where] = (
-                        f"the quoted cell that ends in line {line} contains other rows: a quote is not closed"
-                    )
     except UnicodeDecodeError:
         raise SrjtError(f"{path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
     except csv.Error as problem:
@@ -92,17 +87,34 @@ def _read_csv(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], dict[
         ) from None
     if not rows:
         raise SrjtError(f"{path} has no rows below its header.")
+    malformed = {
+        rows[row][
+            0
+        ]: f"the quoted cell that ends in line {several_lines[row]} contains other rows: a quote is not "
+        "closed"
+        for row in _rows_with_rows(rows, several_lines, delimiter)
+    }
     return rows[0][1], rows[1:], malformed
 
 
-def _contains_rows(cell: str, delimiter: str, *, columns: int) -> bool:
-    """Whether the further lines of a cell look like rows. Prose has a space after a comma."""
-    lines = cell.splitlines()[1:]
-    return (
-        columns > 1
-        and bool(lines)
-        and all(line.count(delimiter) == columns - 1 and f"{delimiter} " not in line for line in lines)
-    )
+def _rows_with_rows(
+    rows: list[tuple[str, list[str]]], several_lines: Collection[int], delimiter: str
+) -> Iterator[int]:
+    """The rows with a cell that contains other rows: one of its further lines has as many cells as the header, and
+    one of these, such as a grade, is in the same column of another row. Prose hardly ever is so."""
+    columns = len(rows[0][1])
+    if not several_lines or columns < 2:
+        return
+    others = [cells for row, (_, cells) in enumerate(rows) if row and row not in several_lines]
+    seen = [{cells[column] for cells in others if column < len(cells)} - {""} for column in range(columns)]
+    for row in several_lines:
+        lines = [line for cell in rows[row][1] for line in cell.splitlines()[1:]]
+        for cells in csv.reader(lines, delimiter=delimiter):
+            if len(cells) == columns and any(
+                cell.strip() in known for cell, known in zip(cells, seen, strict=True)
+            ):
+                yield row
+                break
 
 
 def refuse_repeated(columns: Sequence[str], source: str | Path) -> None:

@@ -92,7 +92,7 @@ def _page(
             verification_plan(summary),
         ]
         notes.append(Note(text=" ".join(sentence for sentence in sentences if sentence)))
-    elif note := str(summary.get("assumption") or summary.get("caution") or ""):  # earlier audits: caution
+    elif note := str(summary.get("assumption") or ""):
         notes.append(Note(text=f"{note[0].upper()}{note[1:]} {verification_plan(summary)}".strip()))
     if "readings" in summary:
         notes.append(

@@ -26,7 +26,6 @@ from srjt.studies.folder import (
     explain_write_errors,
     read_study,
     run_status,
-    study_format,
 )
 from srjt.studies.grid import PlannedRun
 from srjt.studies.run_times import longest_first
@@ -84,7 +83,6 @@ def run_on_ray(
                 may_share=shared,
                 study=study,
                 entry=planned.facts(),
-                format=study_format(folder),
                 cwd=str(Path.cwd()),
                 cache=None if cache is None else str(cache),
                 gpu=gpus > 0,

@@ -41,7 +41,6 @@ class TaskSpec:
     study: dict[str, Any]
     entry: dict[str, Any]  # of the planned run in study.json
     cwd: str  # of the driver, so that relative paths mean the same on the nodes
-    format: int = 2  # of the study's folder
     cache: str | None = None
     gpu: bool = False
     threads: int | None = None
@@ -180,7 +179,7 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
             write_atomically(file, splits)
         study["splits"] = str(file)
     cache = None if task.cache is None else Path(task.cache)
-    data = open_kept_data(StudyConfig.from_dict(study), format=task.format, cache=cache)
+    data = open_kept_data(StudyConfig.from_dict(study), cache=cache)
     planned = data.find(task.entry)
     if planned.key != task.entry["key"]:
         raise SrjtError(

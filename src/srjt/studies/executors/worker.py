@@ -75,7 +75,7 @@ def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str |
         facts = read_study(path)
         import_modules(facts["study"]["train"].get("imports", ()))
         decoded = None if cache is None else Path(cache)
-        data = open_kept_data(study_config(facts), format=int(facts.get("format", 1)), cache=decoded)
+        data = open_kept_data(study_config(facts), cache=decoded)
         entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
         if entry is None or (planned := data.find(entry)).key != key:
             raise SrjtError(

@@ -16,11 +16,13 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from srjt.files import cache_folder, write_json
+from srjt.errors import SrjtError
+from srjt.files import cache_folder, read_json, write_json
 
 __all__ = ["CpuSetting", "channels_last", "fastest_setting", "use_cpu_setting", "use_threads"]
 
@@ -33,6 +35,8 @@ class CpuSetting:
 
     channels_last: bool = False
     onednn: bool = True
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # in files
 
 
 CANDIDATES = tuple(CpuSetting(channels_last=c, onednn=o) for o in (True, False) for c in (False, True))
@@ -87,8 +91,8 @@ def fastest_setting(
     key = json.dumps([*machine, str(network), list(example.shape), *([] if backward else ["forward"])])
     name = hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
     file = (cache or cache_folder()) / "cpu" / f"{name}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return CpuSetting(**json.loads(file.read_text(encoding="utf-8")))
+    with contextlib.suppress(SrjtError):
+        return read_json(file, CpuSetting)
     with torch.random.fork_rng(devices=[]):
         best = min(
             CANDIDATES, key=lambda setting: seconds_per_step(network, example, setting, backward=backward)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import os
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from srjt.errors import SrjtError
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["SIGNALS", "check_not_starting", "start_forkserver"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def check_not_starting(call: str) -> None:
@@ -24,6 +28,31 @@ def check_not_starting(call: str) -> None:
             f'A worker process imports your script, which calls {call} again: put the call under if __name__ == "'
             '__main__":.'
         )
+
+
+@contextlib.contextmanager
+def _without_current_folder() -> Iterator[None]:
+    """Python processes that start meanwhile import nothing from the current folder, where python -c looks first.
+
+    A folder that one was sent may contain a random.py. Python 3.10 cannot be told so: its process starts in the folder
+    of the standard library, and a worker returns to its own (multiprocessing does that).
+    """
+    if sys.version_info < (3, 11):
+        before = os.getcwd()
+        os.chdir(os.path.dirname(os.__file__))
+        try:
+            yield
+        finally:
+            os.chdir(before)
+        return
+    given = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(SAFE_PATH)
+        if given is not None:
+            os.environ[SAFE_PATH] = given
 
 
 def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
@@ -37,10 +66,11 @@ def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(preload))
-    resource_tracker.ensure_running()  # first, because it unblocks the signals
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        forkserver.ensure_running()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with _without_current_folder():
+        resource_tracker.ensure_running()  # first, because it unblocks the signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            forkserver.ensure_running()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context

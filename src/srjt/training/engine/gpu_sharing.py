@@ -40,6 +40,8 @@ PATIENCE = 30.0  # seconds for the service to start, and to end
 NOT_READY = (37, 39)
 # Whether a process of this user can compute under the service: some GPUs and containers do not allow it.
 PROBE = """
+import sys
+sys.path[:] = filter(None, sys.path)  # not the current folder
 import ctypes
 cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
 raise SystemExit(

@@ -33,9 +33,7 @@ def baseline_on(folder: Path, counts: npt.ArrayLike) -> NaiveBaseline | None:
 
 def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:
     """``baseline_on`` for a run whose facts are at hand, also for one without a folder."""
-    training = facts.data.get("class_counts")
-    if not isinstance(training, list) or not all(type(count) is int and count >= 0 for count in training):
-        return None
+    training = facts.data.get("class_counts", [])
     if not len(training) == len(np.asarray(counts)) == len(facts.grades):
         return None
     return naive_baseline(training, counts) if any(training) and np.any(counts) else None

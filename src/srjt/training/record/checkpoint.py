@@ -30,7 +30,8 @@ def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) ->
     from safetensors.torch import save
 
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    facts = {"srjt": json.dumps({**meta, "checksum": checksum(contiguous)})}
+    text = json.dumps(meta)
+    facts = {"srjt": text, "checksum": str(checksum(contiguous, text))}
     write_atomically(path, save(contiguous, metadata=facts), follow_links=False)
 
 
@@ -40,20 +41,31 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
     try:
         with safe_open(path, framework="pt") as file:
-            meta = json.loads((file.metadata() or {})["srjt"])
+            facts = file.metadata() or {}
+            text, written = facts["srjt"], facts["checksum"]
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, KeyError, ValueError, RecursionError, struct.error) as problem:
+    except (SafetensorError, OSError, KeyError, ValueError, struct.error) as problem:
         raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
-    if not isinstance(meta, dict) or meta.pop("checksum", None) != checksum(tensors):
+    if written != str(checksum(tensors, text)):
         raise SrjtError(f"{path} is damaged: its checksum does not match.")
+    try:
+        meta = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
+    if not isinstance(meta, dict):
+        raise SrjtError(f"{path} is not a readable checkpoint (its header is no object).")
     return tensors, meta
 
 
-def checksum(tensors: Mapping[str, Tensor]) -> int:
-    """CRC-32 over names and bytes: safetensors detects a truncated file, but not a flipped bit."""
-    value = 0
+def checksum(tensors: Mapping[str, Tensor], text: str) -> int:
+    """CRC-32 over everything: safetensors detects a truncated file, but not a changed number or a flipped bit.
+
+    text: the JSON values in the header.
+    """
+    value = zlib.crc32(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
-        value = zlib.crc32(name.encode(), value)
+        facts = f"{name} {tensors[name].dtype} {list(tensors[name].shape)}"
+        value = zlib.crc32(facts.encode("utf-8", "surrogatepass"), value)
         flat = tensors[name].contiguous().reshape(-1)
         if flat.numel():
             value = zlib.crc32(np.ascontiguousarray(flat.view(torch.uint8).numpy()).data, value)

@@ -2,17 +2,14 @@
 knows what it was trained on under any name.
 
 A folder keeps the hash of every image, or row of features, in ``image_hashes.npy``: those of the training side first,
-then validation and test. Folders of earlier versions have none and are not checked.
+then validation and test.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +26,6 @@ __all__ = [
     "HASHES_FILE",
     "changed_images",
     "check_images",
-    "grouped_as_begun",
     "image_digest",
     "read_hashes",
     "same_samples",
@@ -48,8 +44,7 @@ def image_digest(samples: Manifest) -> str | None:
 def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what: str) -> None:
     """Raise an error if an image has changed since ``recorded`` was written; write ``image_hashes.npy`` once.
 
-    recorded: the digest in the folder's JSON file; None in a folder of an earlier version. what: run or audit, for
-    the message.
+    recorded: the digest in the folder's JSON file; None for features. what: run or audit, for the message.
     """
     digest = image_digest(samples)
     file = folder / HASHES_FILE
@@ -110,18 +105,3 @@ def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -
         (*UNKNOWN.tolist(), "")
     }  # an unreadable image is like no other
     return np.array([row for row, key in enumerate(keys(data.ids, given)) if key in known], dtype=np.int64)
-
-
-def grouped_as_begun(folder: Path | None, samples: Manifest) -> Manifest:
-    """The samples without groups of identical images if the run in this folder began before these were grouped.
-
-    Else its folds would be others, and it could neither be resumed nor evaluated.
-    """
-    if folder is None:
-        return samples
-    for name in ("run.json", "noise.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            content = json.loads((folder / name).read_text(encoding="utf-8"))
-            if "images" not in (content["data"] if name == "run.json" else content):
-                return replace(samples, duplicates=np.arange(len(samples)))
-    return samples

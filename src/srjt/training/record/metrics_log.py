@@ -28,7 +28,6 @@ __all__ = [
     "missing_epochs",
     "parse_rows",
     "read_metrics",
-    "read_rows",
 ]
 
 HEADER = ("epoch", "split", "network", "metric", "value")
@@ -97,16 +96,11 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> pd.DataFrame:
-    """The table of a run, finished or not."""
+    """The table of a run, finished or not; a half-written last line is dropped."""
     if not path.exists():
         raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has started?")
-    return pd.DataFrame(read_rows(path), columns=list(HEADER))
-
-
-def read_rows(path: Path) -> list[MetricRow]:
-    """The rows of a ``metrics.csv``; a half-written last line is dropped."""
     try:
-        return parse_rows(path.read_bytes())
+        return pd.DataFrame(parse_rows(path.read_bytes()), columns=list(HEADER))
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
 

@@ -16,39 +16,39 @@ Opening a folder executes no code from it: it contains JSON, CSV and safetensors
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
 
 from srjt._version import __version__
 from srjt.data.grade_names import check_grade_names
-from srjt.errors import SrjtError, count_of
-from srjt.files import check_regular_files, is_foreign, lock_folder, write_json
+from srjt.errors import SrjtError
+from srjt.files import check_regular_files, is_foreign, lock_folder, made_by, read_json, write_json
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
 from srjt.training.engine.cpu_tuning import CpuSetting
 
 __all__ = [
+    "FORMAT",
+    "NoiseFile",
     "RunFacts",
     "has_summary",
     "is_finished",
     "lock_run_folder",
-    "new_patients",
     "open_run_folder",
     "read_facts",
     "read_noise_estimate",
-    "read_noise_file",
     "read_summary",
     "refuse_other_files",
     "write_facts",
 ]
 
-FORMAT = 1
+FORMAT = 2
 NOISE_FILES = ("noise.json", "warmup")  # written by the noise estimate before the run itself begins
 
 
@@ -89,58 +89,78 @@ def write_facts(folder: Path, facts: RunFacts) -> None:
         raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
 
 
+class _Source(BaseModel, extra="forbid"):
+    path: str
+    sha256: str = ""
+
+
+class _Data(BaseModel, extra="allow"):
+    in_shape: list[Annotated[int, Field(ge=1, le=10**6)]]
+    samples: dict[str, NonNegativeInt] = {}
+    class_counts: list[NonNegativeInt] = []
+    validation_counts: list[NonNegativeInt] = []
+    feature_names: list[str] = []
+    fingerprint: str = ""
+    images: str | None = None
+    made: str = ""
+    source: _Source | None = None
+    patients: int | None = None
+
+    @model_validator(mode="after")
+    def _one_name_per_feature(self) -> _Data:
+        if self.feature_names and [len(set(self.feature_names))] != self.in_shape:
+            raise ValueError(f"{len(set(self.feature_names))} names for {self.in_shape} features")
+        return self
+
+
+class _Noise(BaseModel, extra="allow"):
+    requested: float | str | None = None
+    estimated: float | None
+    used: float | None
+    why: str
+
+
+class _Provenance(BaseModel, extra="allow"):
+    command: str | None = None
+    started: str = ""
+    processes: int = 1
+    packages: dict[str, str] = {}
+
+
+class RunFile(BaseModel, extra="forbid"):
+    """``run.json``, as ``RunFacts.to_dict`` writes it."""
+
+    format: Literal[2]
+    srjt: str
+    config: Annotated[TrainConfig, made_by(TrainConfig.from_dict)]
+    grades: list[str]
+    grade_names: dict[str, str]
+    data: _Data
+    cpu: CpuSetting | None
+    own_network: bool
+    noise: _Noise | None
+    provenance: _Provenance
+
+
 def read_facts(folder: Path) -> RunFacts:
     path = folder / "run.json"
     if os.path.isfile(folder):
         raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
     check_regular_files(folder)
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if raw["format"] > FORMAT:
-            raise SrjtError(f"{folder} was written by a newer srjt ({raw['srjt']}): update srjt to read it.")
-        return RunFacts(
-            config=TrainConfig.from_dict(_as_written_now(raw["config"])),
-            grades=tuple(str(g) for g in raw["grades"]),
-            data=_checked_data(raw["data"]),
-            cpu=None if raw["cpu"] is None else CpuSetting(**raw["cpu"]),
-            own_network=bool(raw["own_network"]),
-            grade_names=check_grade_names(raw.get("grade_names", {}), [str(g) for g in raw["grades"]]),
-            noise=raw.get("noise"),  # older runs lack it, and names
-            provenance=dict(raw.get("provenance") or {}),
-            version=str(raw["srjt"]),
-        )
-    except FileNotFoundError:
-        raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.") from None
-    except SrjtError as problem:
-        raise SrjtError(f"{path}: {problem}") from None
-    except OSError as problem:
-        raise SrjtError(f"{path} cannot be read: {problem.strerror}.") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as problem:
-        raise SrjtError(
-            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
-        ) from None
-
-
-def _checked_data(data: dict[str, Any]) -> dict[str, Any]:
-    shape = [int(side) for side in data["in_shape"]]
-    names = [str(name) for name in data.get("feature_names", [])]
-    if names and (len(shape) != 1 or len(set(names)) != shape[0]):
-        raise ValueError(f"{len(set(names))} names for {shape} features")
-    return {**data, "in_shape": shape, "feature_names": names}
-
-
-def _as_written_now(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of older runs, which lack ``balance``, and whose recipe was another one.
-
-    It was first "+ours" on JoCoR with other options; then its agreement grew with the fit for images, too.
-    """
-    config = {"balance": 0.0, **config}
-    options = config.get("method_options") or {}
-    if config.get("method") == "srjt" and "agree" in options:
-        config["method"] = "jocor+ours"
-    elif config.get("method") == "srjt":
-        config["method_options"] = {**options, "grows_with": options.get("grows_with", "fit")}
-    return config
+    if not path.exists():
+        raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
+    file = read_json(path, RunFile)
+    return RunFacts(
+        config=file.config,
+        grades=tuple(file.grades),
+        data=file.data.model_dump(exclude_unset=True),
+        cpu=file.cpu,
+        own_network=file.own_network,
+        grade_names=check_grade_names(file.grade_names, file.grades),
+        noise=None if file.noise is None else file.noise.model_dump(exclude_unset=True),
+        provenance=file.provenance.model_dump(exclude_unset=True),
+        version=file.srjt,
+    )
 
 
 def is_finished(folder: Path) -> bool:
@@ -158,23 +178,31 @@ def has_summary(folder: Path) -> bool:
     return True
 
 
+class _Score(BaseModel, extra="allow"):
+    split: str
+    metric: str
+    value: float
+
+
+def _confusions(counts: list[Any]) -> list[Any]:
+    networks, classes, columns = np.array(counts, dtype=np.int64).shape  # networks, then their ensemble
+    if networks < 2 or classes != columns:
+        raise ValueError(f"counts of shape {np.shape(counts)}")
+    return counts
+
+
+class SummaryFile(BaseModel, extra="allow"):
+    """``summary.json``: what ``write_results`` writes."""
+
+    epochs: NonNegativeInt
+    kept_epoch: NonNegativeInt = 0
+    last_epochs: list[_Score]
+    confusion: dict[str, Annotated[list[Any], made_by(_confusions)]]
+
+
 def read_summary(folder: Path) -> dict[str, Any]:
     """The contents of ``summary.json``."""
-    path = folder / "summary.json"
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        for row in summary.get("last_epochs", []):
-            _ = row["split"], row["metric"], float(row["value"])
-        for counts in summary.get("confusion", {}).values():
-            networks, classes, columns = np.shape(counts)  # networks, then their ensemble
-            if networks < 2 or classes != columns:
-                raise ValueError(f"confusion counts of shape {np.shape(counts)}")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise SrjtError(
-            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
-        ) from None
-    assert isinstance(summary, dict)
-    return summary
+    return read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
 
 
 @contextlib.contextmanager
@@ -219,7 +247,6 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
     ]
     if found.data.get("fingerprint") != requested.data.get("fingerprint"):
         differences.append("the samples, labels or split are not the same")
-        differences += new_patients(found, requested.data.get("patients"))
     if found.grades != requested.grades:
         differences.append(f"the grades were {', '.join(found.grades)}")
     if found.own_network != requested.own_network:
@@ -235,28 +262,20 @@ def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
     return found  # with its CPU setting, which determines the last bits of the result
 
 
-def new_patients(begun: RunFacts, patients: int | None) -> list[str]:
-    """A difference, as text, if the samples of this run had no patients and now have some: its folds would be others.
+class NoiseFile(BaseModel, extra="forbid"):
+    """``noise.json``: an estimate, and what it was made from."""
 
-    So it is with DICOM files in a run of an earlier version, which did not read their headers.
-    """
-    if patients is None or begun.data.get("patients", patients) is not None:
-        return []
-    return [f"the run began without patients, and the images now belong to {count_of(patients, 'patient')}"]
+    format: Literal[2]
+    srjt: str
+    fingerprint: str
+    warm_up: dict[str, Any]
+    folds: int
+    verified: str | None
+    images: str | None
+    estimate: Annotated[NoiseEstimate, made_by(NoiseEstimate.from_dict)]
 
 
 def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
     """The noise estimate of a run; None where its noise rate was given, or not needed."""
     file = folder / "noise.json"
-    return NoiseEstimate.from_dict(read_noise_file(file)["estimate"]) if file.exists() else None
-
-
-def read_noise_file(file: Path) -> dict[str, Any]:
-    """The contents of a ``noise.json``, checked to contain a valid estimate."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        NoiseEstimate.from_dict(content["estimate"])
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise SrjtError(f"{file} is damaged or not from srjt ({problem}).") from None
-    assert isinstance(content, dict)
-    return content
+    return read_json(file, NoiseFile).estimate if file.exists() else None

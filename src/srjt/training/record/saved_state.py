@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from srjt.errors import SrjtError
-from srjt.training.record.metrics_log import MetricRow, missing_epochs, parse_rows, read_rows
+from srjt.training.record.metrics_log import missing_epochs, parse_rows
 
-__all__ = ["check_saved_state", "saved_rows"]
+__all__ = ["check_saved_state"]
 
 
 def check_saved_state(
@@ -32,22 +30,7 @@ def check_saved_state(
     ):
         if name not in tensors or tensors[name].shape != live.shape or tensors[name].dtype != live.dtype:
             raise ValueError(f"no {name}")
-    if "metrics" in tensors:
-        missing = missing_epochs(parse_rows(tensors["metrics"].numpy().tobytes()), before=epoch)
-        if missing:
-            raise ValueError(f"no metrics of epoch {missing[0]}")
-
-
-def saved_rows(saved: Tensor | None, file: Path | None, *, before: int) -> list[MetricRow]:
-    """The metrics of the epochs before this one: from the checkpoint, or from the file beside an older checkpoint."""
-    if saved is not None:
-        return parse_rows(saved.numpy().tobytes())
-    if file is None:
-        return []
-    rows = [row for row in read_rows(file) if row.epoch < before] if file.exists() else []
-    if missing := missing_epochs(rows, before=before):
-        raise SrjtError(
-            f"{file} lacks the metrics of epoch {missing[0]}, after which this run was saved: restore the file, or "
-            "delete the folder of the run to start again."
-        )
-    return rows
+    if "metrics" not in tensors:
+        raise ValueError("no metrics")
+    if missing := missing_epochs(parse_rows(tensors["metrics"].numpy().tobytes()), before=epoch):
+        raise ValueError(f"no metrics of epoch {missing[0]}")

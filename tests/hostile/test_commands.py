@@ -1,0 +1,96 @@
+"""Files that somebody sent, and strange options: no code in them is executed, and every command ends in a sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hostile.corpus import csv_table
+from hostile.test_inputs import time_limit
+from srjt.cli import main
+
+Command = Callable[..., tuple[int, str]]
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
+)
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run srjt in an empty folder with a table of labels, a pipe, and a module that leaves a trace when imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("labels.csv").write_bytes(csv_table())
+    Path("evil.py").write_text("open('trace', 'w').close()\n")
+    os.mkfifo("pipe")
+
+    def call(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["srjt", *map(str, arguments)])
+        with time_limit(), pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        assert "Traceback" not in said.out + said.err
+        return int(left.value.code or 0), said.err
+
+    return call
+
+
+TRAIN = ("train", "labels.csv", "--out", "run", "--fold", 0, "--dry-run")
+AUDIT = ("audit", "labels.csv", "--out", "audit")
+STUDY = ("study", "labels.csv", "--out", "study", "--dry-run")
+
+
+@pytest.mark.parametrize("verb", [TRAIN, AUDIT, STUDY])
+def test_a_file_that_one_was_sent_executes_nothing(command: Command, verb: tuple[object, ...]) -> None:
+    Path("sent.yaml").write_text("imports: [evil]\n" if verb is not STUDY else "train: {imports: [evil]}\n")
+    code, said = command(*verb, "--config", "sent.yaml")
+    assert (code, Path("trace").exists()) == (2, False)
+    assert (
+        "sent.yaml has the setting imports, but a file must not run code: name the modules with --import"
+        in said
+    )
+    code, said = command(*verb, "--set", "imports=[evil]")
+    assert (code, Path("trace").exists()) == (2, False)
+    assert "imports cannot be given by --set: name the modules with --import" in said
+    command(*verb, "--import", "evil", "--set", "epochs=none")
+    assert Path("trace").exists()
+    sys.modules.pop("evil")
+
+
+@pytest.mark.parametrize("verb", [TRAIN, STUDY])
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (BOMB, "is not valid YAML: the alias *a0 is not supported: write its value again"),
+        ("epochs: &a [*a]\n", "the alias *a is not supported"),
+        ("x" * 300_000, "cannot be read: it has more than 262,144 bytes"),
+        (None, "it is a pipe, a socket or a device, not a regular file"),
+    ],
+    ids=["bomb", "circle", "large", "pipe"],
+)
+def test_settings_that_would_never_end(
+    command: Command, verb: tuple[object, ...], content: str | None, sentence: str
+) -> None:
+    file = Path("pipe" if content is None else "sent.yaml")
+    if content is not None:
+        file.write_text(content)
+    code, said = command(*verb, "--config", file)
+    assert (code, sentence in said) == (2, True), said
+
+
+@pytest.mark.parametrize("file", ["pipe", "/dev/zero", "labels.csv", "."])
+def test_a_matrix_that_is_none(command: Command, file: str) -> None:
+    code, said = command(*TRAIN, "--method", "garg", "--transition", file)
+    assert (code, f"{file} cannot be read" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("content", ["train:\n", "reading:\n", "train: 3\n", "reading: [1]\n"])
+def test_a_study_file_with_empty_parts(command: Command, content: str) -> None:
+    Path("sent.yaml").write_text(content)
+    code, said = command(*STUDY, "--config", "sent.yaml")
+    assert code == 2
+    assert ("settings" in said) == content.endswith(("3\n", "[1]\n")), said
