@@ -39,10 +39,11 @@ few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")
 
 
 @pytest.mark.slow
-@parametrize_with_checks([OrdinalNoiseClassifier(optimise="accuracy")])
+@parametrize_with_checks([OrdinalNoiseClassifier(optimise="accuracy", grades="sorted")])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_scikit_learn_finds_nothing_to_object_to(estimator, check):  # type: ignore[no-untyped-def]
-    """With the default, ``predict`` is the median; ``check_classifiers_train`` requires the most likely grade."""
+    """With the defaults, ``predict`` is the median, and ``check_classifiers_train`` requires the most likely grade; the
+    order of names is never guessed, and ``check_classifiers_classes`` requires the alphabetical one."""
     check(estimator)
 
 
@@ -212,10 +213,14 @@ def test_numbers_order_the_grades(labels: list[object], expected: list[object]) 
     assert classes[codes].tolist() == labels
 
 
-def test_words_are_sorted_with_a_warning_unless_they_are_listed() -> None:
+def test_the_order_of_words_is_never_guessed() -> None:
+    """As in every other source; alphabetical order only where the user says so."""
     words = np.array(["severe", "mild", "none"])
-    with pytest.warns(UserWarning, match=r"alphabetically: mild, none, severe.*grades="):
-        assert grade_codes(words)[0].tolist() == ["mild", "none", "severe"]
+    with pytest.raises(SrjtError, match=r"order of the grades mild, none, severe is not known.*`grades`"):
+        grade_codes(words)
+    with pytest.raises(SrjtError, match="is not known"):
+        quick().fit(np.zeros((3, 1)), words)
+    assert grade_codes(words, grades="sorted")[0].tolist() == ["mild", "none", "severe"]
     classes, codes = grade_codes(words, grades=["none", "mild", "moderate", "severe"])
     assert classes.tolist() == ["none", "mild", "moderate", "severe"]
     assert codes.tolist() == [3, 1, 0]

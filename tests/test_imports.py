@@ -14,6 +14,7 @@ SOURCE = Path(srjt.__file__).parent
 # From the ground up. A file may import from its own room and from rooms on lower floors, nothing else.
 FLOORS = (
     ("_version", "cores", "errors", "lazy_names"),
+    ("console",),
     ("files",),
     ("download", "settings", "notebook_html", "progress"),
     ("ordinal",),

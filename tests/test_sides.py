@@ -42,7 +42,8 @@ Used = list[tuple[str, set[str]]]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 

@@ -67,8 +67,9 @@ class TerminalBar(Bar):
     """A bar on standard error, which disappears at the end."""
 
     def __init__(self, label: str) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from srjt.console import Console
 
         self.console = Console(stderr=True, markup=False)
         self.progress = Progress(

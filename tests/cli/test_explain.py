@@ -27,3 +27,11 @@ def test_the_training_data_are_read_with_the_same_options(
     )
     assert code == 0
     assert said.startswith("2 images")
+
+
+def test_a_page_without_a_suffix_gets_one(command: Srjt, finished: Path, labelled: Path) -> None:
+    code, said, _ = command("explain", finished, labelled, "--limit", 1, "--out", "maps")
+    assert (code, "explained in maps.html" in " ".join(said.split())) == (0, True)
+    assert Path("maps.html").read_text().startswith("<!doctype html>")
+    assert command("report", finished, "--out", "page")[0] == 0
+    assert sorted(path.name for path in Path().iterdir()) == ["maps.html", "page.html"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import srjt
 from srjt.cli import app
@@ -159,3 +160,27 @@ def test_a_pipe_gets_one_line_per_message(command: Srjt, labelled: Path) -> None
     code, _, err = command("train", labelled, "--out", "run", "--image-column", "picture")
     assert (code, err.count("\n")) == (2, 1)
     assert len(err) > 80
+
+
+def test_an_option_with_underscores_is_named_with_dashes(command: Srjt) -> None:
+    """Every setting can be given by --set, but those that are options are not suggested there."""
+    code, _, err = command("train", "labels.csv", "--learning_rate", "3")
+    assert (code, "--learning-rate" in err, "--set" in err) == (2, True, False)
+    assert "--set weight_decay=3" in command("train", "labels.csv", "--weight_decay", "3")[2]
+
+
+@pytest.mark.parametrize("verb", ["inspect", "corrupt"])
+def test_control_characters_of_a_table_do_not_reach_the_terminal(command: Srjt, verb: str) -> None:
+    """Names of grades and samples, in sentences and in tables: one could rewrite what was printed before."""
+    lines = [f"{i}.png,mild \x1b]0;title\x07\x1b[2J {i % 2}" for i in range(20)] + ["x\x1b[31m.png,"]
+    Path("labels.csv").write_text("\n".join(["image,grade", *lines]), encoding="utf-8")
+    for name in range(20):
+        Image.new("RGB", (8, 8), (name, 0, 0)).save(f"{name}.png")
+    skip = [] if verb == "inspect" else ["--on-bad-image", "skip"]
+    _, out, err = command(
+        "data", verb, "labels.csv", *skip, *(["--rate", "0.2"] if verb == "corrupt" else [])
+    )
+    said = out + err
+    assert "mild \\x1b]0" in said
+    assert "missing-grade" in said or verb != "inspect"
+    assert not set(said) & {"\x1b", "\x07"}

@@ -17,6 +17,7 @@ from srjt.data import (
     DuplicateImagesWarning,
     LeakageWarning,
     Manifest,
+    check,
     folds,
     group_duplicates,
     official_split,
@@ -135,6 +136,23 @@ def test_nearly_identical_images_are_grouped_on_request(files: Manifest, tmp_pat
     assert near[7] == near[8] == "s7"
     assert exact is not None
     assert exact[8] == "s8"
+
+
+def test_images_of_one_patient_may_be_alike(files: Manifest, tmp_path: Path) -> None:
+    """Both are on one side of every split anyway: nothing is reported."""
+    Image.open(tmp_path / "7.png").transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(tmp_path / "8.png")
+    for patients, reported in (([7, 7], False), ([7, 8], True)):
+        owners = [f"p{i}" for i in range(len(files))]
+        owners[7:9] = [f"p{i}" for i in patients]
+        owned = replace(files, table=files.table.assign(patient=owners))
+        found = [problem.kind for problem in check(owned)]
+        assert ("near-duplicates" in found) == reported
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            groups = group_duplicates(owned, near=True, cache=tmp_path / "cache").groups
+        counted = [str(warning.message).split()[0] for warning in caught]
+        assert groups is not None
+        assert (groups[7] == groups[8], counted) == (True, ["4" if reported else "2"])
 
 
 def test_published_splits_that_share_an_image_are_warned_of(tmp_path: Path) -> None:

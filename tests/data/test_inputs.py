@@ -14,6 +14,7 @@ from PIL import Image
 
 import srjt
 from fixtures.small_images import SETTINGS, Data
+from srjt.data import from_arrays
 from srjt.data.images.decode import read_image
 from srjt.data.sources.features import read_ungraded_features
 from srjt.data.sources.inputs import labelled_samples, unlabelled_samples
@@ -232,3 +233,24 @@ def test_train_predict_and_evaluate_take_the_same_samples_in_every_form(data: Da
     dataset = run.evaluate(Samples(list(zip(map(as_tensor, images), given, strict=True))), resamples=10)
     assert pair.confusion == dataset.confusion
     assert pair.samples == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (lambda: from_arrays([np.zeros((4, 4)), np.zeros((5, 4))], [0, 1]), "have different sizes"),
+        (lambda: from_arrays([[1, 2], [3]], [0, 1]), "have different sizes"),
+        (lambda: from_arrays(np.zeros((2, 3)), 3), "grade must have one entry per sample; got 3"),  # type: ignore[arg-type]
+        (lambda: srjt.load_run(None), "A run is .* the path of its folder; got NoneType"),  # type: ignore[arg-type]
+        (lambda: srjt.predict(3, "a.png"), "A run is .* the path of its folder; got int"),  # type: ignore[arg-type]
+        (lambda: srjt.data.read(None), "read from a path or a DataFrame; got NoneType"),  # type: ignore[arg-type]
+        (lambda: srjt.data.read_readings(3), "read from a path or a DataFrame; got int"),  # type: ignore[arg-type]
+        (lambda: srjt.readers.consensus(None), "Readings are wanted, .*; got NoneType"),  # type: ignore[arg-type]
+        (lambda: srjt.readers.agreement(pd.DataFrame()), "Readings are wanted, .*; got"),  # type: ignore[arg-type]
+        (lambda: srjt.readers.compare_network(None, [0]), "Readings are wanted"),  # type: ignore[arg-type]
+        (lambda: srjt.readers.next_readings(None, None, count=1), "Readings are"),  # type: ignore[arg-type]
+    ],
+)  # fmt: skip
+def test_what_is_not_data_at_all_gets_a_sentence(wrong: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(SrjtError, match=sentence):
+        wrong()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import zipfile
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from PIL import Image
 
 from srjt.data import check, from_arrays, read
 from srjt.data.images.store import open_store
+from srjt.data.sources import excel
 from srjt.data.sources.table import write_table
 from srjt.errors import SrjtError
 
@@ -376,3 +378,45 @@ def test_what_is_written_is_read_back_from_any_folder(tmp_path: Path) -> None:
     assert again.patients == ["01", "02"]
     assert again.table["eye"].tolist() == ["l", "r"]
     assert again.paths[0].samefile(tmp_path / "data/x/a.png")
+
+
+def test_columns_are_not_added_to_a_table_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each insertion copies the names of all columns: ten thousand took minutes."""
+    inserted: list[object] = []
+    insert, set_item = pd.DataFrame.insert, pd.DataFrame.__setitem__
+    for name, method in (("insert", insert), ("__setitem__", set_item)):
+        monkeypatch.setattr(
+            pd.DataFrame,
+            name,
+            lambda *given, _method=method, **more: (inserted.append(1), _method(*given, **more))[1],
+        )
+    numbers = []
+    for extra in (5, 50):
+        inserted.clear()
+        frame = pd.DataFrame(
+            {"image": ["a", "b"], "grade": [0, 1]} | {f"c{i}": ["x", "y"] for i in range(extra)}
+        )
+        assert len(read(frame).manifest.table.columns) == extra + 3
+        read(frame.drop(columns="image").assign(f1=1.0, f2=2.0), kind="features")
+        numbers.append(len(inserted))
+    assert numbers[0] == numbers[1]
+
+
+def test_excel_cells_that_a_sheet_only_claims_are_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some programs write the largest possible dimension: 16,384 columns, a million rows."""
+    book = openpyxl.Workbook()
+    for row in (["image", "grade"], ["a.png", 0], ["b.png", 1]):
+        book.active.append(row)
+    book.save(tmp_path / "small.xlsx")
+    with (
+        zipfile.ZipFile(tmp_path / "small.xlsx") as old,
+        zipfile.ZipFile(tmp_path / "labels.xlsx", "w") as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, old.read(name).replace(b'ref="A1:B3"', b'ref="A1:XFD1048576"'))
+    converted: list[object] = []
+    monkeypatch.setattr(excel, "as_text", lambda value: (converted.append(value), str(value))[1])
+    assert read(tmp_path / "labels.xlsx").manifest.ids == ["a.png", "b.png"]
+    assert len(converted) == 6

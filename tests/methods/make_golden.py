@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from srjt import methods, noise
@@ -88,11 +89,23 @@ def _one(
     }
 
 
+def _same(new: dict[str, Any], old: dict[str, Any] | None) -> dict[str, Any]:
+    """The old one, if the new one differs by no more than rounding."""
+    if old is None:
+        return new
+    exact = all(new[name] == old[name] for name in ("keep", "selected", "grades"))
+    numbers = [[v["total"], v["gradient_norm"], *v["per_network"]] for v in (new, old)]
+    return old if exact and np.allclose(*numbers, rtol=1e-12, atol=0.0) else new
+
+
 def main() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         given = inputs()
         found = measure(given)
+    stored = json.loads(FILE.read_text())
+    if stored["inputs"] == given:  # values that differ by rounding, as between machines, stay as they are
+        found = {key: _same(value, stored["methods"].get(key)) for key, value in found.items()}
     lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in found.items())
     FILE.write_text(f'{{"inputs": {json.dumps(given)},\n "methods": {{\n{lines}\n}}}}\n')
     print(f"wrote {FILE}")

@@ -13,7 +13,7 @@ from srjt.readers.evidence import evidence_of
 from srjt.readers.family import reader_family
 from srjt.readers.fit import maximise
 from srjt.readers.states import item_states
-from srjt.readers.uncertainty import _resampled, _Resampled, _types_given_others
+from srjt.readers.uncertainty import _Resampled, _resampled, _types_given_others
 
 COPIES = 5
 

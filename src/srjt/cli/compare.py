@@ -12,8 +12,7 @@ from srjt.cli.messages import say
 from srjt.errors import SrjtError, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from srjt.console import Console
     from srjt.inference.compare import Comparison
 
 
@@ -50,9 +49,8 @@ def compare(
     The runs must have been tested on the same images, or be given others with
     --test. Each run is compared with the first.
     """
-    from rich.console import Console
-
     from srjt.cli.output import refuse_overwrite, writing
+    from srjt.console import Console
     from srjt.data import drop_unusable, read
     from srjt.inference.compare import compare as compare_runs
     from srjt.inference.kind_of_samples import refuse_other_options

@@ -12,8 +12,7 @@ from srjt.errors import SrjtError
 from srjt.reports.evaluation_words import SCORE_NAMES, abstention_words, decision_words, refer_rule
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from srjt.console import Console
     from srjt.inference.abstain import Abstention
     from srjt.inference.decide import Decision
     from srjt.ordinal.intervals import Interval

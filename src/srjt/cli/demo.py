@@ -30,7 +30,7 @@ def demo(
         int, typer.Option(min=1, help="How often everything is repeated, for the intervals.")
     ] = SEEDS,
     seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 0,
-    epochs: Annotated[int, typer.Option(min=2, help="Epochs per training.")] = 18,
+    epochs: Annotated[int, typer.Option(min=2, max=10_000, help="Epochs per training.")] = 18,
     images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 700,
     jobs: Annotated[
         int | None,
@@ -46,8 +46,7 @@ def demo(
     Finished seeds are kept: the same command resumes an interrupted demo. Delete
     the folder to start over.
     """
-    from rich.console import Console
-
+    from srjt.console import Console
     from srjt.cores import cores
     from srjt.reports.demo.experiment import DemoSettings
     from srjt.reports.demo.findings import audit_sentences, label_sentences, ranking_sentences
@@ -101,8 +100,9 @@ def _is_interactive() -> bool:
 @contextmanager
 def _progress(seeds: Sequence[int]) -> Iterator[Callable[[int, str, float], None]]:
     """A bar over all seeds in a terminal; elsewhere a line when a seed is finished."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from srjt.console import Console
 
     console = Console()
     shares = dict.fromkeys(seeds, 0.0)
@@ -128,8 +128,9 @@ def _progress(seeds: Sequence[int]) -> Iterator[Callable[[int, str, float], None
 def _print_table(console: object, table: Table) -> None:
     """The table of the page, in 80 columns."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table as TerminalTable
+
+    from srjt.console import Console
 
     assert isinstance(console, Console)
     shown = TerminalTable(

@@ -17,7 +17,7 @@ from srjt._version import __version__
 from srjt.errors import count_of, requirements_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from srjt.console import Console
 
 __all__ = ["doctor"]
 
@@ -56,7 +56,7 @@ def doctor(
 
     The exit status is 1 if something that srjt needs does not work.
     """
-    from rich.console import Console
+    from srjt.console import Console
 
     found = examine()
     if json:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from srjt.cli.messages import say
-from srjt.errors import count_of
+from srjt.errors import count_of, printable
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
@@ -18,10 +18,10 @@ __all__ = ["print_dry_run", "print_study_times"]
 
 def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, device: str | None) -> None:
     """Print the plan. Nothing is decoded, downloaded or written."""
-    from rich.console import Console
     from rich.table import Table
 
     from srjt import methods
+    from srjt.console import Console
     from srjt.training.cost import training_cost
     from srjt.training.engine.devices import choose_device, device_name
     from srjt.training.resolve_noise import needs_estimate
@@ -32,7 +32,9 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
     known = methods.lookup(config.method, registered_by=config.imports)
     networks = known.networks
     what = "rows of features" if manifest.are_features else "images"
-    table = Table("side", what, *(["patients"] if manifest.patients else []), *manifest.grades)
+    table = Table(
+        "side", what, *(["patients"] if manifest.patients else []), *map(printable, manifest.grades)
+    )
     for name, rows in split.sides().items():
         if len(rows):
             side = manifest.select(rows)
@@ -57,10 +59,10 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
 def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
     """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
-    from rich.console import Console
     from rich.progress import Progress
     from rich.table import Column, Table
 
+    from srjt.console import Console
     from srjt.studies.run_times import measure_times, time_on
     from srjt.training.engine.devices import choose_device, device_name
 

@@ -14,9 +14,9 @@ from srjt.cli.messages import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import Console
     from rich.table import Table
 
+    from srjt.console import Console
     from srjt.data import Manifest
     from srjt.inference.range_evaluation import RangeEvaluation
     from srjt.ordinal.intervals import Interval
@@ -83,7 +83,6 @@ def evaluate(
     gave them to srjt train to use the test side of that fold, or --side test alone
     to use the split column.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from srjt.cli.decisions import (
@@ -97,6 +96,7 @@ def evaluate(
     from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import calibration_samples, grouped, usable
     from srjt.cli.splits import check_fold, chosen_split
+    from srjt.console import Console
     from srjt.data import read
     from srjt.data.grade_names import display_grade
     from srjt.errors import SrjtError, suggest
@@ -218,8 +218,10 @@ def evaluate(
         console.print(_ranges(found.ranges, shown, by_patient=found.by_patient))
         say(found.ranges.promise)
     if naive is not None:
-        scores = {name: found.intervals[name].value for name in trivial_scores}
-        if worse := compare_with_naive("these samples", **scores, naive=naive):
+        trivial = getattr(naive, found.purpose)
+        if worse := compare_with_naive(
+            "these samples", score=found.score, naive=trivial, purpose=found.purpose
+        ):
             say(worse, fg="yellow")
     if found.readers is not None:
         _print_readers(found.readers, console)
@@ -235,6 +237,8 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) 
     """How often ranges contain the grade, and how wide they are."""
     from rich.table import Table
 
+    from srjt.errors import printable
+
     def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
         if samples == 0:
             return name, "–", "", "0"
@@ -246,7 +250,7 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) 
     table.add_row("promised coverage", f"{found.promised:g}", "", "")
     table.add_row(*row("coverage", found.coverage))
     for name, (samples, interval) in zip(grades, found.grades, strict=True):
-        table.add_row(*row(f"… of grade {name}", interval, samples))
+        table.add_row(*row(f"… of grade {printable(name)}", interval, samples))
     table.add_row(*row("grades in a range", found.width))
     return table
 

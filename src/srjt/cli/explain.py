@@ -25,7 +25,7 @@ def explain(
     sources: Annotated[
         list[Path], typer.Argument(metavar="IMAGES", help="Image files, folders or a CSV file.")
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.")] = Path("explanation.html"),
+    out: options.HtmlOut = Path("explanation.html"),
     training: Annotated[
         Path | None,
         typer.Option(

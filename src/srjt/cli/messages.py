@@ -54,6 +54,7 @@ def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None
     line of its own: both can be copied. before: what the sentence begins with ("srjt: "), which announces no command.
     style: as for ``typer.style``.
     """
+    text = "\n".join(map(printable, text.split("\n")))  # names in it may come from a file that was sent
     if is_terminal(err=err):
         sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
         width = shutil.get_terminal_size().columns
@@ -111,8 +112,9 @@ class OptionsReporter:
 
 def transient_bar() -> Progress:
     """A progress bar that disappears when done; in a log nothing is written, not even an empty line."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from srjt.console import Console
 
     console = Console(stderr=True)
     return Progress(console=console, transient=True, disable=not console.is_terminal)

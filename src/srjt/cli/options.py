@@ -26,6 +26,7 @@ __all__ = [
     "GradeNames",
     "GroupNearDuplicates",
     "Html",
+    "HtmlOut",
     "Import",
     "LabelNoise",
     "Network",
@@ -46,6 +47,7 @@ __all__ = [
     "Threshold",
     "Views",
     "as_words",
+    "html_file",
     "reads_a_source",
     "takes_settings",
 ]
@@ -242,10 +244,26 @@ Pool = Annotated[
         rich_help_panel=DECISIONS,
     ),
 ]
+
+
+def html_file(path: Path | None) -> Path | None:
+    """A page whose name has no suffix gets one, so that a browser opens it."""
+    from srjt.files import is_stream
+
+    return path if path is None or path.suffix or is_stream(path) else path.with_suffix(".html")
+
+
 Html = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Write a page to read and send too.", show_default=False),
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write a page to read and send too.",
+        show_default=False,
+        callback=html_file,
+    ),
 ]
+HtmlOut = Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.", callback=html_file)]
 GradeNames = Annotated[
     str | None,
     typer.Option(

@@ -13,7 +13,8 @@ from srjt.cli import options
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.console import Console
+
+    from srjt.console import Console
 
 TABLES = (
     "image_column",
@@ -99,9 +100,8 @@ def readers(
     (report.html), the consensus as a table for srjt train, and every reading with
     the probability that it is right.
     """
-    from rich.console import Console
-
     from srjt.cli.output import refuse_overwrite, writing
+    from srjt.console import Console
     from srjt.data import read_readings
     from srjt.data.grade_names import check_grade_names, parse_grade_names
     from srjt.data.readers_folder import (

@@ -22,7 +22,11 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="HTML file to write. [dim]default: report.html in the folder[/]"),
+        typer.Option(
+            metavar="FILE",
+            help="HTML file to write. [dim]default: report.html in the folder[/]",
+            callback=options.html_file,
+        ),
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write every figure there, as SVG and PNG.")

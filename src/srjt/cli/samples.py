@@ -12,7 +12,7 @@ from srjt.cli.messages import say
 from srjt.cli.option_names import as_typed
 from srjt.cli.options import READING
 from srjt.cli.output import writing
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, printable, suggest
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -115,7 +115,7 @@ def grade_table(manifest: Manifest) -> Table:
     counts = manifest.class_counts.tolist()
     for grade, (name, count) in enumerate(zip(manifest.grades, counts, strict=True)):
         bar = "█" * round(24 * count / max(counts)) or ("▏" if count else "")
-        row = [name, f"{count:,}", f"{count / len(manifest):.1%}", bar]
+        row = [printable(name), f"{count:,}", f"{count / len(manifest):.1%}", bar]
         if patients is not None:
             owners = {patients[i] for i in (manifest.labels == grade).nonzero()[0].tolist()}
             row.append(f"{len(owners):,}")
@@ -134,6 +134,7 @@ def print_problems(problems: list[Problem]) -> None:
         colour = "red" if severity == "error" else "yellow"
         say(f"{severity}: {count:,} {kind}: {as_typed(KINDS[kind][1])}", fg=colour)
         for problem in first:
-            typer.echo(f"    {problem.where}: {problem.detail}" if problem.detail else f"    {problem.where}")
+            detail = f": {problem.detail}" if problem.detail else ""
+            typer.echo(printable(f"    {problem.where}{detail}"))
         if count > len(first):
             typer.echo(f"    … and {count - len(first):,} more")

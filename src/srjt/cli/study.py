@@ -358,8 +358,9 @@ class _Watcher:
     """A live display of all runs on a terminal; elsewhere one line per finished run."""
 
     def __init__(self, folder: Path, data: StudyData) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        from srjt.console import Console
 
         self.folder, self.data = folder, data
         self.console = Console(markup=False)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from srjt.data.duplicates import THUMBNAILS, UNKNOWN, Ints, identical, near_pairs, pixel_hash, thumbnails
+from srjt.data.groups import across_patients
 from srjt.data.images.decode import EMPTY_FILE, BadImageError, read_image
 from srjt.data.images.hashes import HASHED_SIZE
 from srjt.data.manifest import Manifest
@@ -99,7 +100,7 @@ def examine(
         if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
             raise SrjtError(no_image_exists(manifest))
         code = identical(hashes)
-        near = _near_pairs(code, thumbs)
+        near = across_patients(manifest, _near_pairs(code, thumbs))
         pairs = np.concatenate([_identical_pairs(manifest, code), near])
         problems += [*_identical(manifest, code), *_nearly_identical(manifest, near)]
     return Examination(problems=problems + _few_patients(manifest, folds), pairs=pairs)

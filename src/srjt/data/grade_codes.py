@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError, warn
+from srjt.data.grades import order_names
+from srjt.errors import SrjtError
 
 __all__ = ["grade_codes", "ordered_categories", "verified_codes"]
 
 Ints = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 
-_NUMBERED = re.compile(r"^(?P<stem>.*?)(?P<number>\d+)$", re.DOTALL)
 
+def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = None) -> tuple[Array, Ints]:
+    """(C,) the grades from mild to severe, and (N,) the position of each label among them.
 
-def grade_codes(y: Array, *, grades: Sequence[Any] | None = None) -> tuple[Array, Ints]:
-    """(C,) the grades from mild to severe, and (N,) the position of each label among them."""
+    grades: the grades in their order, or "sorted" for the alphabetical one. Default: known from numbers only.
+    """
     try:
         present = np.unique(y)
     except TypeError:
@@ -30,6 +31,8 @@ def grade_codes(y: Array, *, grades: Sequence[Any] | None = None) -> tuple[Array
         raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
     if grades is None:
         classes = _ordered(present)
+    elif isinstance(grades, str) and grades == "sorted":
+        classes = present
     else:
         listed = list(grades)
         if len(set(listed)) < max(len(listed), 2):
@@ -59,20 +62,11 @@ def verified_codes(verified: Any, classes: Array) -> Ints:
 
 
 def _ordered(present: Array) -> Array:
-    """Sorted values in the order of severity, as far as their names show it."""
-    if not all(isinstance(value, str) for value in present.tolist()):
+    """Numbers in their order; names by the numbers at their ends, as in every other source."""
+    names = present.tolist()
+    if not all(isinstance(name, str) for name in names):
         return present
-    parsed = [_NUMBERED.match(value) for value in present.tolist()]
-    matches = [match for match in parsed if match]
-    if len(matches) == len(present) and len({match["stem"].strip(" _-") for match in matches}) == 1:
-        by_number: Array = present[np.argsort([int(match["number"]) for match in matches], kind="stable")]
-        return by_number
-    shown = ", ".join(present.tolist()[:8]) + (", …" if len(present) > 8 else "")
-    warn(
-        f"The names of the grades do not show their order, so they are sorted alphabetically: {shown}. List them from "
-        "mild to severe with grades=[…]."
-    )
-    return present
+    return np.array(order_names(names, gaps=True), dtype=present.dtype)
 
 
 def ordered_categories(y: Any) -> list[Any] | None:

@@ -71,8 +71,11 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     return Grading(names=tuple(names), codes=codes, invalid=invalid, note=note)
 
 
-def order_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Sort names that all end in numbers ("Mayo 2", or just "2"), mildest first; other names are an error."""
+def order_names(names: Iterable[str], *, gaps: bool = False) -> tuple[str, ...]:
+    """Sort names that all end in numbers ("Mayo 2", or just "2"), mildest first; other names are an error.
+
+    gaps: whether numbers may be missing.
+    """
     spelling: dict[str, str] = {}
     for name in sorted(set(names)):
         spelling.setdefault(" ".join(name.casefold().split()), name)
@@ -88,7 +91,8 @@ def order_names(names: Iterable[str]) -> tuple[str, ...]:
     numbers = {int(number): spelling[key] for key, (_, number) in parsed.items()}
     if len(numbers) < len(spelling):
         raise SrjtError(f"Two of the grades {', '.join(spelling.values())} have the same number.")
-    _refuse_gaps(numbers)
+    if not gaps:
+        _refuse_gaps(numbers)
     return tuple(numbers[number] for number in sorted(numbers))
 
 

@@ -85,11 +85,20 @@ def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) 
     """The manifest with these hashes and the duplicates that they show; warns if there are any."""
     code = same_pixels(replace(manifest, hashes=hashes.pixels))
     if near and hashes.thumbnails is not None:
-        code = connected(code, components(len(manifest), near_pairs(hashes.thumbnails)))
+        pairs = across_patients(manifest, near_pairs(hashes.thumbnails))
+        code = connected(code, components(len(manifest), pairs))
     marked = replace(manifest, hashes=hashes.pixels, duplicates=code)
     if sentence := describe_duplicates(marked, near=near):
         warn(sentence, DuplicateImagesWarning)
     return marked
+
+
+def across_patients(manifest: Manifest, pairs: Ints) -> Ints:
+    """The pairs (M, 2) of rows of different patients: alike images of one patient are usual, and never split."""
+    if manifest.patients is None:
+        return pairs
+    owner = np.unique(np.array(manifest.patients, dtype=object), return_inverse=True)[1]
+    return np.asarray(pairs[owner[pairs[:, 0]] != owner[pairs[:, 1]]])
 
 
 def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:

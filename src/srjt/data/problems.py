@@ -53,8 +53,8 @@ KINDS: dict[str, tuple[Severity, str]] = {
     "identical-images-other-grade": ("warning", "the same pixels with different grades: one must be wrong"),
     "near-duplicates": (
         "warning",
-        "nearly the same image (rescaled, recompressed, mirrored or slightly cropped): `group_near_duplicates=True` "
-        "keeps such images on one side of a split",
+        "nearly the same image (rescaled, recompressed, mirrored or slightly cropped) of two patients: "
+        "`group_near_duplicates=True` keeps such images on one side of a split",
     ),
     "few-patients": ("warning", "a grade with fewer patients than folds"),
 }

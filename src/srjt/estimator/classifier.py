@@ -45,8 +45,8 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
     """Classifier of ordinal grades for labels that are partly wrong, with the interface of scikit-learn.
 
     Grades may be of any type that can be sorted. Numbers are ordered as numbers, strings that end in a number
-    ("Mayo 2") by that number, an ordered pandas categorical by its categories, and other strings alphabetically with
-    a warning.
+    ("Mayo 2") by that number, an ordered pandas categorical by its categories. The order of other strings is never
+    guessed: list them with ``grades``.
 
     Parameters
     ----------
@@ -76,8 +76,9 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         Any other field of ``TrainConfig``, such as ``{"weight_decay": 0.01, "crop": 28}``.
     optimise : {"mae", "accuracy", "qwk", "macro_f1"}
         The metric that ``predict`` is for: the most likely grade for accuracy and macro_f1, the median for mae and qwk.
-    grades : sequence, optional
-        All grades from mild to severe, also those without samples.
+    grades : sequence or "sorted", optional
+        All grades from mild to severe, also those without samples. ``"sorted"``: the labels in alphabetical order.
+        Default: the order of the labels if it is known (see above), else an error.
     random_state : int, RandomState or None
         Seed.
     verbose : int
@@ -141,7 +142,7 @@ class OrdinalNoiseClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mi
         method_options: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         optimise: Purpose = "mae",
-        grades: Sequence[Any] | None = None,
+        grades: Sequence[Any] | Literal["sorted"] | None = None,
         random_state: Any = None,
         verbose: int = 0,
         device: str | None = None,

@@ -18,7 +18,7 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import Reading
 from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
-from srjt.errors import SrjtError, suggest
+from srjt.errors import suggest
 from srjt.inference.answer_table import answer_rule, answer_table, check_columns
 from srjt.inference.answers import as_columns, check_units
 from srjt.inference.calibrate import Labelled
@@ -64,11 +64,7 @@ RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of i
 
 def open_run(run: RunLike) -> Trained:
     """The run itself, or the run in a folder."""
-    if isinstance(run, Trained):
-        return run
-    if isinstance(run, (str, os.PathLike)):
-        return load_run(os.fspath(run))
-    raise SrjtError(f"A run is what srjt.train returns, or the path of its folder; got {type(run).__name__}.")
+    return run if isinstance(run, Trained) else load_run(run)
 
 
 def check_choices(network: str, decoding: str | None, optimise: str | None = None) -> None:

@@ -116,6 +116,7 @@ def agreement(
     >>> round(float(found.pairs["quadratic"][0]), 3), round(found.exact.value, 3)
     (0.667, 0.667)
     """
+    Readings.check(readings)
     if resamples < 0 or not 0.0 < confidence < 1.0:
         raise SrjtError(
             f"resamples counts draws and confidence lies between 0 and 1; got {resamples} and {confidence:g}."

@@ -97,6 +97,7 @@ def compare_network(
     >>> compare_network(readings, true, resamples=100).not_inferior
     True
     """
+    Readings.check(readings)
     network = _check(readings, predicted, margin=margin, resamples=resamples, confidence=confidence)
     classes, owner = len(readings.grades), readings.owner()
     weights = _weights(int(owner.max()) + 1, resamples, seed=seed)

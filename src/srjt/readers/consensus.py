@@ -154,6 +154,7 @@ def consensus(
     >>> bool((found.grade == true).mean() > 0.8)
     True
     """
+    Readings.check(readings)
     if repeats not in get_args(Repeats):
         raise suggest("value of repeats", repeats, get_args(Repeats))
     if not 0.0 < confidence < 1.0:

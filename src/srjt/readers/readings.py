@@ -77,6 +77,16 @@ class Readings:
                 raise SrjtError(f"{len(self.times)} times for {count} readings: they must be as many.")
             _set(self, "times", np.asarray(self.times, dtype="datetime64[s]"))
 
+    @staticmethod
+    def check(value: object) -> None:
+        """Raise an error for something that is not ``Readings``, such as the table that they were read from."""
+        if not isinstance(value, Readings):
+            hint = ": pass its attribute readings" if hasattr(value, "readings") else ""
+            raise SrjtError(
+                "Readings are wanted, such as srjt.data.read_readings(table).readings; got "
+                f"{type(value).__name__}{hint}."
+            )
+
     def __repr__(self) -> str:
         counts = (
             f"{count_of(len(self), 'reading')} of {count_of(len(self.items), 'item')} by "

@@ -68,6 +68,7 @@ def next_readings(
     >>> next_readings(consensus(readings), readings, count=1)[["item", "reader"]].values.tolist()
     [['doubtful', 'May']]
     """
+    Readings.check(readings)
     if count < 1 or (per_reader is not None and per_reader < 1):
         raise SrjtError(f"count and per_reader are at least 1; got {count} and {per_reader}.")
     if consensus.items != readings.items or consensus.readers != readings.readers:

@@ -102,8 +102,5 @@ def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
         )
     if len(np.unique(rows)) < len(rows):
         raise SrjtError("The split has a row twice: a sample is on one side, once.")
-    if positions and len(rows) < samples:
-        warn(
-            f"{samples - len(rows):,} of {count_of(samples, 'sample')} are on no side of the split and are not used: "
-            "is it a split of other data?"
-        )
+    if positions and (unused := samples - len(rows)):
+        warn(f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used.")

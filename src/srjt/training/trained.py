@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from srjt.data.images.augment import view_crops
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError, count_of
+from srjt.files import as_path
 from srjt.methods import Method
 from srjt.noise.estimate import NoiseEstimate
 from srjt.training.config import TrainConfig
@@ -348,7 +350,7 @@ def _pretrained(config: TrainConfig, network: NetworkMaker | None) -> bool | str
 
 
 def load_run(
-    folder: str | Path,
+    folder: str | os.PathLike[str],
     *,
     device: str | None = None,
     network: NetworkMaker | None = None,
@@ -381,7 +383,7 @@ def load_run(
     >>> srjt.load_run("runs/example").grades
     ('0', '1', '2', '3')
     """
-    path = Path(folder)
+    path = as_path(folder, "A run is what srjt.train returns, or the path of its folder")
     facts: RunFacts = read_facts(path)
     weights_file = path / "weights.safetensors"
     if not weights_file.exists():

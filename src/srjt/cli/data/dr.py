@@ -29,8 +29,7 @@ def dr(
     Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
     or if images are missing.
     """
-    from rich.console import Console
-
+    from srjt.console import Console
     from srjt.data import read
     from srjt.data.problems import errors_in
     from srjt.data.sources import dr as source

@@ -52,8 +52,7 @@ def inspect(
     Warnings: duplicate rows, identical and nearly identical images, identical
     images with different grades, patients unknown, too few patients in a grade.
     """
-    from rich.console import Console
-
+    from srjt.console import Console
     from srjt.data import read, write_problems
     from srjt.data.problems import errors_in
 

@@ -23,8 +23,7 @@ def limuc(
     Repeat the command to resume an interrupted download.
     Exit status 1 if the counts differ from the published ones.
     """
-    from rich.console import Console
-
+    from srjt.console import Console
     from srjt.data import read
     from srjt.data.sources import limuc as source
     from srjt.errors import SrjtError
@@ -53,9 +52,9 @@ def _is_complete(directory: Path) -> bool:
 
 
 def _download(url: str, directory: Path, archive_name: str) -> None:
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from srjt.console import Console
     from srjt.download import download, extract
 
     archive = directory / archive_name

@@ -44,8 +44,7 @@ def split(
     training. Images are read once to keep identical ones on one side; their hashes
     stay in the cache. srjt data inspect finds bad images.
     """
-    from rich.console import Console
-
+    from srjt.console import Console
     from srjt.data import folds as make_folds
     from srjt.data import read, write_splits
 

@@ -21,7 +21,7 @@ from srjt.data.sources.dicom_patients import with_patients_of_headers
 from srjt.data.sources.feature_tables import has_features
 from srjt.data.sources.frames import read_feature_frame
 from srjt.errors import SrjtError, suggest
-from srjt.files import check_regular_file
+from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
 
 __all__ = ["SOURCES", "Reading", "Source", "from_arrays", "read"]
@@ -137,7 +137,7 @@ def read(
         if kind not in FRAMES:
             raise SrjtError(f"A table in memory cannot be read as {kind}.")
     else:
-        path, name = Path(source), str(source)
+        path, name = as_path(source, "Labels are read from a path or a DataFrame"), str(source)
         if not os.path.exists(path):  # also for a name that is too long or contains NUL
             raise SrjtError(f"{path} does not exist.")
         if not path.is_dir():

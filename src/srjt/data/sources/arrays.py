@@ -125,7 +125,13 @@ def as_array(values: Any) -> npt.NDArray[np.generic]:
         values = values.detach().cpu()
         if str(values.dtype) == "torch.bfloat16":  # which NumPy does not have
             values = values.float()
-    return np.asarray(values)
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise SrjtError(
+            "The images, or the rows of features, have different sizes: an array needs equal ones. Resize them, or "
+            "write image files and read a table of them."
+        ) from None
 
 
 def as_colour(images: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
@@ -148,9 +154,12 @@ def _texts(
     values: Sequence[object] | npt.NDArray[np.generic], name: str, *, count: int, what: str
 ) -> list[str]:
     # A list, not an array: NumPy would turn the numbers of [1, None] into floats.
-    listed = (
-        as_array(values).tolist() if isinstance(values, np.ndarray) or is_tensor(values) else list(values)
-    )
+    try:
+        listed = (
+            as_array(values).tolist() if isinstance(values, np.ndarray) or is_tensor(values) else list(values)
+        )
+    except TypeError:
+        raise SrjtError(f"{name} must have one entry per sample; got {values!r}.") from None
     if len(listed) != count:
         raise SrjtError(
             f"{count:,} {what} but {count_of(len(listed), 'entry', 'entries')} in {name}: the numbers must be equal."

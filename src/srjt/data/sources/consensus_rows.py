@@ -68,7 +68,8 @@ def consensus_rows(
     first = read[np.unique(rows[read], return_index=True)[1]]  # of each item
     column = "consensus_grade" if chosen.wide else chosen.grades[""]
     varying = _varying(found)
-    kept = [name for name in found.frame.columns if name not in (*varying, column)]
+    dropped = {*varying, column}
+    kept = [name for name in found.frame.columns if name not in dropped]
     table = found.frame[kept].iloc[first].reset_index(drop=True)
     added = _columns(agreed, found)
     table = table.rename(columns={name: f"{name}_source" for name in added if name in table})
@@ -97,8 +98,8 @@ def _varying(found: ReadingsTable) -> list[str]:
     """The columns that describe a reading, not an image; the image's own and its patient's are kept."""
     chosen = found.columns
     always = {chosen.reader, chosen.date} - {None}
-    own = {chosen.item, chosen.group, *chosen.grades.values()}
-    others = [name for name in found.frame.columns if name not in own | always]
+    own = {chosen.item, chosen.group, *chosen.grades.values()} | always
+    others = [name for name in found.frame.columns if name not in own]
     read = found.row_items >= 0
     groups = found.frame.loc[read, others].groupby(found.row_items[read])
     differ = {name for name in others if groups[name].nunique().max() > 1}

@@ -23,6 +23,9 @@ def read_excel(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], list
         workbook = load_workbook(path, read_only=True, data_only=True)
         try:
             sheets = workbook.worksheets
+            sheets[
+                0
+            ].reset_dimensions()  # a file may claim all 16,384 columns: only cells that exist are read
             rows = [
                 (f"row {number}", [as_text(value) for value in values])
                 for number, values in enumerate(sheets[0].iter_rows(values_only=True), start=1)
@@ -50,6 +53,5 @@ def read_excel(path: Path) -> tuple[list[str], list[tuple[str, list[str]]], list
 
 
 def _without_empty_end(cells: list[str]) -> list[str]:
-    while cells and not cells[-1]:
-        cells = cells[:-1]
-    return cells
+    filled = next((count for count in range(len(cells), 0, -1) if cells[count - 1]), 0)
+    return cells[:filled]

@@ -19,7 +19,7 @@ from srjt.data.sources.assemble import GRADED, Reading, assemble
 from srjt.data.sources.columns import check_wanted, choose_columns, one_column
 from srjt.data.sources.consensus_rows import check_several_readings, consensus_rows
 from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
-from srjt.data.sources.table import CANONICAL, check_split_column
+from srjt.data.sources.table import check_split_column, other_columns
 from srjt.data.sources.text_table import TextTable, load
 from srjt.errors import SrjtError, count_of
 
@@ -279,16 +279,10 @@ def _rows(found: FeatureFile, chosen: Mapping[str, str]) -> pd.DataFrame:
     if own is None and "image" in chosen and frame[chosen["image"]].is_unique:
         ids = frame[chosen["image"]].tolist()
     images = frame[chosen["image"]].tolist() if "image" in chosen else ids
-    rows = pd.DataFrame(
-        {"id": ids, "image": [image or name for image, name in zip(images, ids, strict=True)]}
-    )
-    for role, column in chosen.items():
-        if role != "image":
-            rows[role] = frame[column].to_numpy()
-    for column in frame.columns:
-        if column not in chosen.values() and column != own:
-            rows[f"{column}_source" if column in CANONICAL else column] = frame[column].to_numpy()
-    return rows
+    cells = {role: frame[column] for role, column in chosen.items()} | {
+        "image": [image or name for image, name in zip(images, ids, strict=True)]
+    }
+    return pd.DataFrame({"id": ids, **cells, **other_columns(frame, chosen, own)})
 
 
 def _plural(column: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +17,14 @@ from srjt.data.manifest import Manifest
 from srjt.data.sources.text_table import TABLE_SUFFIXES
 from srjt.errors import count_of
 
-__all__ = ["NUMBERED", "folder_without_grades", "looks_like_features", "looks_like_grades", "no_image_exists"]
+__all__ = [
+    "NUMBERED",
+    "folder_without_grades",
+    "looks_like_features",
+    "looks_like_grades",
+    "no_image_exists",
+    "with_common_values",
+]
 
 # names of columns of features
 NUMBERED = re.compile(r"^(f|feat|feature|emb|embedding|x|v|dim)[_.-]?\d+$", re.IGNORECASE)  # f0, emb_12, …
@@ -48,11 +56,17 @@ def looks_like_grades(frame: pd.DataFrame, *, taken: Sequence[str], combine: boo
     """
     values = {column: _values(frame[column]) for column in map(str, frame.columns) if column not in taken}
     few = {column: found for column, found in values.items() if 1 < len(found) <= MOST_GRADES}
-    readers = [column for column in few if any(few[column] & few[other] for other in few if other != column)]
+    readers = with_common_values(few)
     if len(readers) > 1:
         how = " `several_readings='consensus'`" if combine else ""
         return f" If {_all(readers)} are the grades of {len(readers)} readers: `grade_column={readers}`{how}."
     return f" If {next(iter(few))} is the grade: `grade_column={next(iter(few))!r}`." if len(few) == 1 else ""
+
+
+def with_common_values(values: Mapping[str, set[str]]) -> list[str]:
+    """The columns that have a value in common with another one. values: those of each column."""
+    columns_with = Counter(value for found in values.values() for value in found)
+    return [column for column, found in values.items() if any(columns_with[value] > 1 for value in found)]
 
 
 def folder_without_grades(folder: Path) -> str:

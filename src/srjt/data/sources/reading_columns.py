@@ -11,7 +11,7 @@ import pandas as pd
 
 from srjt.data.grades import MISSING
 from srjt.data.sources.columns import SYNONYMS, choose_columns
-from srjt.data.sources.hints import looks_like_grades
+from srjt.data.sources.hints import looks_like_grades, with_common_values
 from srjt.errors import SrjtError, suggest
 
 __all__ = [
@@ -108,7 +108,8 @@ def reading_columns(
     known = {role: names for role, names in READING_SYNONYMS.items() if role != "item" or not images}
     if image_column is not None:
         known.pop("item", None)
-    free = [column for column in columns if column not in matched or len(matched) == 1]
+    several = set(matched) if len(matched) > 1 else set()
+    free = [column for column in columns if column not in several]
     chosen, notes = choose_columns(free, given, source=source, required=(), synonyms=known)
     wide = matched if len(matched) > 1 else []
     if not matched and "reader" not in chosen:
@@ -178,14 +179,12 @@ def refuse_columns_of_readers(frame: pd.DataFrame, *, source: str) -> None:
 
 def _same_scale(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     """The columns that have a value in common with another one: "score_site" is no reader's grade."""
-    values = {
-        column: {cell for cell in set(frame[column]) if cell.casefold() not in MISSING} for column in columns
-    }
-    return [
-        column
-        for column in columns
-        if any(values[column] & values[other] for other in columns if other != column)
-    ]
+    return with_common_values(
+        {
+            column: {cell for cell in set(frame[column]) if cell.casefold() not in MISSING}
+            for column in columns
+        }
+    )
 
 
 def _matching(columns: Sequence[str], patterns: Sequence[str], *, source: str) -> list[str]:

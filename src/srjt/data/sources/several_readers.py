@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from srjt.data.sources.reading_dates import parse_dates
 from srjt.data.sources.reading_notes import NO_READER, table_notes
 from srjt.data.sources.text_table import TextTable, from_frame, load
 from srjt.errors import SrjtError
+from srjt.files import as_path
 from srjt.readers import Consensus, Readings, consensus
 
 __all__ = ["ReadingsTable", "combine", "read_readings", "readings_of"]
@@ -116,7 +116,7 @@ def read_readings(
     if isinstance(source, pd.DataFrame):
         loaded, name = from_frame(source), "the table"
     else:
-        path = Path(source)
+        path = as_path(source, "Readings are read from a path or a DataFrame")
         if not os.path.exists(path):
             raise SrjtError(f"{path} does not exist.")
         loaded, name = load(path / "labels.csv" if path.is_dir() else path), path.name

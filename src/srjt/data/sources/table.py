@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from srjt.data.sources.text_table import TABLE_SUFFIXES, TextTable, from_frame, 
 from srjt.errors import SrjtError
 from srjt.files import write_output
 
-__all__ = ["CANONICAL", "check_split_column", "is_table", "read_table", "write_table"]
+__all__ = ["CANONICAL", "check_split_column", "is_table", "other_columns", "read_table", "write_table"]
 
 IN_MEMORY = "the table"
 CANONICAL = ("id", "image", "grade", "patient", "true_grade", "verified_grade", "split")
@@ -84,18 +84,14 @@ def read_table(
     if combined:  # its notes tell of these columns already
         notes = [note for note in notes if not note.startswith(("image:", "grade:", "patient:"))]
 
-    rows = pd.DataFrame({role: loaded.frame[column] for role, column in chosen.items()})
     root = (images or folder).absolute()
-    names = [relative_name(name, root) for name in rows["image"]]
+    names = [relative_name(name, root) for name in loaded.frame[chosen["image"]]]
     root = find_image_folder(names, root)
-    rows["image"], problems = locate_images(names, root)
+    located, problems = locate_images(names, root)
     ids, id_column = _ids(loaded.frame, set(chosen.values()), names)
-    rows.insert(0, "id", ids)
-    for column in loaded.frame.columns:
-        if column not in chosen.values() and column != id_column:
-            rows[f"{column}_source" if column in CANONICAL else column] = loaded.frame[column]
+    cells = {role: loaded.frame[column] for role, column in chosen.items()} | {"image": located}
     reading = assemble(
-        rows,
+        pd.DataFrame({"id": ids, **cells, **other_columns(loaded.frame, chosen, id_column)}),
         kind="table",
         root=root,
         grades=grades,
@@ -158,6 +154,18 @@ def _ids(frame: pd.DataFrame, taken: set[str], names: list[str]) -> tuple[list[s
             if own.is_unique and (own != "").all():
                 return own.tolist(), str(column)
     return names, None
+
+
+def other_columns(
+    frame: pd.DataFrame, chosen: Mapping[str, str], id_column: str | None
+) -> dict[str, pd.Series[str]]:
+    """The columns without a role, to be kept. A table is made of them at once: one by one takes quadratic time."""
+    taken = {*chosen.values(), id_column}
+    return {
+        f"{column}_source" if column in CANONICAL else column: frame[column]
+        for column in map(str, frame.columns)
+        if column not in taken
+    }
 
 
 def check_split_column(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,9 +120,9 @@ def _rows_with_rows(
 
 def refuse_repeated(columns: Sequence[str], source: str | Path) -> None:
     """Raise an error for two columns of the same name."""
-    twice = sorted({column for column in columns if columns.count(column) > 1})
+    twice = [column for column, count in Counter(columns).items() if count > 1]
     if twice:
-        raise SrjtError(f"{source} has two columns named {twice[0]!r}.")
+        raise SrjtError(f"{source} has two columns named {min(twice)!r}.")
 
 
 def from_frame(frame: pd.DataFrame, *, first: int = 0) -> TextTable:

@@ -134,8 +134,9 @@ class TerminalReporter(SilentReporter):
 
     def __init__(self, *, show_test: bool = False, stderr: bool = False) -> None:
         super().__init__(show_test=show_test)
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        from srjt.console import Console
 
         self.console = Console(stderr=True) if stderr else Console()
         self.bar = BarColumn(bar_width=16)

@@ -1,0 +1,24 @@
+"""What is printed through rich: cells and names in it may come from a file that somebody was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich import console
+from rich.segment import Segment
+
+from srjt.errors import printable
+
+__all__ = ["Console"]
+
+
+class Console(console.Console):
+    """rich's console, which shows control characters instead of sending them to the terminal."""
+
+    def render(self, *given: Any, **options: Any) -> Iterable[Segment]:
+        for segment in super().render(*given, **options):
+            text, style, control = segment
+            if not control and not text.isprintable():
+                text = "\n".join(map(printable, text.split("\n")))
+            yield Segment(text, style, control)
