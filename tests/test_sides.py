@@ -287,7 +287,13 @@ def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
     labels, how = make_table("plain", tmp_path / "data")
     data = srjt.data.read(labels, feature_columns="f*").manifest
     split = srjt.data.folds(data, folds=3, seed=5, by="stratified")[2]
-    options = {"network": "linear", "epochs": 1, "batch_size": 16, "noise_rate": 0.2, "tune_cpu": False}
+    options: dict[str, Any] = {
+        "network": "linear",
+        "epochs": 1,
+        "batch_size": 16,
+        "noise_rate": 0.2,
+        "tune_cpu": False,
+    }
     srjt.train(data, split=split, out=tmp_path / "run", progress=False, **options)
     used.clear()
     sides = {side: {data.ids[row] for row in rows} for side, rows in split.sides().items()}
@@ -322,7 +328,7 @@ def test_renamed_copies_of_training_samples_are_known(kind: str, tmp_path: Path,
     said = fails("evaluate", run, renamed, *how)
     assert f"{learnt} of 90 {what} were trained on" in said
     assert "add --fold 1 --folds 3" in said
-    data = srjt.data.read(renamed, **({"feature_columns": "f*"} if how else {})).manifest
+    data = srjt.data.read(renamed, feature_columns="f*" if how else None).manifest
     with pytest.raises(srjt.errors.SrjtError, match=f"trained on {learnt} of the 90 samples to calibrate on"):
         srjt.predict(run, data, coverage=0.6, calibrate_on=data)
     with pytest.warns(srjt.data.LeakageWarning, match=f"trained on {learnt} of the 90 samples"):
