@@ -49,6 +49,8 @@ MEANINGS: dict[Form, tuple[str, Callable[[Any], bool]]] = {
     "truncated": ("by one grade only", lambda P: P[0, 2] == 0 < P[0, 1]),
     "uniform": ("every wrong grade is equally likely", lambda P: np.ptp(P[~np.eye(4, dtype=bool)]) < 1e-12),
     "banded": ("by one factor with every further grade", lambda P: np.isclose(P[0, 2] / P[0, 1], P[3, 1] / P[3, 2])),
+    "lowered": ("often too low", lambda P: P[2, 1] >= 0.5 * P[2, 2] > P[2, 3]),
+    "raised": ("often too high", lambda P: P[1, 2] >= 0.5 * P[1, 1] > P[1, 0]),
     "boundary": ("only near the boundary", lambda P: np.array_equal(P, np.eye(4))),
 }  # fmt: skip
 
