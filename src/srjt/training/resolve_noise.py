@@ -31,10 +31,11 @@ from srjt.training.config import TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
+from srjt.training.own_split import resolve_split
 from srjt.training.record.image_identity import image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import FORMAT, NoiseFile, RunFacts, read_facts
-from srjt.training.single_run import fingerprint, resolve_split
+from srjt.training.single_run import fingerprint
 from srjt.training.trained import NetworkMaker, build_method
 
 __all__ = [
@@ -149,6 +150,7 @@ def resolve_noise_rate(
                 transform=transform,
                 eval_transform=eval_transform,
             )
+        assert fitted.manifest.ids == learnt.ids, "the warm-up uses the training side alone"
         return estimate_noise(
             fitted.manifest.labels,
             fitted.probabilities,
