@@ -272,6 +272,8 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "recipe-on-features": recipe_on_features,
     "recipe-on-images": recipe_on_images,
     "recipe-differences": recipe_differences,
+    "recipe-rates": recipe_rates,
+    "recipe-optimisers": recipe_optimisers,
     "ramp": ramp,
     "noise-rates": noise_rates,
     "label-errors": label_errors,
