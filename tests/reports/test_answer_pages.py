@@ -80,7 +80,7 @@ PREDICTIONS: dict[str, Rule] = {
     r"with their given labels, which may be wrong\.": always,
     r"The 95 % intervals resample patients\.": always,
     r"Scores": always,
-    r"Naive: always the most frequent training label .*": always,
+    r"Naive: always the most frequent training label; .*": always,
 }  # fmt: skip
 
 
@@ -147,7 +147,7 @@ EVALUATION: dict[str, Rule] = {
         bool(f["per"]) and f["judged_by"] != "true grades"
     ),
     r"No patient ids: the intervals resample images and are probably too narrow\.": lambda f, _: not f["patients"],
-    r"(\d+) of them have the ids of samples that this run was trained on: .*": lambda f, m: int(m[1]) == f["learnt"],
+    r"The run was trained on (\d+) of these 40 samples: .*": lambda f, m: int(m[1]) == f["learnt"],
     r"(\d+) of the samples have the ids of samples that were used to fit (.*), and (\d+) of the patients their "
     r"patients' names: if they are the same, the scores look too good\.": lambda f, m: (
         (int(m[1]), int(m[3])) == f["calibrated"] and (m[2] == "the ranges") == f["coverage"]
@@ -160,7 +160,7 @@ EVALUATION: dict[str, Rule] = {
     r"The 95 % intervals resample (patients|samples); they do not contain the variation between trainings\.":
         lambda f, m: (m[1] == "patients") == f["patients"],
     r"Scores|By grade": always,
-    r"Naive: always the most frequent training label .*": lambda f, _: not f["per"],
+    r"Naive: always the most frequent training label; .*": lambda f, _: not f["per"],
     r"Recall: share of .*|Precision: share of .*|MAE: of the grade's samples\.": always,
     r"Confusion matrix; every sample counts once\.|Colour and percentage: .*": always,
     r"Up to 6 answers of each kind, .*": lambda f, _: not f["per"],

@@ -298,7 +298,7 @@ def test_features_are_matched_by_name(rows: Rows, tmp_path: Path) -> None:
     assert scored.confusion == run.evaluate(labelled, resamples=10).confusion
     calibrated = [
         run.predict(x, coverage=0.9, calibrate_on=(frame, labelled["grade"]))["grade_high"].tolist()
-        for frame in (x, by_name(x))
+        for frame in (x + 0.01, by_name(x + 0.01))  # not those that it was trained on
     ]
     assert calibrated[0] == calibrated[1]
     with pytest.raises(

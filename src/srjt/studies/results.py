@@ -59,7 +59,7 @@ class StudyResults:
         estimate) and ``realised_matrix``.
     naive : DataFrame
         One row per noise, fold, seed and ``metric`` (accuracy, mae): the ``value`` on the test side of one grade for
-        all samples, the most frequent training label for the accuracy, the median for the mae.
+        all samples, the most frequent training label; for the mae their median.
     damaged : tuple of str
         A sentence for each file about a noise that cannot be read; ``noise`` lacks its row.
     """
@@ -171,7 +171,7 @@ def collect_results(folder: Path) -> StudyResults:
                 naive.setdefault(labels, found.naive)
             if (record := found.noise_record) is not None and source != "none":
                 used_rate = float("nan") if record["used"] is None else float(record["used"])
-                if source == "estimate" and record["estimated"] is None:
+                if source == "estimate" and found.estimate is None:  # else an estimate that was not used
                     source = "readers"
         runs.append(
             {
