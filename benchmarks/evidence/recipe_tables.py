@@ -61,7 +61,9 @@ def unseen(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[~runs["fold"].isin(DEVELOPED_ON)]
 
 
-def means(runs: pd.DataFrame, measure: str, *, cases: Iterable[tuple[str, str]] = tuple(CASES)) -> pd.DataFrame:
+def means(
+    runs: pd.DataFrame, measure: str, *, cases: Iterable[tuple[str, str]] = tuple(CASES)
+) -> pd.DataFrame:
     """Methods × cases; missing where a fold is missing."""
     runs = runs[[case in cases for case in zip(runs["set"], runs["noise"], strict=True)]]
     table = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, sort=False)
@@ -73,7 +75,9 @@ def means(runs: pd.DataFrame, measure: str, *, cases: Iterable[tuple[str, str]] 
     return found
 
 
-def recipe(runs: pd.DataFrame, cases: Mapping[tuple[str, str], str], extra: Mapping[str, str] | None = None) -> str:
+def recipe(
+    runs: pd.DataFrame, cases: Mapping[tuple[str, str], str], extra: Mapping[str, str] | None = None
+) -> str:
     """MAE / macro-F1 of the predicted grades. Bold: best of those not told true grades.
 
     extra: a further cell for each method, under the heading of the empty name.
@@ -157,7 +161,7 @@ def recipe_optimisers(folder: Path) -> str:
 
 
 def recipe_differences(folder: Path) -> str:
-    """``srjt`` minus each other method on images: means over five cases in each fold, by the corrected resampled t-test.
+    """``srjt`` minus each other method on images: means over five cases in each fold, corrected resampled t-test.
 
     Folds 2 to 4 alone, on which nothing was chosen. They share training patients, which the test allows for; a fold is
     another test side and another training.
@@ -171,13 +175,14 @@ def recipe_differences(folder: Path) -> str:
         for k in (0, 1)
     }
     adjusted = dict(zip(tests, holm([test.p_value or 1.0 for test in tests.values()]), strict=True))
-    rows = [
-        [*METHODS[name], *(cell for k in (0, 1) for cell in (
-            f"{tests[name, k].difference:+.3f} ({tests[name, k].low:+.3f} to {tests[name, k].high:+.3f})".replace("-", "−"),
-            f"{adjusted[name, k]:.3f}",
-        ))]
-        for name in others
-    ]  # fmt: skip
+    rows = []
+    for name in others:
+        cells = []
+        for k in (0, 1):
+            test = tests[name, k]
+            difference = f"{test.difference:+.3f} ({test.low:+.3f} to {test.high:+.3f})"
+            cells += [difference.replace("-", "−"), f"{adjusted[name, k]:.3f}"]
+        rows.append([*METHODS[name], *cells])
     return pipes(["told", "method", "MAE", "p, Holm", "macro-F1", "p, Holm"], rows)
 
 
@@ -185,4 +190,8 @@ def _by_fold(runs: pd.DataFrame, method: str, measure: str) -> np.ndarray | None
     """(F,) means over the tested cases; None if a run is missing."""
     own = runs[runs["method"] == method].pivot_table(index="fold", columns=["set", "noise"], values=measure)
     own = own.reindex(columns=pd.MultiIndex.from_tuples(TESTED_CASES))
-    return None if len(own) < runs["fold"].nunique() or own.isna().to_numpy().any() else own.mean(axis=1).to_numpy()
+    return (
+        None
+        if len(own) < runs["fold"].nunique() or own.isna().to_numpy().any()
+        else own.mean(axis=1).to_numpy()
+    )

@@ -15,6 +15,8 @@ from recipe_tables import (
     recipe_differences,
     recipe_on_features,
     recipe_on_images,
+    recipe_optimisers,
+    recipe_rates,
     unseen,
 )
 from scipy import stats
