@@ -253,8 +253,8 @@ def test_a_run_is_applied_to_what_it_was_trained_on(rows: Rows, data: Any, setti
 @pytest.mark.parametrize(
     ("given", "features", "network", "rate"),
     [
-        ({}, False, "resnet18", 1e-4),  # the paper's
-        ({"network": "tiny"}, False, "tiny", 1e-4),
+        ({}, False, "resnet18", 1e-3),
+        ({"method": "standard"}, False, "resnet18", 1e-4),  # the paper's
         ({}, True, "mlp", 3e-4),
         ({"network": "linear"}, True, "linear", 1e-3),
         ({"network": "linear", "learning_rate": 0.1}, True, "linear", 0.1),

@@ -232,9 +232,18 @@ def _check_options(config: TrainConfig, *, num_classes: int) -> None:
 def warm_up(config: TrainConfig) -> TrainConfig:
     """The settings of the warm-up: those of the run, but short, and with a method that needs no noise rate.
 
-    Nothing of the method's recipe remains, so that all methods share one estimate.
+    Nothing of the method's own remains, so that all methods share one estimate. The weights are learnt as ``srjt``
+    learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
     """
-    return config.replace(
+    not_given = {
+        name: None for name, value in config.optimisation().items() if getattr(config, name) == value
+    }
+    learning = config.replace(method="srjt", method_options={}, milestones=None, **not_given)
+    optimisation = {
+        name: value for name, value in learning.optimisation().items() if getattr(learning, name) is None
+    }
+    return learning.replace(
+        **optimisation,
         method=WARM_UP_METHOD,
         method_options={},
         noise_rate=None,
@@ -244,7 +253,6 @@ def warm_up(config: TrainConfig) -> TrainConfig:
             1,
             min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
         ),
-        milestones=None,
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,
