@@ -220,3 +220,24 @@ def test_a_damaged_archive_is_one_sentence_and_leaves_no_damaged_file(tmp_path: 
     (tmp_path / "a.zip").write_bytes(content[:300])
     with pytest.raises(SrjtError, match="damaged"):
         extract(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_a_linked_partial_file_is_not_written_through(server: Server, tmp_path: Path) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("mine")
+    (tmp_path / "file.part").symlink_to(own)
+    download(server.url, tmp_path / "file", pause=0)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.bmp.part").symlink_to(own)
+    extract(archive(tmp_path / "a.zip", {"a.bmp": b"one"}), tmp_path / "out")
+    assert (tmp_path / "out" / "a.bmp").read_bytes() == b"one"
+    assert own.read_text() == "mine"
+
+
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a", "a/"), ("a.part/", "a"), ("a/b", "a")])
+def test_names_that_clash_are_one_sentence(tmp_path: Path, names: tuple[str, str]) -> None:
+    with pytest.raises(SrjtError, match="cannot be written"):
+        extract(
+            archive(tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names}),
+            tmp_path / "o",
+        )

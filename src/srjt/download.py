@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import shutil
@@ -97,6 +98,8 @@ def download_once(url: str, part: Path, *, progress: Progress | None = None, tim
 
     ``timeout`` (seconds) limits each wait for the server, not the whole download.
     """
+    if part.is_symlink():  # what it points to is not ours
+        part.unlink()
     start = _size(part)
     request = urllib.request.Request(url, headers={"User-Agent": "srjt"})
     if start:
@@ -182,20 +185,25 @@ def _extract_member(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Pa
     if not target.resolve().is_relative_to(folder.resolve()):
         raise SrjtError(f"{target} leads out of {folder}: it is not written.")
     if member.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
         return
     if _is_extracted(folder, member):
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(target.name + ".part")
     try:
-        with opened.open(member) as source, unfinished.open("wb") as file:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        unfinished.unlink(missing_ok=True)
+        with opened.open(member) as source, unfinished.open("xb") as file:
             shutil.copyfileobj(source, file, CHUNK)  # reading to the end verifies the checksum
         os.replace(unfinished, target)
     except OSError as problem:
         raise SrjtError(f"{target} cannot be written: {problem.strerror or problem}.") from None
     finally:
-        unfinished.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a member of the archive may be a folder of this name
+            unfinished.unlink(missing_ok=True)
 
 
 def _size(path: Path) -> int:

@@ -172,6 +172,11 @@ def is_stream(path: Path) -> bool:
 def write_output(path: Path, content: bytes) -> None:
     """Write to a path that the user chose: atomically to a file, directly to a pipe or a device."""
     if is_stream(path):
+        if path.is_fifo():
+            try:  # without this, opening a pipe waits for a reader
+                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            except OSError:
+                raise SrjtError(f"{path} is a pipe, and no process reads from it.") from None
         with open(path, "ab") as stream:
             stream.write(content)
     else:
@@ -189,7 +194,8 @@ def text_output(path: Path) -> Iterator[io.StringIO]:
 def remove_unfinished(folder: Path) -> None:
     """Remove the drafts of a process that was killed while writing."""
     for draft in folder.glob(UNFINISHED):
-        draft.unlink(missing_ok=True)
+        if draft.is_symlink() or not draft.is_dir():  # a folder of this name is not ours
+            draft.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

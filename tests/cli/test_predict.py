@@ -8,9 +8,11 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
+from fixtures.dicom_files import write_dicom
 from srjt.reports.judged_sides import judge_sides
 from srjt.training.trained import load_run
 
@@ -54,6 +56,18 @@ def test_one_image_several_and_a_table_give_the_same(command: Srjt, finished: Pa
     numbers = [c for c in one if c not in ("image", "grade")]
     assert one[numbers].to_numpy() == pytest.approx(three[numbers][:1].to_numpy(), abs=1e-5)
     assert three[numbers].to_numpy() == pytest.approx(table[numbers][:3].to_numpy(), abs=1e-5)
+
+
+def test_one_answer_per_patient_of_dicom_headers(command: Srjt, finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "dicom").mkdir()
+    for k in range(6):
+        pixels = np.random.default_rng(k).integers(0, 1000, (64, 64), dtype=np.uint16)
+        write_dicom(tmp_path / "dicom" / f"{k}.dcm", pixels, PatientID=f"471{k // 2}")
+    code, _, err = command("predict", finished, tmp_path / "dicom", "--per", "patient")
+    assert (code, err) == (0, "")
+    table = read()
+    assert table["images"].tolist() == [2, 2, 2]
+    assert table["patient"].str.startswith("dicom-").all()
 
 
 def test_a_column_of_the_source_may_be_named_like_an_answer(

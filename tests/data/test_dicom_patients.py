@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
+import stat
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +17,9 @@ from PIL import Image
 
 from fixtures.dicom_files import write_dicom
 from srjt.data import LeakageWarning, Reading, folds, read
+from srjt.data.sources.dicom_patients import KEY
+from srjt.data.sources.unlabelled import read_images
+from srjt.errors import SrjtError
 
 UNKNOWN = "missing-patient"
 
@@ -98,3 +105,58 @@ def test_unknown_patients_among_known_ones(tmp_path: Path) -> None:
     (tmp_path / "0" / "a.dcm").unlink()
     (tmp_path / "0" / "damaged.dcm").unlink()
     assert said(read(tmp_path)) == []  # no DICOM file
+
+
+def patients_of(reading: Reading) -> dict[str, str]:
+    return dict(
+        zip((Path(name).name for name in reading.manifest.ids), reading.manifest.patients or [], strict=True)
+    )
+
+
+def test_pseudonyms_cannot_be_enumerated_and_are_the_same_in_every_command(tmp_path: Path) -> None:
+    first = read_folder(tmp_path / "set", {f"{k % 2}/{k}.dcm": f"4711{k // 4}" for k in range(8)})
+    found = patients_of(first)
+    assert len(set(found.values())) == 2
+    for k, name in enumerate(sorted(found)):  # a hospital number and what may be known of the hash
+        for size in range(4, 33):
+            guess = hashlib.blake2b(f"4711{k // 4}".encode(), digest_size=size).hexdigest()
+            assert guess[:8] not in found[name]
+    key = tmp_path / "set" / KEY
+    if os.name != "nt":
+        assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert [path.name for path in (tmp_path / "set").iterdir() if path.name.startswith(".")] == [KEY]
+    # the same images for a prediction: the folder, a part of it, single files
+    assert patients_of(read_images([tmp_path / "set"])) == found
+    part = patients_of(read_images([tmp_path / "set" / "1"]))
+    assert part == {name: found[name] for name in part}
+    assert len(part) == 4
+    # other data have other pseudonyms, unless they are given the key
+    shutil.copytree(tmp_path / "set", tmp_path / "other", ignore=shutil.ignore_patterns(KEY))
+    assert not set(patients_of(read(tmp_path / "other")).values()) & set(found.values())
+    shutil.copy(key, tmp_path / "other" / KEY)
+    assert patients_of(read(tmp_path / "other")) == found
+    key.write_text("not a key")
+    with pytest.raises(SrjtError, match="the key for the pseudonyms of patients, cannot be read"):
+        read(tmp_path / "set")
+
+
+def test_images_that_lie_in_a_folder_that_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = tempfile.mkstemp
+
+    def refuse(*, prefix: str, dir: Path) -> tuple[int, str]:
+        if dir == tmp_path / "set":
+            raise PermissionError
+        return make(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "mkstemp", refuse)
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda *_, **__: str(tmp_path / "own"))
+    names = {f"{k % 2}/{k}.dcm": str(k // 4) for k in range(8)}
+    found = patients_of(read_folder(tmp_path / "set", names))
+    assert (tmp_path / "own" / KEY).exists()
+    assert not (tmp_path / "set" / KEY).exists()
+    assert patients_of(read(tmp_path / "set")) == found
+    monkeypatch.setattr("platformdirs.user_data_dir", lambda *_, **__: str(tmp_path / "set"))
+    with pytest.raises(SrjtError, match="add a column of patients"):
+        read(tmp_path / "set")

@@ -10,7 +10,7 @@ from srjt.data import Problem, write_problems
 from srjt.data.formulas import neutralise_formula, warn_about_formulas
 
 
-@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+cmd", "-x", "\t=1"])
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+cmd", "-x", "\t=1", "＝1+1", "＠x"])
 def test_formulas_become_text(text: str) -> None:
     assert neutralise_formula(text) == f"'{text}"
 

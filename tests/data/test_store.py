@@ -281,12 +281,17 @@ def test_the_second_waits_and_takes_over_from_a_dead_first(
     assert np.array_equal(result.pixels, expected_pixels(images))
 
 
-@pytest.mark.parametrize("damage", ["truncated pixels", "no pixels", "garbled json", "no json, all marked"])
+@pytest.mark.parametrize(
+    "damage", ["truncated pixels", "no pixels", "other pixels", "garbled json", "no json, all marked"]
+)
 def test_a_damaged_store_is_rebuilt(images: Manifest, tmp_path: Path, damage: str) -> None:
     folder = opened(images, tmp_path).path
     assert folder is not None
     if damage == "truncated pixels":
         os.truncate(folder / "pixels.npy", 5000)
+    elif damage == "other pixels":
+        content = (folder / "pixels.npy").read_bytes()
+        (folder / "pixels.npy").write_bytes(content[:-100] + bytes(100))
     elif damage == "no pixels":
         (folder / "pixels.npy").unlink()
     elif damage == "garbled json":

@@ -12,8 +12,14 @@ import pytest
 from hostile.corpus import csv_table
 from hostile.test_inputs import time_limit
 from srjt.cli import main
+from srjt.cli.messages import say
+from srjt.cli.samples import print_problems
+from srjt.data import Problem
+from srjt.errors import SrjtError
+from srjt.files import write_output
 
 Command = Callable[..., tuple[int, str]]
+HUGE = 10**20
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
 )
@@ -34,7 +40,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
             main()
         said = capsys.readouterr()
         assert "Traceback" not in said.out + said.err
-        return int(left.value.code or 0), said.err
+        return int(left.value.code or 0), said.out + said.err
 
     return call
 
@@ -94,3 +100,41 @@ def test_a_study_file_with_empty_parts(command: Command, content: str) -> None:
     code, said = command(*STUDY, "--config", "sent.yaml")
     assert code == 2
     assert ("settings" in said) == content.endswith(("3\n", "[1]\n")), said
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("data", "synthetic", "z", "--images", HUGE),
+        ("features", "labels.csv", "--out", "f.npz", "--image-size", HUGE),
+        ("features", "labels.csv", "--out", "f.npz", "--batch-size", HUGE),
+        ("study", "labels.csv", "--out", "study", "--jobs", HUGE),
+        ("study", "labels.csv", "--out", "study", "--jobs", 10**15, "--methods", "standard"),
+        ("demo", "--epochs", HUGE, "--out", "d"),
+        ("data", "split", "labels.csv", "--seed", HUGE, "--out", "s.csv"),
+        (*AUDIT, "--seed", -1),
+        (*TRAIN, "--seed", -1),
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments[:1] + arguments[-2:])),
+)
+def test_numbers_that_no_option_means(command: Command, arguments: tuple[object, ...]) -> None:
+    code, said = command(*arguments)
+    assert code == 2
+    assert any(
+        words in said for words in ("at most 63 bits", "jobs must be between", "less than or equal")
+    ), said
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_problems([Problem("missing-image", "a\x1b]0;owned\x07.png", "\x1b[2Jgone")])
+    say("grade \x1b[31m1")
+    shown = capsys.readouterr().out
+    assert "a\\x1b]0;owned\\x07.png: \\x1b[2Jgone" in shown
+    assert "grade \\x1b[31m1" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_pipe_that_nobody_reads_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with time_limit(), pytest.raises(SrjtError, match="pipe is a pipe, and no process reads from it"):
+        write_output(tmp_path / "pipe", b"x")

@@ -12,7 +12,7 @@ from sklearn.metrics import average_precision_score
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise.estimate import estimate_noise
-from srjt.noise.label_quality import label_quality, true_grade_posterior
+from srjt.noise.label_quality import label_quality, suggestion_shares, true_grade_posterior
 from srjt.noise.posterior import bayes, by_grade, by_severity
 
 GRADES = 4
@@ -214,3 +214,39 @@ def test_of_two_labels_of_one_image_at_most_one_is_probably_right(seed: int) -> 
     same = np.flatnonzero(~differ)
     np.testing.assert_allclose(quality[same], alone[same])
     np.testing.assert_allclose(quality[300:], alone[300:])
+
+
+def judged(rate: float, *, verified: int = 0) -> noise.NoiseEstimate:
+    """An estimate whose interval begins at this rate."""
+    one = np.eye(2)
+    return noise.NoiseEstimate(
+        rate=0.5, rate_interval=(rate, 0.6), transition=one, transition_interval=np.stack([one] * 2),
+        prior=one[0], prior_interval=one, form="quasi", held_out={}, samples=100, identifiable=True, reason="",
+        verified=verified,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("agreement", "rate", "verified"), [(0.8, 0.1, 0), (0.8, 0.3, 0), (0.8, 0.3, 50), (0.6, 0.2, 0)]
+)
+def test_the_share_of_right_suggestions_in_closed_form(agreement: float, rate: float, verified: int) -> None:
+    said = np.tile([0.9, 0.1], (20_000, 1))  # over-confident
+    labels = (np.arange(20_000) // 100 % 10 >= 10 * agreement).astype(np.int64)
+    share = suggestion_shares(labels, said, np.zeros(20_000), estimate=judged(rate, verified=verified))
+    # without verified labels readers err no more often than the networks: (1 − e)² agree
+    used = rate if verified else min(rate, 1 - agreement**0.5)
+    assert share == pytest.approx(min(1, agreement * used / ((1 - agreement) * (1 - used))), abs=2e-3)
+
+
+def test_a_patient_does_not_calibrate_itself() -> None:
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet([1.0, 1.0], size=100)
+    labels = (rng.random(100) < p[:, 1]).astype(np.int64)
+    patients = np.arange(100) // 4
+    other = labels.copy()
+    other[:2] = 1 - other[:2]  # of the first patient
+    changed = suggestion_shares(other, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients)
+    before = suggestion_shares(labels, p, p.argmax(axis=1), estimate=judged(0.1, verified=1), groups=patients)
+    assert np.array_equal(changed[:4], before[:4])
+    assert not np.array_equal(changed[4:], before[4:])
+    assert ((before >= 0) & (before <= 1)).all()

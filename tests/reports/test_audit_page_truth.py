@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -58,7 +59,16 @@ RULES: dict[str, Rule] = {
         lambda f, m: f["samples"] <= 60 and f["learnt"]
     ),
     r"The 60 most doubtful labels, the most doubtful first, .+": lambda f, m: f["samples"] > 60,
-    r"“A → B” is a label A for which grade B is more probable\.": lambda f, m: f["images"] and f["learnt"],
+    r"“A → B” is a label A for which grade B is suggested\.": lambda f, m: f["images"] and f["learnt"],
+    r"The networks, held out, give (?P<accuracy>\d+)% of the labels \(always the most frequent: (?P<naive>\d+)%\) "
+    r"and are \d\.\d+ grades away on average \(always the median: \d\.\d+\)\.": (
+        lambda f, m: int(m["accuracy"]) == round(100 * f["accuracy"]) and int(m["naive"]) == round(100 * f["frequent"])
+    ),
+    r"Of the labels of each grade they give .+": lambda f, m: m[0].count("%") == f["grades"],
+    r"Held-out grades of the networks, compared with the labels, .+": lambda f, m: True,
+    r"Recall of each given grade": lambda f, m: True,
+    r"Recognised: the networks give the grade more often to .+": lambda f, m: True,
+    r"No grade is suggested from or to one that is not recognised\.": lambda f, m: True,
     r"The first ones are identical images with different labels, side by side: one of these labels is wrong for .+": (
         lambda f, m: f["twins"] and f["images"]
     ),
@@ -118,6 +128,9 @@ def test_the_page_of_an_audit_is_true(
     facts = {
         "samples": images,
         "another": int((audit.suggested != audit.labels).sum()),
+        "accuracy": np.mean([grades == audit.labels for grades in audit.network_grades]),
+        "frequent": np.bincount(audit.labels).max() / images,
+        "grades": len(set(audit.labels.tolist())),
         "identifiable": identifiable,
         "patients": patients,
         "readers": True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -117,3 +118,17 @@ def test_a_run_on_features_without_patients(tmp_path: Path) -> None:
     assert "The test labels may be wrong themselves" in card
     assert "resample samples" in card
     assert "examples" not in {section.slug for section in run_page(tmp_path / "run").sections}
+
+
+def test_text_from_elsewhere_is_escaped(tmp_path: Path) -> None:
+    source = {"path": "/data/`x` [y](http://evil) <img src=x>.csv"}
+    folder = make_run(tmp_path / "run_[a](b)", data={"source": source})
+    facts = json.loads((folder / "run.json").read_text())
+    facts["grade_names"] = {grade: f"<b>[x](http://evil)|{n}" for n, grade in enumerate(facts["grades"])}
+    facts["noise"] = {"estimated": None, "used": None, "why": "[click](http://evil) <script>"}
+    (folder / "run.json").write_text(json.dumps(facts))
+    card = model_card(folder).split("---", 2)[2]
+    assert "](http" not in card.replace("\\](http", "")
+    assert "<b>" not in card
+    assert "<script" not in card
+    assert "<img" not in card

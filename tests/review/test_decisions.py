@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -313,3 +314,30 @@ def test_progress(audit_folder: Path) -> None:
     assert str(progress).startswith(
         "2 of 5 reviewed and 1 beyond, 2 changed, 1 skipped, estimated remaining noise "
     )
+
+
+def test_a_log_of_something_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.sqlite"
+    Decisions(path).close()
+    own = tmp_path / "own.sqlite"
+    path.rename(own)
+    path.symlink_to(own)
+    with pytest.raises(SrjtError, match="is a link"):
+        Decisions(path)
+    path.unlink()
+    for statement in (
+        "CREATE VIEW more AS SELECT * FROM log, log AS a, log AS b",
+        "CREATE TRIGGER t AFTER INSERT ON log BEGIN SELECT 1; END",
+        "DROP TRIGGER log_is_not_cut; CREATE TRIGGER log_is_not_cut BEFORE DELETE ON log BEGIN SELECT 1; END",
+        "DROP TABLE log; CREATE VIEW log AS SELECT 1 AS revision",
+    ):
+        path.write_bytes(own.read_bytes())
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.executescript(statement)
+        with pytest.raises(SrjtError, match="is no log of decisions of this version"):
+            Decisions(path)
+    path.write_bytes(own.read_bytes())
+    log = Decisions(path)
+    log.verify("a", reviewer="kim", grade="1")
+    log.close()
+    assert Decisions(path).verified() == {"a": "1"}

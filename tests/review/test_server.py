@@ -298,6 +298,8 @@ def test_decide_and_undo(client: Client) -> None:
     (entry,) = Decisions(client.session.decisions.path).log()  # on disk, seen by another connection
     assert (entry.id, entry.action, entry.to_grade) == (audit.ids[0], "set", audit.grades[other])
     assert client.decide(1, "accept")[1]["changes"][0]["decision"]["grade"] in range(4)
+    object.__setattr__(audit, "suggested", np.full(len(audit), -1))  # none is suggested
+    assert client.decide(2, "accept")[0] == 400
     updates = client.get("/api/updates?since=0")
     assert updates["undoable"] == [[1, 0], [2, 1]]
     assert client.get("/api/updates?since=2")["changes"] == []

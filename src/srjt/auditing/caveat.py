@@ -8,10 +8,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from srjt.errors import count_of
 from srjt.ordinal.baselines import naive_baseline
 from srjt.training.record.baselines import not_beaten
 
-__all__ = ["MAY_HELP", "judges_labels", "networks_caveat", "review_notice", "undetermined"]
+__all__ = [
+    "MAY_HELP",
+    "judges_labels",
+    "network_scores",
+    "networks_caveat",
+    "networks_sentence",
+    "review_notice",
+    "suggestions_sentence",
+    "undetermined",
+]
 
 LEARNT_NOTHING = (
     "The networks have not learnt to tell the grades apart: no label is taken to be wrong by them, and the order of "
@@ -23,6 +33,71 @@ READINGS_REMAIN = (
 MAY_HELP = "Longer trainings or more samples may help the networks to learn the grades."
 
 Ints = npt.NDArray[np.int64]
+
+
+def network_scores(labels: Ints, network_grades: Sequence[Ints], *, grades: Sequence[str]) -> dict[str, Any]:
+    """How far the held-out grades of the networks equal the labels, beside a naive prediction, as JSON holds it.
+
+    labels: (N,); network_grades: (N,) of each network; grades: (C,) names. A grade is recognised if the networks say it
+    more often of samples with this label than of others, beyond two standard errors.
+    """
+    answers, counts = np.stack(network_grades), np.bincount(labels, minlength=len(grades))
+    naive, rows = naive_baseline(counts, counts), []
+    for code, name in enumerate(grades):
+        own, said = labels == code, answers == code
+        recall = float(said[:, own].mean()) if own.any() else 0.0
+        elsewhere = float(said[:, ~own].mean()) if not own.all() else 0.0
+        often = float(said.mean())
+        error = (often * (1 - often) * (1 / max(own.sum(), 1) + 1 / max((~own).sum(), 1))) ** 0.5
+        rows.append(
+            {
+                "grade": name,
+                "labels": int(own.sum()),
+                "recall": round(recall, 4),
+                "recognised": bool(recall > elsewhere + 2 * error),
+            }
+        )
+    return {
+        "accuracy": round(float((answers == labels).mean()), 4),
+        "mae": round(float(np.abs(answers - labels).mean()), 4),
+        "naive_accuracy": round(naive.accuracy, 4),
+        "naive_mae": round(naive.mae, 4),
+        "grades": rows,
+    }
+
+
+def networks_sentence(summary: Mapping[str, Any], names: Mapping[str, str] | None = None) -> str:
+    """The scores of the networks, in short; "" for an audit of an earlier version. names: grade → its name."""
+    if (found := summary.get("networks")) is None:
+        return ""
+    shown = "; ".join(
+        f"{(names or {}).get(row['grade'], row['grade'])}: {row['recall']:.0%}"
+        + ("" if row["recognised"] else " (not recognised)")
+        for row in found["grades"]
+        if row["labels"]
+    )
+    return (
+        f"The networks, held out, give {found['accuracy']:.0%} of the labels (always the most frequent: "
+        f"{found['naive_accuracy']:.0%}) and are {found['mae']:.2f} grades away on average (always the median: "
+        f"{found['naive_mae']:.2f}). Of the labels of each grade they give {shown}."
+    )
+
+
+def suggestions_sentence(summary: Mapping[str, Any], noun: str = "label") -> str:
+    """How many grades are suggested and how many of them are expected to be right; "" where that is not known."""
+    if (found := summary.get("suggestions")) is None:
+        return ""
+    if found["count"]:
+        return (
+            f"For {count_of(found['count'], noun)} another grade is suggested; about {found['expected_right']:.0%} of "
+            "such suggestions are expected to be right."
+        )
+    if summary["another_likelier"]:
+        return (
+            "No grade is suggested: the data do not show that where networks and labels differ it is the label that is "
+            "wrong more often than not."
+        )
+    return ""
 
 
 def networks_caveat(
@@ -80,7 +155,7 @@ def review_notice(summary: Mapping[str, Any]) -> str:
             "The networks of this audit have not learnt to tell the grades apart: they suggest nothing, and the order "
             "of the images may be chance."
         )
-    sentences = []
+    sentences = [networks_sentence(summary)]
     if not summary["learnt"]:
         sentences.append(READINGS_REMAIN)
     elif summary["caveat"]:
@@ -91,4 +166,5 @@ def review_notice(summary: Mapping[str, Any]) -> str:
             f"The data do not determine how many labels are wrong ({low:.0%} to {high:.0%}): all probabilities rest on "
             f"a guess, {summary['rate']:.0%}."
         )
-    return " ".join(sentences)
+    sentences.append(suggestions_sentence(summary))
+    return " ".join(sentence for sentence in sentences if sentence)

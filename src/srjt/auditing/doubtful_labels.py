@@ -53,8 +53,12 @@ class DoubtfulLabels:
         cells: list[tuple[object, ...]] = [
             (row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}") for row in rows
         ]
-        texts = [f"{row['grade']} → {row['suggested']} ({row['quality']:.2f}) {row['id']}" for row in rows]
-        legend = "Label → suggested grade (probability that the label is right)."
+        arrows = [f" → {row['suggested']}" if row["suggested"] else "" for row in rows]
+        texts = [
+            f"{row['grade']}{arrow} ({row['quality']:.2f}) {row['id']}"
+            for row, arrow in zip(rows, arrows, strict=True)
+        ]
+        legend = "Label → suggested grade, if one is (probability that the label is right)."
         if not self.judged:
             header, cells = header[:2], [cell[:2] for cell in cells]
             texts, legend = [f"{row['grade']} {row['id']}" for row in rows], ""

@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
+from srjt.data.formulas import warn_about_formulas
 from srjt.data.grade_names import check_grade_names
 from srjt.data.images.decode import BadImageError
 from srjt.data.manifest import Manifest
@@ -101,6 +102,7 @@ def write_audit(
     try:
         if samples.arrays is not None and not samples.are_features:
             _write_images(folder / "images", samples.arrays)
+        warn_about_formulas(scores, folder / "audit.csv")
         table = scores.to_csv(index=False)
         write_atomically(folder / "audit.csv", table.encode("utf-8", "surrogateescape"), follow_links=False)
         if readings is not None:
@@ -152,7 +154,7 @@ class AuditFolder:
     ids: list[str]
     images: list[str]  # (N,) absolute, or relative to the folder; "" if there is none
     labels: Ints  # (N,) the given grades
-    suggested: Ints  # (N,)
+    suggested: Ints  # (N,) the most probable grade; -1: none is suggested
     quality: Floats  # (N,) p(label correct | image, label)
     probabilities: Floats  # (N, C) p(true grade | image, label)
     network_grades: tuple[Ints, ...]  # one or two of (N,): each network's own grade
@@ -236,7 +238,9 @@ def read_audit(folder: Path) -> AuditFolder:
         ids=scores["id"].tolist(),
         images=scores["image"].tolist(),
         labels=codes("grade"),
-        suggested=codes("suggested"),
+        suggested=_grade_codes(
+            scores["suggested"], grades, where=f"{path}, column suggested", none="" not in grades
+        ),
         quality=shares("quality"),
         probabilities=shares(probabilities),
         network_grades=tuple(codes(name) for name in ("network_1", "network_2") if name in scores),
@@ -405,8 +409,9 @@ def begun_audit(folder: Path) -> bool:
     return not (folder / "audit.json").exists() and any((folder / name).is_dir() for name in TRAININGS)
 
 
-def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str) -> Ints:
-    codes = names.map({name: code for code, name in enumerate(grades)})
+def _grade_codes(names: pd.Series[str], grades: Sequence[str], *, where: str, none: bool = False) -> Ints:
+    """Positions of the grades. none: whether an empty cell is no grade, -1."""
+    codes = names.map({name: code for code, name in enumerate(grades)} | ({"": -1} if none else {}))
     if codes.isna().any():
         unknown = names[codes.isna()].iloc[0]
         raise SrjtError(f"{where}: {unknown!r} is not one of the grades {', '.join(grades)}.")

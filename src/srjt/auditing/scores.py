@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.auditing.caveat import networks_caveat
+from srjt.auditing.caveat import network_scores, networks_caveat
 from srjt.data.groups import contradictory_twins
 from srjt.errors import count_of
 from srjt.noise.estimate import NoiseEstimate
-from srjt.noise.label_quality import true_grade_posterior
+from srjt.noise.label_quality import suggestion_shares, true_grade_posterior
 from srjt.noise.verified import exact_interval, labels_to_verify
 from srjt.training.crossfit import CrossFit
 
@@ -48,12 +48,15 @@ def score(
 
     images: (N,) the file of each sample's image, "" if there is none. reader: the column that names the reader of
     each label. posterior: (N, C) p(true grade | image, all readings), if several readers graded the samples. The index
-    is the sample's row in ``fitted.manifest``.
+    is the sample's row in ``fitted.manifest``. ``suggested`` is the most probable grade; "" where that is another than
+    the label, but of such suggestions less than half are expected to be right, or where the networks do not recognise
+    the one grade or the other. ``right`` is that share. What readings suggest does not rest on the networks alone.
     """
     manifest, names = fitted.manifest, np.array(fitted.manifest.grades, dtype=object)
     labels = manifest.labels
     twins = contradictory_twins(manifest)
     together = {"same_image": np.where(twins > 0, twins, -np.arange(len(twins)))} if twins.any() else {}
+    from_readings = posterior is not None
     if posterior is None:
         posterior = true_grade_posterior(
             labels,
@@ -64,15 +67,30 @@ def score(
             **together,
         )
     suggested = posterior.argmax(axis=1)
+    withheld = np.zeros(len(labels), dtype=bool)
+    if not from_readings:
+        right = suggestion_shares(
+            labels, fitted.probabilities, suggested, estimate=estimate, groups=manifest.groups
+        )
+        seen = network_scores(labels, list(fitted.grades), grades=manifest.grades)["grades"]
+        known = np.array([row["recognised"] for row in seen])
+        withheld = (suggested != labels) & ((right < 0.5) | ~known[suggested] | ~known[labels])
+        certain = twins > 0  # one label of a pair is wrong for certain, and a verified grade is known
+        if (verified := manifest.verified_labels) is not None:
+            certain |= verified >= 0
+        withheld &= ~certain
+        right = np.where(certain, posterior.max(axis=1), right)
     posterior = posterior.round(DIGITS)
     columns: dict[str, Any] = {
         "id": manifest.ids,
         "image": list(images),
         "grade": names[labels],
-        "suggested": names[suggested],
+        "suggested": np.where(withheld, "", names[suggested]),
         "quality": posterior[np.arange(len(labels)), labels],
         "distance": np.abs(suggested - labels),
     }
+    if not from_readings:
+        columns["right"] = right.round(DIGITS)
     columns |= {f"p_{grade}": posterior[:, grade] for grade in range(manifest.num_classes)}
     columns |= {f"network_{k + 1}": names[answer] for k, answer in enumerate(fitted.grades)}
     columns |= {"fold": fitted.fold, "selected": fitted.selected.round(DIGITS)}
@@ -139,6 +157,7 @@ def summarise(
 ) -> dict[str, Any]:
     """The contents of ``summary.json``, as values that JSON can hold. readings: whether several readers graded."""
     place = {name: code for code, name in enumerate(grades)}
+    labels = np.asarray(scores["grade"].map(place), dtype=np.int64)
     networks = [
         np.asarray(scores[name].map(place), dtype=np.int64)
         for name in scores
@@ -148,13 +167,14 @@ def summarise(
     summary: dict[str, Any] = {
         "samples": len(scores),
         "caveat": networks_caveat(
-            np.asarray(scores["grade"].map(place), dtype=np.int64),
+            labels,
             networks,
             num_classes=len(grades),
             learnt=estimate.learnt,
             readings=readings,
         ),
         "learnt": estimate.learnt,
+        "networks": network_scores(labels, networks, grades=grades),
         "rate": estimate.rate,
         "rate_interval": list(estimate.rate_interval),
         "identifiable": estimate.identifiable,
@@ -166,11 +186,15 @@ def summarise(
         "matrix": estimate.transition.tolist(),
         "prior": estimate.prior.tolist(),
         "expected_errors": round(float((1 - scores["quality"]).sum()), 2),
-        "another_likelier": int((scores["suggested"] != scores["grade"]).sum()),
+        "another_likelier": int((scores["distance"] > 0).sum()),
         "grades": [by_grade[name] for name in grades if name in by_grade],
         "patients": error_rates(scores, "patient") if "patient" in scores else None,
         "readers": error_rates(scores, "reader") if "reader" in scores else None,
     }
+    if "right" in scores:
+        offered = scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
+        share = float(offered["right"].mean()) if len(offered) else 0.0
+        summary["suggestions"] = {"count": len(offered), "expected_right": round(share, 4)}
     if "verified_grade" in scores:
         sample = scores[scores["verified_grade"] != ""]
         wrong = int((sample["grade"] != sample["verified_grade"]).sum())
@@ -230,6 +254,7 @@ def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
     from sklearn.metrics import average_precision_score
 
     wrong = (scores["grade"] != scores["true_grade"]).to_numpy()
+    offered = scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
     count = int(wrong.sum())
     if not 0 < count < len(wrong):
         return {"wrong": count}
@@ -238,5 +263,8 @@ def _against_truth(scores: pd.DataFrame) -> dict[str, Any]:
         "rate": round(float(wrong.mean()), 4),
         "average_precision": round(float(average_precision_score(wrong, 1 - scores["quality"])), 4),
         "precision_at_wrong": round(float(wrong[:count].mean()), 4),
-        "suggested_right": round(float((scores["suggested"] == scores["true_grade"]).mean()), 4),
+        "suggested": len(offered),
+        "suggested_right": round(float((offered["suggested"] == offered["true_grade"]).mean()), 4)
+        if len(offered)
+        else None,
     }

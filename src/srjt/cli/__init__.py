@@ -63,6 +63,17 @@ def main() -> None:
     except BrokenPipeError:  # the reader (head, less) went away: not our failure
         discard_output()
         status = 141
+    except MemoryError as problem:
+        if os.environ.get("SRJT_TRACEBACK"):
+            raise
+        reason = printable(problem).rstrip(".")
+        say(
+            f"There is not enough memory{f' ({reason})' * bool(reason)}.",
+            before="srjt: ",
+            fg=typer.colors.RED,
+            err=True,
+        )
+        status = 2
     except OSError as problem:
         if problem.errno not in UNUSABLE or problem.filename is None or os.environ.get("SRJT_TRACEBACK"):
             raise

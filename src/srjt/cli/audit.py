@@ -10,7 +10,7 @@ import typer
 
 from srjt.cli import options
 from srjt.cli.messages import OptionsReporter, say
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, printable
 
 if TYPE_CHECKING:
     from srjt.auditing.audit import Audit
@@ -163,7 +163,13 @@ def _table(
 def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     from rich.table import Table
 
-    from srjt.auditing.caveat import MAY_HELP, judges_labels, undetermined
+    from srjt.auditing.caveat import (
+        MAY_HELP,
+        judges_labels,
+        networks_sentence,
+        suggestions_sentence,
+        undetermined,
+    )
     from srjt.auditing.folder import read_audit
     from srjt.auditing.headline import estimate_start, estimated_from, label_noun, readers_sentence
     from srjt.auditing.scores import verification_plan, verified_alone
@@ -175,6 +181,7 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     judged = judges_labels(summary)
     if summary["caveat"]:
         say(summary["caveat"], fg="yellow", bold=True)
+    say(networks_sentence(summary))
     low, high = estimate.rate_interval
     if several := readers_sentence(summary):
         say(several, bold=True)
@@ -202,6 +209,8 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
     if judged:
         which = f"{label_noun(summary).capitalize()}s"
         say(f"{which} for which another grade is more probable: {summary['another_likelier']:,}.")
+        if suggestions := suggestions_sentence(summary, label_noun(summary)):
+            say(suggestions)
     if "twins" in summary:
         twins = summary["twins"]
         say(
@@ -210,9 +219,9 @@ def _print_summary(done: Audit, out: Path, *, folds: int, epochs: int) -> None:
         )
     if judged or estimate.identifiable:
         title = f"Estimated transition matrix (mean over the forms of noise; likeliest: {estimate.form})"
-        matrix = Table("true ╲ label", *names, title=title, title_justify="left")
+        matrix = Table("true ╲ label", *map(printable, names), title=title, title_justify="left")
         for name, row in zip(names, estimate.transition, strict=True):
-            matrix.add_row(name, *(f"{p:.2f}" for p in row))
+            matrix.add_row(printable(name), *(f"{p:.2f}" for p in row))
         console.print(matrix)
     for column in ("grade", "reader", "patient"):
         if judged and (rates := summary[f"{column}s"]):

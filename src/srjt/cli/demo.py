@@ -30,7 +30,7 @@ def demo(
         int, typer.Option(min=1, help="How often everything is repeated, for the intervals.")
     ] = SEEDS,
     seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 0,
-    epochs: Annotated[int, typer.Option(min=2, help="Epochs per training.")] = 18,
+    epochs: Annotated[int, typer.Option(min=2, max=10_000, help="Epochs per training.")] = 18,
     images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 700,
     jobs: Annotated[
         int | None,

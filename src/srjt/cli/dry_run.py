@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from srjt.cli.messages import say
-from srjt.errors import count_of
+from srjt.errors import count_of, printable
 
 if TYPE_CHECKING:
     from srjt.data import Manifest, Split
@@ -32,7 +32,9 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
     known = methods.lookup(config.method, registered_by=config.imports)
     networks = known.networks
     what = "rows of features" if manifest.are_features else "images"
-    table = Table("side", what, *(["patients"] if manifest.patients else []), *manifest.grades)
+    table = Table(
+        "side", what, *(["patients"] if manifest.patients else []), *map(printable, manifest.grades)
+    )
     for name, rows in split.sides().items():
         if len(rows):
             side = manifest.select(rows)

@@ -227,6 +227,8 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) 
     """How often ranges contain the grade, and how wide they are."""
     from rich.table import Table
 
+    from srjt.errors import printable
+
     def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
         if samples == 0:
             return name, "–", "", "0"
@@ -238,7 +240,7 @@ def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) 
     table.add_row("promised coverage", f"{found.promised:g}", "", "")
     table.add_row(*row("coverage", found.coverage))
     for name, (samples, interval) in zip(grades, found.grades, strict=True):
-        table.add_row(*row(f"… of grade {name}", interval, samples))
+        table.add_row(*row(f"… of grade {printable(name)}", interval, samples))
     table.add_row(*row("grades in a range", found.width))
     return table
 

@@ -91,7 +91,9 @@ def _parse_args(command: Any, parse: Any, context: Any, args: list[str]) -> Any:
     """``parse``, with a hint for a setting of the training that is an option of ``srjt train`` only."""
     given = list(args)
     try:
-        return parse(context, args)
+        left = parse(context, args)
+        _check_numbers(command, context.params)
+        return left
     except Exception as problem:  # NoSuchOption, whose module depends on typer's version
         option = str(getattr(problem, "option_name", ""))
         name = option.removeprefix("--").replace("-", "_")
@@ -107,6 +109,15 @@ def _parse_args(command: Any, parse: Any, context: Any, args: list[str]) -> Any:
         raise SrjtError(
             f"{context.command_path} has no option {option}: write --set {shlex.quote(f'{name}={value}')}."
         ) from None
+
+
+def _check_numbers(command: Any, values: dict[str, Any]) -> None:
+    """An error for a number that no option can mean: arrays and other libraries would fail later, and less clearly."""
+    for option in command.params:
+        found = values.get(option.name)
+        for value in found if isinstance(found, (list, tuple)) else [found]:
+            if type(value) is int and abs(value) >= 2**63:
+                raise SrjtError(f"{max(option.opts, key=len)} takes a whole number of at most 63 bits.")
 
 
 def _format_help(command: Any, ctx: Any, formatter: Any) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from srjt.errors import printable
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -28,6 +30,7 @@ def matrix_table(
     """
     from rich.table import Table
 
+    grades, names = [*map(printable, grades)], [*map(printable, names)]
     further = [] if last is None else [last]
     columns = [[name, *cells] for name, *cells in zip([*names, *further], *rows, strict=True)]
     needed = [max(map(len, column)) + 3 for column in ([corner, *names], *columns)]

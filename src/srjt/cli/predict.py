@@ -115,6 +115,7 @@ def predict(
             patient_column=how["patient_column"],
             columns=columns,
             grades=trained.grades,
+            progress=True,
         )
         manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
         problems = reading.problems

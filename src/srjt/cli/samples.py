@@ -115,7 +115,7 @@ def grade_table(manifest: Manifest) -> Table:
     counts = manifest.class_counts.tolist()
     for grade, (name, count) in enumerate(zip(manifest.grades, counts, strict=True)):
         bar = "█" * round(24 * count / max(counts)) or ("▏" if count else "")
-        row = [name, f"{count:,}", f"{count / len(manifest):.1%}", bar]
+        row = [printable(name), f"{count:,}", f"{count / len(manifest):.1%}", bar]
         if patients is not None:
             owners = {patients[i] for i in (manifest.labels == grade).nonzero()[0].tolist()}
             row.append(f"{len(owners):,}")

@@ -10,7 +10,7 @@ from srjt.errors import warn
 
 __all__ = ["neutralise_formula", "warn_about_formulas"]
 
-_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_STARTS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # full-width ones count, too
 
 
 def neutralise_formula(text: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from srjt.data.formulas import warn_about_formulas
 from srjt.data.groups import LeakageWarning, group_duplicates
 from srjt.data.manifest import Manifest
 from srjt.data.sources.assemble import SPLIT_NAMES
@@ -199,6 +200,7 @@ def write_splits(path: Path, manifest: Manifest, splits: Sequence[Split]) -> Non
     >>> srjt.data.write_splits(Path("folds.csv"), data, srjt.data.folds(data))
     """
     ids = manifest.ids
+    warn_about_formulas(manifest.table[["id"]], Path(path))
     with text_output(Path(path)) as file:
         rows = csv.writer(file)
         rows.writerow(["id", "fold", "split"])

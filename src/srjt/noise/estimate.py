@@ -215,7 +215,7 @@ def estimate_noise(
     interval = (low, max(largest, rate)) if bootstrap else (rate, rate)
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
-    reason = _doubt(found, samples=len(y), informed=informed, unsettled=tail)
+    reason = _doubt(y, found, informed=informed, unsettled=tail)
     assumption = _assumption(form)
     worth = 0.0
     if known is not None:
@@ -346,17 +346,24 @@ def _informed(y: Ints, found: Explanations) -> bool:
     return bool(held_out_gain >= 2.0 * gain.std() / len(gain) ** 0.5)
 
 
-def _doubt(found: Explanations, *, samples: int, informed: bool, unsettled: float) -> str:
+def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) -> str:
     """Why the data do not determine the rate, in one sentence; "" if they do.
 
     unsettled: the weight of readers who err at boundaries from which the interval reaches down to 0.
     """
     if not informed:
         return _NOTHING_SAID
-    expected = found.joint.sum(axis=1) * samples
-    if expected.min() < _FEW:
-        few = count_of(round(expected.min()), "sample is", "samples are")
-        return f"only about {few} of grade {int(expected.argmin())}: too few to see how often it is mistaken."
+    expected = found.joint.sum(axis=1) * len(y)
+    if expected.min() < _FEW:  # the model's own number is a guess: what is said counts labels
+        grade = int(expected.argmin())
+        labels = int((y == grade).sum())
+        if labels < _FEW:
+            few = count_of(labels, "label is", "labels are")
+            return f"only {few} of grade {grade}: too few to see how often it is mistaken."
+        return (
+            f"the probabilities hardly tell grade {grade} ({labels:,} labels) from others: how often it is mistaken "
+            "cannot be seen."
+        )
     if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
         return "readers who are unsure between two neighbouring grades look like images that are unclear between them."
     return ""

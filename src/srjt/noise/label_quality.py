@@ -9,16 +9,17 @@ from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from srjt import noise
 from srjt.errors import SrjtError
-from srjt.noise.estimate import Groups, check_labels, patient_numbers
+from srjt.noise.estimate import Groups, NoiseEstimate, check_labels, patient_numbers
 from srjt.noise.explanations import explain, rows_of
 from srjt.noise.posterior import bayes
 from srjt.noise.verified import Verified, read_verified
 
-__all__ = ["label_quality", "true_grade_posterior"]
+__all__ = ["label_quality", "suggestion_shares", "true_grade_posterior"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+_PARTS = 5  # of the patients: each is calibrated by the others
 _LARGEST = 30.0  # log odds beyond any probability that matters
 
 
@@ -141,6 +142,72 @@ def true_grade_posterior(
     if known is not None:
         posterior[known.rows] = np.eye(classes)[known.true]
     return posterior
+
+
+def suggestion_shares(
+    labels: npt.ArrayLike,
+    probabilities: npt.ArrayLike,
+    suggested: npt.ArrayLike,
+    *,
+    estimate: NoiseEstimate,
+    groups: Groups = None,
+) -> Floats:
+    """The share of suggestions like each one that is expected to be right, if it contradicts the label.
+
+    Let A be the share of labels that agree with the networks where they say a grade as confidently as here, and ε the
+    share of wrong labels. Networks that are right in a share a of the cases agree with a (1 − ε) of the labels, and
+    a ε of the suggestions correct an error, among 1 − A that contradict the label: the share is
+    A / (1 − A) · ε / (1 − ε). A is calibrated by cross-fitting, isotonically, from other patients. ε is what the data
+    show: the lower end of the interval, and without verified labels no more than if networks and labels erred equally
+    often. Labels and images alone hardly tell whose error a disagreement is.
+
+    Parameters
+    ----------
+    labels : (N,) array of int
+        Grades 0 … C − 1.
+    probabilities : (N, C) array of float
+        Out-of-fold probabilities of any network.
+    suggested : (N,) array of int
+        The grade that would be suggested for each sample.
+    estimate : NoiseEstimate
+        From the same labels and probabilities.
+    groups : (N,) sequence, optional
+        Patients, as in ``estimate_noise``.
+
+    Returns
+    -------
+    (N,) array of float
+        In [0, 1]. Below one half a suggestion does more harm than good.
+
+    Examples
+    --------
+    >>> labels = np.array([0, 0, 1, 1, 1, 0] * 20)
+    >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.3, 0.7], [0.2, 0.8], [0.1, 0.9]] * 20)
+    >>> estimate = noise.estimate_noise(labels, probabilities, bootstrap=20)
+    >>> suggestion_shares(labels, probabilities, probabilities.argmax(axis=1), estimate=estimate).shape
+    (120,)
+    """
+    from sklearn.isotonic import IsotonicRegression
+
+    y, p = check_labels(labels, probabilities)
+    owner = patient_numbers(groups, len(y))
+    part = (np.arange(len(y)) if owner is None else owner) % _PARTS
+    grade = np.asarray(suggested, dtype=np.int64)
+    said = p[np.arange(len(y)), grade]
+    agrees = np.eye(p.shape[1])[y]
+    agreement = np.zeros(len(y))
+    for one in np.unique(part):
+        others, own = part != one, part == one
+        if not others.any():  # a single patient
+            continue
+        # One disagreement at full confidence more than was seen: a few samples do not make it certain.
+        x, hit = np.append(p[others].ravel(), 1.0), np.append(agrees[others].ravel(), 0.0)
+        agreement[own] = IsotonicRegression(out_of_bounds="clip").fit(x, hit).predict(said[own])
+    rate = estimate.rate_interval[0]
+    if not estimate.verified:
+        rate = min(rate, 1.0 - float((p.argmax(axis=1) == y).mean()) ** 0.5)
+    odds = agreement / np.maximum(1.0 - agreement, 1e-12) * rate / max(1.0 - rate, 1e-12)
+    return np.asarray(np.minimum(odds, 1.0))
 
 
 def _with_rate(posterior: Floats, labels: Ints, rate: float, known: Verified | None) -> Floats:

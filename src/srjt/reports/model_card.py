@@ -6,6 +6,7 @@ The layout and the metadata are those of Hugging Face's model cards, so that a f
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import yaml
 
 from srjt import methods
 from srjt.data.grade_names import display_grade
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, printable
 from srjt.files import write_atomically
 from srjt.methods.catalogue import OURS
 from srjt.reports.judged_sides import JudgedSide, judged_run
@@ -61,7 +62,7 @@ def model_card(
     metadata = _metadata(folder, facts, judged, tags=tags)
     parts = [
         f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---",
-        f"# {folder.resolve().name}",
+        f"# {_escaped(folder.resolve().name)}",
         _description(facts, epochs=int(read_summary(folder).get("epochs", facts.config.epochs))),
         "## Intended use",
         "Research on the severity of what the training samples show. The model is not a medical device, and nothing "
@@ -126,7 +127,7 @@ def _features(facts: RunFacts) -> bool:
 
 
 def _grades(facts: RunFacts) -> list[str]:
-    return [display_grade(grade, facts.grade_names) for grade in facts.grades]
+    return [_escaped(display_grade(grade, facts.grade_names)) for grade in facts.grades]
 
 
 def _description(facts: RunFacts, *, epochs: int) -> str:
@@ -148,7 +149,7 @@ def _data(facts: RunFacts) -> str:
     source = facts.data.get("source")
     if isinstance(source, dict) and "path" in source:
         digest = f", SHA-256 `{source['sha256']}`" if "sha256" in source else ""
-        lines.append(f"- labels from `{source_name(facts)}`{digest}")
+        lines.append(f"- labels from {_escaped(source_name(facts))}{digest}")
     if counts := facts.data.get("class_counts"):
         shares = ", ".join(f"{grade}: {n:,}" for grade, n in zip(_grades(facts), counts, strict=True))
         lines.append(f"- training labels: {shares}")
@@ -157,7 +158,7 @@ def _data(facts: RunFacts) -> str:
 
 def _noise(facts: RunFacts) -> str:
     why = str((facts.noise or {}).get("why") or "")
-    return why or "Nothing is recorded about wrong labels in the training data."
+    return _escaped(why) or "Nothing is recorded about wrong labels in the training data."
 
 
 def _no_performance(facts: RunFacts) -> str:
@@ -184,7 +185,7 @@ def _performance(facts: RunFacts, judged: JudgedSide) -> list[str]:
     by_grade = ["| grade | samples | recall | precision | MAE |", "|---|---|---|---|---|"]
     for grade, (samples, *values) in zip(_grades(facts), judged.by_grade(), strict=True):
         cells = " | ".join(f"{value:.3f}" if math.isfinite(value) else "–" for value in values)
-        by_grade.append(f"| {_escaped(grade)} | {samples:,} | {cells} |")
+        by_grade.append(f"| {grade} | {samples:,} | {cells} |")
     naive_text = "Naive: always the most frequent training label (accuracy), always their median (error)."
     return [
         intro,
@@ -195,7 +196,8 @@ def _performance(facts: RunFacts, judged: JudgedSide) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+    """Text from elsewhere as Markdown shows it: no links, no HTML, no table cells, no lines of its own."""
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", printable(text).replace("&", "&amp;").replace("<", "&lt;"))
 
 
 def _limits(facts: RunFacts, judged: JudgedSide | None) -> str:
@@ -219,7 +221,7 @@ def _limits(facts: RunFacts, judged: JudgedSide | None) -> str:
             lines.append("- There is no test side: the numbers are those of the validation side.")
         rare = [grade for grade, (n, *_) in zip(_grades(facts), judged.by_grade(), strict=True) if 0 < n < 30]
         if rare:
-            lines.append(f"- Fewer than 30 samples of grade {', '.join(map(_escaped, rare))} were evaluated.")
+            lines.append(f"- Fewer than 30 samples of grade {', '.join(rare)} were evaluated.")
     return "\n".join(lines)
 
 

@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -182,6 +182,8 @@ def create_app(session: ReviewSession, access: AccessRules) -> Starlette:
             grade = int(label)
         elif action == "accept":
             grade = int(audit.suggested[line])
+            if grade < 0:
+                raise HTTPException(400, "No grade is suggested for this image.")
         else:
             raise HTTPException(400, "The action must be set, accept, keep or skip.")
         entry = decisions.decide(
@@ -206,7 +208,7 @@ def create_app(session: ReviewSession, access: AccessRules) -> Starlette:
         async def handler(request: Request) -> Response:
             try:
                 body = json.loads(await request.body())
-            except (ValueError, RecursionError):
+            except (ValueError, RecursionError, ClientDisconnect):  # the last: nobody reads the answer
                 body = None
             if not isinstance(body, dict):
                 raise HTTPException(400, "The request is not a JSON object.")

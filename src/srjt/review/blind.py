@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -106,7 +106,7 @@ def create_blind_app(session: BlindSession, access: AccessRules) -> Starlette:
     async def answer(request: Request) -> Response:
         try:
             body = json.loads(await request.body())
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError, ClientDisconnect):  # the last: nobody reads the answer
             body = None
         position = _integer(body, "position", 0, len(session.lines) - 1)
         grade = _integer(body, "grade", CANNOT_TELL, len(audit.grades) - 1)

@@ -11,9 +11,10 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -53,7 +54,7 @@ PRAGMA user_version = {_VERSION};
 COMMIT;
 """
 # Grades that are given without seeing the label. They are no decisions: no label follows from them. verified: of a
-# random sample; readings: of a worklist. Logs of earlier versions lack the tables.
+# random sample; readings: of a worklist. A log lacks them until the first answer.
 Answers = Literal["verified", "readings"]
 _ANSWERS = (
     """CREATE TABLE IF NOT EXISTS {table} (
@@ -302,6 +303,8 @@ class Decisions:
             raise SrjtError(f"{self.path} was written by a newer srjt (format {version}): use that version.")
         if version < _VERSION:
             raise _damaged(self.path, "contains no log of decisions")
+        if not _schema(self._connection) <= _own_schema():  # a view or a trigger could do anything
+            raise _damaged(self.path, "is no log of decisions of this version")
         if (found := self._pragma("quick_check")) != "ok":
             raise _damaged(self.path, f"is damaged ({found})")
         # SQLite reads zeros where the last page is incomplete. Pages may be missing in the file while they are in
@@ -327,6 +330,21 @@ class Decisions:
             ) from problem
 
 
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+
+
+@cache
+def _own_schema() -> set[tuple[str, ...]]:
+    """What a log may contain: tables and triggers, word by word."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        for table in get_args(Answers):
+            for statement in _ANSWERS:
+                connection.execute(statement.format(table=table))
+        return _schema(connection)
+
+
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -336,6 +354,8 @@ def log_exists(path: Path) -> bool:
 
     SQLite does not report either: it takes an empty file for a new database and deletes its -wal.
     """
+    if path.is_symlink():  # a folder from somebody else must not write to another log
+        raise SrjtError(f"{path} is a link: replace it by the file that it points to, or delete it.")
     pending = _pending_files(path)  # first: another server creates the log before its -wal
     try:
         size = path.stat().st_size

@@ -12,6 +12,7 @@ from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.images.pixel_depth import UInt8Array
 from srjt.data.readers_folder import ReadersFolder
 from srjt.errors import SrjtError
+from srjt.files import read_limited
 
 __all__ = [
     "EncodedImage",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 THUMBNAIL_SIZE = 320  # pixels of the longer side
+LARGEST_FILE = 2**26  # bytes that are sent to the browser unchanged
 
 
 class EncodedImage(NamedTuple):
@@ -43,9 +45,9 @@ def full_image(audit: AuditFolder, line: int) -> EncodedImage:
     """The file unchanged if every browser shows it as the networks saw it, else converted to PNG."""
     path = image_path(audit, line)
     try:
-        content = path.read_bytes()
-    except OSError:
-        content = b""  # the decoder reports the reason
+        content = read_limited(path, limit=LARGEST_FILE)
+    except SrjtError:
+        content = b""  # the decoder reports the reason, or shows a large file as a PNG
     if content.startswith(b"\xff\xd8\xff"):
         return EncodedImage(content, "image/jpeg")
     if content.startswith(b"\x89PNG\r\n\x1a\n") and content[24:25] != b"\x10":  # not 16 bits

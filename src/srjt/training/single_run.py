@@ -18,7 +18,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, warn
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -363,4 +363,6 @@ def resolve_split(
             "Unreadable images were skipped, so the row positions of the split are no longer valid: pass a function "
             "that makes the split from the remaining manifest."
         )
+    if unused := len(manifest) - sum(map(len, split.sides().values())):
+        warn(f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used.")
     return split

@@ -9,7 +9,7 @@ import typer
 
 from srjt.cli import options, output, samples
 from srjt.cli.messages import say
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -125,7 +125,7 @@ def _table(report: NoiseReport, grades: tuple[str, ...]) -> Table:
         grades, report.class_counts, report.per_class_nominal, report.per_class_realised, strict=True
     )
     for name, count, nominal, realised in per_grade:
-        table.add_row(name, f"{count:,}", f"{nominal:.4f}", f"{realised:.4f}" if count else "–")
+        table.add_row(printable(name), f"{count:,}", f"{nominal:.4f}", f"{realised:.4f}" if count else "–")
     table.add_section()
     total = f"{sum(report.class_counts):,}"
     table.add_row("all", total, f"{report.nominal_rate:.4f}", f"{report.realised_rate:.4f}")

@@ -35,6 +35,8 @@ def stretch_to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
     """Scale the smallest finite value to 0 and the largest to 255. NaN becomes 0; a constant image is black."""
     as_float = values.astype(np.float64)
     finite = as_float[np.isfinite(as_float)]
+    if values.size and not finite.size:
+        raise ValueError("it contains no numbers (all pixels are NaN or infinite)")
     if not finite.size or finite.min() == finite.max():
         return np.zeros(values.shape, np.uint8)
     low, high = finite.min(), finite.max()

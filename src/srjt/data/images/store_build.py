@@ -60,6 +60,7 @@ class StoreFile(BaseModel, extra="forbid"):
     count: int
     size: int
     skipped: list[tuple[int, str]]
+    modified: int  # when the pixels were last changed, in nanoseconds: a hash of all would take too long
 
 
 def find_finished(folder: Path, *, count: int, size: int) -> FinishedStore | None:
@@ -67,7 +68,9 @@ def find_finished(folder: Path, *, count: int, size: int) -> FinishedStore | Non
     try:
         found = read_json(folder / "store.json", StoreFile)
         pixels, skipped = folder / found.pixels, dict(found.skipped)
-        complete = pixels.stat().st_size == _file_bytes(count - len(skipped), size)
+        facts = pixels.stat()
+        complete = facts.st_size == _file_bytes(count - len(skipped), size)
+        complete = complete and facts.st_mtime_ns == found.modified  # else somebody has changed it since
     except (OSError, SrjtError):
         return None
     return FinishedStore(pixels=pixels, skipped=skipped) if complete else None
@@ -198,7 +201,13 @@ def mark_finished(folder: Path, *, bad: dict[int, str], count: int, size: int) -
     if bad:
         name = "trimmed.npy"
         _write_trimmed(folder, good=np.setdiff1d(np.arange(count), list(bad)), size=size)
-    content = {"pixels": name, "count": count - len(bad), "size": size, "skipped": sorted(bad.items())}
+    content = {
+        "pixels": name,
+        "count": count - len(bad),
+        "size": size,
+        "skipped": sorted(bad.items()),
+        "modified": (folder / name).stat().st_mtime_ns,
+    }
     with _explain_write_errors(folder, count * 3 * size * size):
         write_json(folder / "store.json", content)
     (folder / "done").unlink(missing_ok=True)

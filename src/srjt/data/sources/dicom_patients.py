@@ -1,14 +1,19 @@
 """Patients of DICOM files whose source names none: a pseudonym of the PatientID in each file's header.
 
 Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is all that is needed.
-The pseudonym is a hash, so that a patient has the same one in other data.
+The pseudonym is a hash with a secret key, because ids can be enumerated. The key lies beside the images, which have the
+ids in their headers anyway: whoever reads the images, in whatever command and on whatever machine, has the same
+pseudonyms, and whoever has only a run or a table cannot go back to the ids.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import secrets
+import tempfile
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,15 +21,21 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
+import platformdirs
+
 from srjt.data.grades import MISSING
 from srjt.data.images.decode import IMAGE_SUFFIXES
 from srjt.data.images.dicom import read_patient_id
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import Reading
+from srjt.errors import SrjtError
+from srjt.files import check_regular_file
 from srjt.progress import ProgressOption, progress_bar
 
 __all__ = ["with_patients_of_headers"]
 
+KEY = ".srjt-patients.key"
+KEY_BYTES = 32
 DICOM_SUFFIXES = (".dcm", ".dicom")
 WORKERS = 8  # parsing a header holds Python's lock; a network drive gains from several requests at once
 # What programs write in place of an id, in lower case and without punctuation.
@@ -94,6 +105,8 @@ def _patients_in_headers(paths: Sequence[Path], *, progress: ProgressOption) -> 
             "patient: not known, because the headers of the DICOM files have one PatientID for all; images are split "
             "one by one"
         )
+    key = _secret([paths[row] for row in candidates])
+    patients = [_pseudonym(patient, key) if patient else "" for patient in patients]
     note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
     if missing := len(patients) - len(known):
         has = (
@@ -112,14 +125,72 @@ def _may_be_dicom(path: Path) -> bool:
 
 
 def _patient(path: Path) -> str | None:
-    """The patient of a DICOM file, "" if its header names none; None for another file."""
+    """The PatientID of a DICOM file, "" if its header names none; None for another file."""
     if not _is_dicom(path):
         return None
     patient = read_patient_id(path)
     plain = re.sub(r"[\W_]", "", patient.casefold())
     if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS:
         return ""
-    return f"dicom-{hashlib.blake2b(patient.encode('utf-8', 'surrogateescape'), digest_size=5).hexdigest()}"
+    return patient
+
+
+def _pseudonym(patient: str, key: bytes) -> str:
+    content = patient.encode("utf-8", "surrogateescape")
+    return f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
+
+
+def _secret(images: Sequence[Path]) -> bytes:
+    """The key of these images: that of the folder that holds them all, or of one above it; made if there is none.
+
+    Folders that cannot be written have the user's own key, which is kept with the data of programs.
+    """
+    folder = own = Path(platformdirs.user_data_dir("srjt", appauthor=False))
+    with contextlib.suppress(ValueError):  # images on two drives
+        folder = Path(os.path.commonpath([path.absolute().parent for path in images]))
+    for place in (folder, *folder.parents):
+        if (place / KEY).exists():
+            return _read_key(place / KEY)
+    for place in (folder, own):
+        with contextlib.suppress(OSError):
+            _make_key(place)
+            return _read_key(place / KEY)
+    raise SrjtError(
+        f"A key for the pseudonyms of patients can be written neither to {folder} nor to {own}: add a column of "
+        "patients to the table of labels."
+    )
+
+
+def _make_key(folder: Path) -> None:
+    """Write a new key, for the user's eyes only, unless there is one: of two commands at once the first one's stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(prefix=f"{KEY}.", dir=folder)  # with permissions 0600
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(KEY_BYTES) + "\n")
+        try:
+            os.link(draft, folder / KEY)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            os.replace(draft, folder / KEY)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+
+
+def _read_key(path: Path) -> bytes:
+    check_regular_file(path)
+    try:
+        with path.open("rb") as file:
+            key = bytes.fromhex(file.read(4 * KEY_BYTES).decode("ascii").strip())
+    except (OSError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise SrjtError(
+            f"{path}, the key for the pseudonyms of patients, cannot be read: ask its owner for it, or add a column of "
+            "patients to the table of labels."
+        )
+    return key
 
 
 def _is_dicom(path: Path) -> bool:

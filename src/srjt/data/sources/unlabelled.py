@@ -13,11 +13,13 @@ from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import Reading
 from srjt.data.sources.columns import check_wanted, choose_columns
+from srjt.data.sources.dicom_patients import with_patients_of_headers
 from srjt.data.sources.folders import is_utf8, walk_images
 from srjt.data.sources.image_files import find_image_folder, locate_images
 from srjt.data.sources.text_table import TABLE_SUFFIXES, TextTable, from_frame, load
 from srjt.errors import SrjtError
 from srjt.files import check_regular_file
+from srjt.progress import ProgressOption
 
 __all__ = ["read_images"]
 
@@ -30,13 +32,15 @@ def read_images(
     patient_column: str | None = None,
     columns: Sequence[str] = (),
     grades: tuple[str, ...] = ("0", "1"),
+    progress: ProgressOption = False,
 ) -> Reading:
     """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
 
     Image names in a table are relative to ``images``, or to its folder; in a DataFrame to the present folder. The
-    manifest has the patients of the tables that have them, and their ``columns``; both are empty for other images.
+    manifest has the patients of the tables that have them, or else of DICOM headers, and their ``columns``; both are
+    empty for other images.
     Every sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
-    image and repetitions are left out and listed in ``problems``.
+    image and repetitions are left out and listed in ``problems``. progress: whether to show a bar over DICOM headers.
     """
     lines: dict[str, list[str]] = {}  # for each image, in the given order: where it is named
     problems: list[Problem] = []
@@ -84,9 +88,12 @@ def read_images(
     table = pd.DataFrame({"id": list(lines), "image": list(lines), "grade": 0})
     for column in dict.fromkeys(name for row in cells.values() for name in row):
         table[column] = [cells.get(name, {}).get(column, "") for name in lines]
-    check_wanted(columns, table, known=known)
     manifest = Manifest(table=table, grades=grades, root=Path())
-    return Reading(manifest=manifest, problems=tuple(problems), kind="images", notes=())
+    reading = with_patients_of_headers(
+        Reading(manifest=manifest, problems=tuple(problems), kind="images", notes=()), progress=progress
+    )
+    check_wanted(columns, reading.manifest.table, known=known)
+    return reading
 
 
 def _existing(source: str | os.PathLike[str]) -> Path:

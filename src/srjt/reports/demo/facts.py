@@ -75,7 +75,7 @@ class MethodFacts:
 class DoubtfulLabel:
     row: int
     label: int
-    suggested: int
+    suggested: int | None  # None: no grade is suggested
     true: int
     quality: float
 
@@ -223,7 +223,7 @@ def audit_facts(found: Audit, data: Manifest, split: Split) -> AuditFacts:
             DoubtfulLabel(
                 row=place[line["id"]],
                 label=position[line["grade"]],
-                suggested=position[line["suggested"]],
+                suggested=position.get(line["suggested"]),
                 true=position[line["true_grade"]],
                 quality=float(line["quality"]),
             )

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srjt.auditing.caveat import MAY_HELP, judges_labels, undetermined
+from srjt.auditing.caveat import (
+    MAY_HELP,
+    judges_labels,
+    networks_sentence,
+    suggestions_sentence,
+    undetermined,
+)
 from srjt.auditing.folder import image_file, read_audit, read_facts, read_scores, read_summary
 from srjt.auditing.headline import estimate_start, label_noun, readers_sentence
 from srjt.auditing.scores import verification_plan
@@ -46,7 +52,7 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
         summary = {**summary, "grades": [{**row, "grade": _named(row, shown)} for row in summary["grades"]]}
         for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
             scores[column] = scores[column].map(lambda grade: shown.get(grade, grade))
-        return _page(folder, facts, summary, scores, maps=maps)
+        return _page(folder, facts, summary, scores, names=shown, maps=maps)
     except (KeyError, TypeError, ValueError) as problem:
         raise SrjtError(f"The audit in {folder} is damaged or not from srjt ({problem}).") from None
 
@@ -57,7 +63,13 @@ def _named(row: Mapping[str, Any], shown: Mapping[str, str]) -> str:
 
 
 def _page(
-    folder: Path, facts: Mapping[str, Any], summary: Mapping[str, Any], scores: pd.DataFrame, *, maps: bool
+    folder: Path,
+    facts: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    scores: pd.DataFrame,
+    *,
+    names: Mapping[str, str],
+    maps: bool,
 ) -> Page:
     low, high = summary["rate_interval"]
     noun, judged = label_noun(summary), judges_labels(summary)
@@ -73,10 +85,9 @@ def _page(
         )
     else:
         rate = undetermined(summary, labels)
-    lead = [str(summary.get("caveat", "")), rate]
+    lead = [str(summary.get("caveat", "")), networks_sentence(summary, names), rate]
     if judged:
-        another = count_of(summary["another_likelier"], noun)
-        lead.append(f"For {another} another grade is more probable than the given one.")
+        lead.append(suggestions_sentence(summary, noun) or _another_likelier(summary, noun))
     notes = []
     if not judged and not summary["identifiable"]:
         notes.append(Note(text=f"{MAY_HELP} {verification_plan(summary)}"))
@@ -115,12 +126,56 @@ def _page(
         lead=" ".join(sentence for sentence in lead if sentence),
         notes=notes,
         sections=[
+            *([_networks(summary["networks"], names)] if "networks" in summary else []),
             noise_section(facts, summary, scores),
             _doubtful(folder, scores, maps=maps, judged=judged),
             *([doubtful_readings(folder, names=facts["grade_names"])] if "readings" in summary else []),
             *([_rates(summary)] if judged else []),
             _method(folder, facts, judged=judged),
         ],
+    )
+
+
+def _networks(found: Mapping[str, Any], names: Mapping[str, str]) -> Section:
+    """What the networks are worth, before anything that rests on them."""
+    rows = tuple(
+        Row(
+            cells=(
+                TableCell(text=names.get(str(row["grade"]), str(row["grade"]))),
+                TableCell(text=f"{row['labels']:,}", value=float(row["labels"])),
+                TableCell(text=f"{row['recall']:.0%}", value=float(row["recall"])),
+                TableCell(text="yes" if row["recognised"] else "no"),
+            )
+        )
+        for row in found["grades"]
+    )
+    table = Table(
+        slug="recall",
+        title="Recall of each given grade",
+        caption="Recognised: the networks give the grade more often to samples with this label than to others, beyond "
+        "two standard errors. No grade is suggested from or to one that is not recognised.",
+        columns=(
+            Column(name="grade", label="grade"),
+            Column(name="labels", label="labels", kind="number"),
+            Column(name="recall", label="recall", kind="number"),
+            Column(name="recognised", label="recognised"),
+        ),
+        rows=rows,
+    )
+    return Section(
+        slug="networks",
+        heading="Networks",
+        text=[
+            "Held-out grades of the networks, compared with the labels, which are partly wrong themselves."
+        ],
+        facts=[
+            (
+                "accuracy",
+                f"{found['accuracy']:.1%}; always the most frequent label: {found['naive_accuracy']:.1%}",
+            ),
+            ("MAE", f"{found['mae']:.3f}; always the median label: {found['naive_mae']:.3f}"),
+        ],
+        tables=[table],
     )
 
 
@@ -163,7 +218,7 @@ def _doubtful(folder: Path, scores: pd.DataFrame, *, maps: bool, judged: bool) -
         table = _worst_table(worst, judged=judged)
         return Section(slug="doubtful", heading=heading, text=text, tables=[table])
     if judged:
-        text.append("“A → B” is a label A for which grade B is more probable.")
+        text.append("“A → B” is a label A for which grade B is suggested.")
     if any(looks):
         text.append("Where they look: orange raises the expected grade of the networks, blue lowers it.")
     if "twins" in worst:
@@ -203,7 +258,12 @@ def _look_maps(folder: Path, count: int) -> list[list[str]]:
 
 
 def _change(grade: str, suggested: str) -> str:
-    return grade if grade == suggested else f"{grade} → {suggested}"
+    return grade if suggested in (grade, "") else f"{grade} → {suggested}"
+
+
+def _another_likelier(summary: Mapping[str, Any], noun: str) -> str:
+    another = count_of(summary["another_likelier"], noun)
+    return f"For {another} another grade is more probable than the given one."
 
 
 def _worst_table(worst: pd.DataFrame, *, judged: bool) -> Table:
@@ -213,7 +273,7 @@ def _worst_table(worst: pd.DataFrame, *, judged: bool) -> Table:
             cells=(
                 TableCell(text=str(row["id"])),
                 TableCell(text=str(row["grade"])),
-                TableCell(text=str(row["suggested"])),
+                TableCell(text=str(row["suggested"]) or "none"),
                 TableCell(text=_probability(row["quality"]), value=float(row["quality"])),
             )[:shown]
         )

@@ -198,7 +198,7 @@ def _audit(facts: AuditFacts, settings: DemoSettings, *, seed: int, folder: Path
     tiles = [
         Tile(
             picture=picture,
-            title=f"{one.label} → {one.suggested}" if one.label != one.suggested else str(one.label),
+            title=str(one.label) if one.suggested in (None, one.label) else f"{one.label} → {one.suggested}",
             number=f"true {one.true}",
             share=one.quality,
             right=one.label == one.true,

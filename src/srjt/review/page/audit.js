@@ -21,6 +21,7 @@ export class Audit {
   seen = (line) => this.changes.get(line)?.seen ?? 0;
   decision = (line) => this.changes.get(line)?.decision ?? null;
   agrees = (line) => this.suggested[line] === this.labels[line];
+  suggests = (line) => this.judged && this.suggested[line] >= 0;
   patient = (line) => (this.patients ? this.patients.names[this.patients.codes[line]] : null);
   reader = (line) => (this.readers ? this.readers.names[this.readers.codes[line]] : null);
   probability = (line, grade) => this.probabilities[line * this.grades.length + grade] / 10_000;

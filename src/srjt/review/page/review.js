@@ -138,20 +138,22 @@ function showPanel() {
   $("previous").disabled = position === 0;
   $("next").disabled = position === lines.length - 1;
   $("label").textContent = audit.name(label);
-  $("suggestion").textContent = agrees ? "the same" : audit.name(suggested);
+  const suggests = audit.suggests(line);
+  const preselected = audit.trusted && suggests;
+  $("suggestion").textContent = !suggests ? "none" : agrees ? "the same" : audit.name(suggested);
   $("doubt").classList.toggle("decided", Boolean(decision));
   $("doubt").textContent = decision
     ? `${describe(decision, line)}, ${formatTime(decision.at)}`
     : audit.judged ? `The label is right with probability ${percent(audit.quality[line])}.` : "No grade is suggested.";
   showGrades(line, decision);
   // If the suggestion is the label, accepting and keeping are the same: one button, which Enter presses too.
-  $("accept").hidden = agrees || !audit.judged;
-  $("accept").firstElementChild.textContent = `Accept ${audit.name(suggested)}`;
-  $("accept").classList.toggle("primary", audit.trusted);
-  $("accept").lastElementChild.hidden = !audit.trusted;
-  $("keep").classList.toggle("primary", agrees && audit.trusted);
+  $("accept").hidden = agrees || !suggests;
+  $("accept").firstElementChild.textContent = suggests ? `Accept ${audit.name(suggested)}` : "";
+  $("accept").classList.toggle("primary", preselected);
+  $("accept").lastElementChild.hidden = !preselected;
+  $("keep").classList.toggle("primary", agrees && preselected);
   $("keep").firstElementChild.textContent = `Keep ${audit.name(label)}`;
-  $("keep").lastElementChild.textContent = agrees && audit.trusted ? "Enter" : "K";
+  $("keep").lastElementChild.textContent = agrees && preselected ? "Enter" : "K";
   $("undo").disabled = undoable.length === 0;
   const selected = audit.selected[line];
   const facts = [
@@ -168,7 +170,7 @@ function showPanel() {
 
 /** Why networks and suggestion differ; "" if they do not. */
 function whyOthers(line) {
-  if (!audit.judged || audit.network_grades.every((grades) => grades[line] === audit.suggested[line])) return "";
+  if (!audit.suggests(line) || audit.network_grades.every((grades) => grades[line] === audit.suggested[line])) return "";
   return audit.network_grades.length > 1
     ? "Each network judges the image alone. The suggestion uses both, and what is known about the label."
     : "The network judges the image alone. The suggestion also uses what is known about the label.";
@@ -559,9 +561,9 @@ const KEYS = [
 const ALIASES = { ArrowLeft: "←", ArrowRight: "→", Escape: "Esc", "-": "−", "=": "+" };
 const MAY_REPEAT = new Set(["←", "→", "+", "−"]); // holding down any other key must not grade the next image too
 
-/** Nothing is preselected if the networks do not beat a naive prediction. */
+/** Nothing is preselected if the networks do not beat a naive prediction, and where no grade is suggested. */
 function pressEnter() {
-  if (audit.trusted) accept();
+  if (audit.trusted && (current() === null || audit.suggests(current()))) accept();
   else toast("Set a grade by its number, or keep the label with K.");
 }
 

@@ -19,6 +19,8 @@ from srjt.training.engine.worker_pool import Ended, Task, WorkerPool
 
 __all__ = ["Slots", "run_locally"]
 
+MOST_JOBS = 1000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Slots:
@@ -38,8 +40,8 @@ class Slots:
         from srjt.cores import cores
         from srjt.training.engine.devices import choose_device
 
-        if jobs is not None and jobs < 1:
-            raise SrjtError(f"jobs must be at least 1; got {jobs}.")
+        if jobs is not None and not 1 <= jobs <= MOST_JOBS:
+            raise SrjtError(f"jobs must be between 1 and {MOST_JOBS:,}; got {jobs}.")
         if device is None and torch.cuda.is_available():
             gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         else:

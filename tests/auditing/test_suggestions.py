@@ -1,0 +1,116 @@
+"""A suggestion that would spoil more labels than it corrects is not made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from srjt import noise
+from srjt.auditing.caveat import network_scores, networks_sentence, review_notice, suggestions_sentence
+from srjt.auditing.folder import read_audit
+from srjt.auditing.scores import score, summarise
+from srjt.data import from_arrays
+from srjt.training.crossfit import CrossFit
+
+SHARES = np.array([0.45, 0.11, 0.2, 0.18, 0.06])  # of the grades of fundus photographs
+
+
+def cross_fit(*, blur: float, rate: float, unseen: int | None = None, samples: int = 480) -> CrossFit:
+    """Labels that err by the quasi matrix, and networks that see the severity through a blur.
+
+    unseen: a grade that the networks never say.
+    """
+    rng = np.random.default_rng(0)
+    true = rng.choice(5, size=samples, p=SHARES)
+    rho = noise.rho_for_rate("quasi", rate=rate, class_counts=SHARES)
+    labels = noise.corrupt(true, noise.transition_matrix("quasi", num_classes=5, rho=rho), seed=0)
+    seen = true + blur * rng.normal(size=samples)
+    p = SHARES * np.exp(-((seen[:, None] - np.arange(5)) ** 2) / (2 * blur**2))
+    if unseen is not None:
+        p[:, unseen] *= 1e-9
+    p /= p.sum(axis=1, keepdims=True)
+    manifest = from_arrays(np.eye(samples, 3), labels, true_grades=true).manifest
+    return CrossFit(
+        manifest=manifest,
+        probabilities=p,
+        by_network=p[None],
+        grades=p.argmax(axis=1)[None],
+        fold=np.zeros(samples, dtype=np.int64),
+        selected=np.full(samples, np.nan),
+    )
+
+
+def audited(fitted: CrossFit) -> tuple[pd.DataFrame, dict[str, object]]:
+    estimate = noise.estimate_noise(fitted.manifest.labels, fitted.probabilities, bootstrap=20)
+    scores = score(fitted, estimate, images=[""] * len(fitted.manifest))
+    return scores, summarise(scores, estimate, grades=fitted.manifest.grades)
+
+
+def offered(scores: pd.DataFrame) -> pd.DataFrame:
+    return scores[(scores["suggested"] != "") & (scores["suggested"] != scores["grade"])]
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.31])
+def test_networks_that_see_little_suggest_nothing_that_harms(rate: float) -> None:
+    scores, summary = audited(cross_fit(blur=1.6, rate=rate))
+    likelier = scores[scores["distance"] > 0]
+    assert len(likelier) > 20  # these would have been suggested, and most are wrong:
+    names = np.array(["0", "1", "2", "3", "4"])
+    best = names[likelier[[f"p_{grade}" for grade in range(5)]].to_numpy().argmax(axis=1)]
+    assert (best == likelier["true_grade"]).mean() < 0.5
+    found = offered(scores)
+    assert not len(found) or (found["suggested"] == found["true_grade"]).mean() >= 0.5
+    assert len(found) < len(likelier) / 4
+    assert (likelier["suggested"] == "").sum() == len(likelier) - len(found)
+    notice = review_notice(summary)
+    assert notice.startswith("The networks, held out, give ")
+    assert suggestions_sentence(summary) in notice
+
+
+def test_clear_images_are_suggested_for_and_most_suggestions_are_right() -> None:
+    scores, summary = audited(cross_fit(blur=0.3, rate=0.2))
+    found = offered(scores)
+    right = (found["suggested"] == found["true_grade"]).mean()
+    assert len(found) > 20
+    assert right > 0.8
+    assert summary["known"]["suggested_right"] == pytest.approx(right, abs=1e-3)  # type: ignore[index]
+    assert summary["suggestions"]["count"] == len(found)  # type: ignore[index]
+    assert f"For {len(found)} labels another grade is suggested" in suggestions_sentence(summary)
+
+
+def test_a_grade_that_the_networks_never_say_is_not_suggested_away() -> None:
+    scores, summary = audited(cross_fit(blur=0.3, rate=0.2, unseen=4))
+    concerned = scores[(scores["grade"] == "4") & (scores["distance"] > 0)]
+    assert len(concerned) > 10
+    assert (concerned["suggested"] == "").all()
+    assert len(offered(scores)) > 10  # of other grades
+    recognised = [row["recognised"] for row in summary["networks"]["grades"]]  # type: ignore[index]
+    assert recognised == [True, True, True, True, False]
+    assert "4: 0% (not recognised)" in networks_sentence(summary)
+
+
+def test_scores_of_the_networks_by_hand() -> None:
+    labels = np.repeat([0, 1, 2], [60, 30, 10])
+    answers = np.where(labels == 2, 1, labels)
+    answers[:20] = 1
+    found = network_scores(labels, [answers], grades=["a", "b", "c"])
+    assert (found["accuracy"], found["mae"]) == (0.7, 0.3)
+    assert (found["naive_accuracy"], found["naive_mae"]) == (0.6, 0.5)
+    assert [row["recall"] for row in found["grades"]] == [pytest.approx(2 / 3, abs=1e-4), 1.0, 0.0]
+    assert [row["recognised"] for row in found["grades"]] == [True, True, False]
+
+
+def test_the_review_reads_that_nothing_is_suggested(
+    make_audit_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = make_audit_folder(tmp_path / "audit")
+    scores = pd.read_csv(folder / "audit.csv", dtype=str, keep_default_na=False)
+    scores.loc[0, "suggested"] = ""
+    scores.to_csv(folder / "audit.csv", index=False)
+    found = read_audit(folder)
+    assert found.suggested[0] == -1
+    assert (found.suggested[1:] >= 0).all()
