@@ -5,7 +5,8 @@
 
 Simulated: a severity with a blurred observation; the network's probabilities are exact up to a little noise of their
 logits. What it has learnt is the true grade (*clean*, as after forward correction), the noisy label (*noisy*, as plain
-cross-entropy; *over-confident*: twice its logits) or the soft label of the noisy label (*soft*, as sord and "+ours").
+cross-entropy; *over-confident*: twice its logits; *balanced*: rare grades as likely as common ones, as after drawing
+them more often; *shy*: rare grades too seldom) or the soft label of the noisy label (*soft*, as sord and "+ours").
 Each rule is fitted to 300 validation samples (``--validation``) and judged by the true grades of 6,000 others.
 
 With ``--probabilities``: out-of-fold predictions of real networks (``human_votes.py`` writes them), half of the groups
@@ -38,7 +39,7 @@ Ints = npt.NDArray[np.int64]
 
 PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
 NOISES = (("none", 0.0), ("quasi", 0.3), ("truncated", 0.3), ("one-sided", 0.25))
-NETWORKS = ("clean", "noisy", "over-confident", "soft")
+NETWORKS = ("clean", "noisy", "over-confident", "soft", "balanced", "shy")
 SHARES = {"4, rare severe": 0.5 ** np.arange(4), "5, even": np.ones(5)}
 BLUR, JITTER = 0.5, 0.3  # of the observed severity, and of the network's logits
 
@@ -70,6 +71,7 @@ def simulate(
     labels = corrupt(true, matrix, ids=range(samples), seed=seed)
     learnt = p if network == "clean" else p @ matrix
     logits = np.log(learnt) * (2.0 if network == "over-confident" else 1.0)
+    logits -= {"balanced": 1.0, "shy": -1.0}.get(network, 0.0) * np.log(shares)
     logits += JITTER * rng.standard_normal(p.shape)
     p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     return true, labels, p @ soft_label_matrix(len(shares)).double().numpy() if network == "soft" else p
@@ -94,8 +96,9 @@ def rules(validation: Floats, labels: Ints, test: Floats, *, matrix: Floats, sof
     for purpose in PURPOSES:
         for how in ("argmax", "median", "expected"):
             yield purpose, how, decode(new, how)
-        chosen = grade_rule_for(purpose, validation=known, soft_labels=soft_labels)
-        yield purpose, "chosen", chosen.grades(new)
+        side = {"validation": known, "soft_labels": soft_labels}
+        yield purpose, "chosen", grade_rule_for(purpose, **side, labels=torch.from_numpy(labels)).grades(new)
+        yield purpose, "chosen, no labels", grade_rule_for(purpose, **side).grades(new)
         yield purpose, "chosen, no validation", grade_rule_for(purpose, soft_labels=soft_labels).grades(new)
         # thresholds fitted to the labels as they are, or to p(true grade | image, label) with a noise matrix
         targets = {

@@ -1,22 +1,47 @@
-"""How often 95 % intervals of a difference contain the truth: patients alone resampled, and patients and trainings.
+"""How often 95 % intervals contain the truth: of a difference between methods, and of the share of wrong labels.
 
-    python benchmarks/interval_coverage.py        # some minutes on one core
+    python benchmarks/interval_coverage.py differences    # some minutes on one core
+    python benchmarks/interval_coverage.py verified       # two minutes
 
-Two methods that are equally good are trained R times each and tested on the same 80 patients with four images each.
-Images of a patient are difficult together, and each training has its own mistakes: its rate of errors varies, and
-which grade it prefers. The true difference is 0. "Seeds vary": the standard deviation of the rate of errors.
+**Differences**: patients alone resampled, and patients and trainings. Two methods that are equally good are trained R
+times each and tested on the same 80 patients with four images each. Images of a patient are difficult together, and
+each training has its own mistakes: its rate of errors varies, and which grade it prefers. The true difference is 0.
+"Seeds vary": the standard deviation of the rate of errors.
+
+**Verified labels**: the share of wrong labels from 50, 100 and 200 verified ones and a model's doubt about each of all
+labels. The model suspects most errors, misses some, which may be too rare for the sample, and suspects some right
+labels, more or less loosely; beside the sample alone (Clopper and Pearson's interval).
 """
 
 from __future__ import annotations
 
-import numpy as np
+import argparse
+from itertools import product
 
+import numpy as np
+import pandas as pd
+
+from srjt.noise.verified import exact_interval, read_verified, use_verified
 from srjt.ordinal.differences import crossed_difference
 from srjt.ordinal.intervals import resampled_metrics
 
 PATIENTS, IMAGES, GRADES = 80, 4, 4
 SIMULATIONS, RESAMPLES = 400, 150
 METRICS = ("mae", "macro_f1")
+# Shares of the labels: suspected errors, missed errors, suspected right labels (with how much doubt); spread of doubt.
+DOUBTS = [
+    *((0.08, missed, 0.0, 0.0, 0.0) for missed in (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.06)),
+    *((0.08, 0.0, alarms, 0.95, 0.0) for alarms in (0.005, 0.01, 0.015, 0.03, 0.06)),
+    (0.01, 0.0, 0.0, 0.0, 0.0),
+    (0.02, 0.01, 0.02, 0.6, 0.02),
+    (0.0, 0.05, 0.05, 0.6, 0.1),
+    (0.03, 0.015, 0.0, 0.0, 0.0),
+    (0.05, 0.05, 0.05, 0.6, 0.1),
+    (0.2, 0.0, 0.1, 0.6, 0.2),
+    (0.2, 0.2, 0.2, 0.6, 0.3),
+    (0.3, 0.015, 0.015, 0.95, 0.02),
+    (0.45, 0.02, 0.02, 0.6, 0.1),
+]
 
 
 def answers(true: np.ndarray, difficulty: np.ndarray, vary: float, random: np.random.Generator) -> np.ndarray:
@@ -48,7 +73,64 @@ def one_study(trainings: int, vary: float, random: np.random.Generator) -> dict[
     return {metric: np.stack(rows) for metric, rows in found.items()}
 
 
+def verified() -> None:
+    rows = []
+    for place, (samples, doubts, size) in enumerate(product((1000, 10_000), DOUBTS, (50, 100, 200))):
+        random = np.random.default_rng([21, place])
+        trials = np.array([one_sample(samples, size, doubts, random) for _ in range(SIMULATIONS)])
+        covered, width, alone, width_alone = trials.mean(axis=0)
+        rows.append((samples, *doubts[:3], size, covered, width, alone, width_alone))
+    columns = [
+        "labels",
+        "suspected",
+        "missed",
+        "alarms",
+        "verified",
+        "covered",
+        "width",
+        "alone",
+        "width alone",
+    ]
+    found = pd.DataFrame(rows, columns=columns).round(4)
+    print(found.to_string(index=False))
+    print("\nlowest coverage and mean width by the number of verified labels")
+    least = found.groupby("verified").agg(
+        {"covered": "min", "alone": "min", "width": "mean", "width alone": "mean"}
+    )
+    print(least.round(3).to_string())
+
+
+def one_sample(
+    samples: int, size: int, doubts: tuple[float, ...], random: np.random.Generator
+) -> tuple[float, float, float, float]:
+    """Whether the interval holds the truth and how wide it is, with the model and by the sample alone."""
+    suspected, missed, alarms, alarm, spread = doubts
+    kind = random.random(samples)
+    doubt = np.where(kind < suspected, 0.95, np.where(kind > 1.0 - alarms, alarm, 0.02))
+    doubt = np.clip(doubt + spread * random.normal(size=samples), 0.0, 1.0)
+    wrong = kind < suspected + missed
+    rows = random.choice(samples, size, replace=False)
+    checked = np.full(samples, -1)
+    checked[rows] = wrong[rows]
+    known = read_verified(checked, samples=samples, classes=2)
+    assert known is not None
+    posterior = np.stack([1.0 - doubt, doubt], axis=1)
+    labels = np.zeros(samples, dtype=np.int64)
+    low, high = use_verified(labels, posterior, known, owner=np.arange(samples), confidence=0.95).interval
+    least, most = exact_interval(float(wrong[rows].mean()), size)
+    truth = float(wrong.mean())
+    return float(low <= truth <= high), high - low, float(least <= truth <= most), most - least
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("differences", "verified"))
+    {"differences": differences, "verified": verified}[parser.parse_args().what]()
+
+
+def differences() -> None:
     error = 2 * (0.95 * 0.05 / SIMULATIONS) ** 0.5
     print(f"coverage of 95 % intervals, ± {error:.3f} by chance")
     print(

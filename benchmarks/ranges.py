@@ -2,6 +2,7 @@
 
     python benchmarks/ranges.py                                        # simulated readers
     python benchmarks/ranges.py --per-patient --seeds 500 506 --splits 60    # one range per patient, of pooled images
+    python benchmarks/ranges.py --shared --seeds 500 506 --splits 60   # errors that readers share with the network
     python benchmarks/ranges.py --probabilities probabilities/votes    # human votes, from human_votes.py
     python benchmarks/ranges.py --features deepdrid.npz                # injected noise; heads are trained on features
 
@@ -21,6 +22,9 @@ image of a patient. "as promised" allows for the binomial error of that many pat
 With ``--per-patient`` the true grade of a patient is the highest one of its images; ``labels`` and ``TorchCP`` take the
 highest label as right. The simulated images become patients of one to six images with similar grades; in the setting
 "together" all labels of a patient are wrong in the same way.
+
+With ``--shared`` a share of the wrong labels misleads the network as well: it sees an image of the labelled grade.
+"rate" is the 95 % interval of the noise rate: how often it holds the true rate, and its width.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 SPLITS, VERIFIED, VERIFIED_PATIENTS = 200, 200, 50
 METHODS = (
+    "rate",
     "labels",
     "TorchCP",
     "conservative",
@@ -81,6 +86,7 @@ def main() -> None:
     parser.add_argument("--coverage", type=float, default=0.9)
     parser.add_argument("--probabilities", type=Path, nargs="*", help="folders of .npz files")
     parser.add_argument("--per-patient", action="store_true", help="one range per patient")
+    parser.add_argument("--shared", action="store_true", help="wrong labels that mislead the network, too")
     parser.add_argument("--features", type=Path, help="features with clean grades, as srjt reads them")
     parser.add_argument("--seeds", type=int, nargs=2, default=(500, 510), help="of the simulations")
     parser.add_argument("--splits", type=int, default=SPLITS)
@@ -88,6 +94,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.probabilities:
         source: Iterator[Data] = stored(args.probabilities)
+    elif args.shared:
+        source = shared(range(*args.seeds))
     elif args.features:
         source = injected(args.features)
     elif args.per_patient:
@@ -139,6 +147,21 @@ def simulated(seeds: range) -> Iterator[Data]:
                 true=one.true,
                 patients=np.array([f"{seed}-{row}" for row in range(len(one.true))]),
             )
+
+
+def shared(seeds: range) -> Iterator[Data]:
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        for one in simulated(seeds):
+            if "boundary" in one.setting:
+                continue
+            rng = np.random.default_rng(one.labels[:20])
+            wrong = np.flatnonzero((one.labels != one.true) & (rng.random(len(one.true)) < share))
+            seen = one.probabilities.copy()
+            for grade in np.unique(one.labels[wrong]):
+                right = np.flatnonzero((one.labels == grade) & (one.true == grade))
+                rows = wrong[one.labels[wrong] == grade]
+                seen[rows] = one.probabilities[rng.choice(right, len(rows))]
+            yield replace(one, setting=f"simulated, {share:.0%} shared", probabilities=seen)
 
 
 def simulated_patients(seeds: range) -> Iterator[Data]:
@@ -221,7 +244,10 @@ def evaluate(data: Data, *, coverage: float, splits: int, seed: int) -> dict[str
     )
     known = estimated_noise(estimate)
     rest = order[len(names) // 2 :]
-    found: dict[str, list[Floats]] = {}
+    low, high = estimate.rate_interval
+    wrong = float((data.labels != data.true)[outside].mean())
+    held = float(low <= wrong <= high)
+    found: dict[str, list[Floats]] = {"rate": [np.array([held, high - low, held])]}
     for _ in range(splits):
         rest = rng.permutation(rest)
         cal, test = (np.flatnonzero(np.isin(owner, part)) for part in np.split(rest, [len(rest) // 2]))

@@ -89,17 +89,22 @@ def simulate(
     seed: int,
     kinds: tuple[str, ...] = KINDS,
     sizes: tuple[int, ...] = (300, 1000, 3000),
+    blurs: tuple[float, ...] = (0.15, 0.3, 0.5),
+    lowered: float | None = None,
 ) -> list[Simulation]:
-    """The same readings with each kind of probabilities."""
+    """The same readings with each kind of probabilities. lowered: the share of labels above the mildest, one-sided."""
     rng = np.random.default_rng([seed, sum(map(ord, name))])
     classes, samples = int(rng.integers(3, 8)), int(rng.choice(sizes))
-    blur, rate = float(rng.choice([0.15, 0.3, 0.5])), float(rng.choice([0.1, 0.2, 0.35]))
+    blur, rate = float(rng.choice(blurs)), float(rng.choice([0.1, 0.2, 0.35]))
     shares = np.geomspace(1.0, float(rng.choice([1.0, 0.3, 0.1])), classes)
     shares /= shares.sum()
     grid = (np.arange(classes * CELLS) + 0.5) / CELLS
     grade = (grid.astype(np.int64)).clip(max=classes - 1)
     weight = shares[grade] / CELLS  # density of the severity: even within each grade
     given = _reader(name, grid, grade, weight, rate=rate, rng=rng)  # (S, C) p(label | severity)
+    if lowered is not None:
+        off = lowered * (np.arange(classes) > 0)
+        given = (np.diag(1 - off) + np.diag(off[1:], k=-1))[grade]
     cell = rng.choice(len(grid), size=samples, p=weight / weight.sum())
     varied = bool(rng.integers(2))
     own = blur * np.exp(0.5 * varied * rng.normal(size=samples))  # some images are clearer

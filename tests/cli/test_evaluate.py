@@ -37,8 +37,7 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
     naive = {"accuracy": (true == training.mode()[0]).mean(), "mae": (true - training.median()).abs().mean()}
     for name, value in naive.items():
         assert re.search(rf"│ {name} +│ [\d.]+ │ [\d. –]+│ {value:.3f} │", out), out
-    scores = {name: found["intervals"][name]["value"] for name in naive}
-    worse = scores["accuracy"] <= naive["accuracy"] or scores["mae"] >= naive["mae"]
+    worse = found["intervals"]["mae"]["value"] >= naive["mae"]  # which the grades are for
     assert ("does not beat a naive prediction on these samples" in " ".join(out.split())) == worse
 
 

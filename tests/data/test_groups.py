@@ -179,3 +179,18 @@ def test_folds_do_not_depend_on_the_order_of_the_rows() -> None:
         plain, turned = folds(data), folds(data.select(np.arange(23)[::-1]))
     for one, other in zip(plain, turned, strict=True):
         np.testing.assert_array_equal(one.test, np.sort(22 - other.test))
+
+
+def test_a_second_check_decodes_only_what_cannot_be_read(
+    files: Manifest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "3.png").write_bytes(b"no image")
+    (tmp_path / "4.png").unlink()
+    first = check(files)
+    assert {"unreadable-image", "missing-image"} <= {problem.kind for problem in first}
+    monkeypatch.setattr(hashing, "read_image", lambda *_, **__: pytest.fail("decoded again"))
+    assert check(files) == first
+    (tmp_path / "5.png").write_bytes((tmp_path / "6.png").read_bytes() + b" ")
+    with pytest.raises(pytest.fail.Exception, match="decoded again"):  # other files have other hashes
+        check(files)

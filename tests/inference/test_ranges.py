@@ -18,9 +18,11 @@ from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
 from srjt.inference.calibrate import recalibration_of
 from srjt.inference.fitted import fit_after_training
+from srjt.inference.range_evidence import image_evidence, unit_evidence
 from srjt.inference.range_rule import RangeRule
-from srjt.inference.ranges import calibrate_ranges
-from srjt.noise.true_grades import KnownNoise, LabelNoise, given_noise
+from srjt.inference.ranges import calibrate_ranges, conservative_thresholds
+from srjt.noise.highest_grade import highest_grade_posterior
+from srjt.noise.true_grades import KnownNoise, LabelNoise, given_noise, scaled_joint
 from srjt.ordinal.ranges import range_scores
 from srjt.training.record.held_out import HeldOut
 from srjt.training.trained import Trained
@@ -104,6 +106,37 @@ def test_without_noise_it_is_split_conformal_prediction() -> None:
     given = calibrate_ranges(side, coverage=0.9, noise=None, posterior=np.eye(CLASSES)[side.labels])
     assert given.thresholds.tolist() == [expected] * CLASSES
     assert given.basis == "posterior"
+
+
+def test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_promise() -> None:
+    """3 % of the labels may be wrong at all: half of the 0.1 that is left. The threshold is that of 0.93 of them."""
+    side, _ = drawn(200, seed=4, images=1)
+    joint = scaled_joint(known(side).joint, rate=0.03)
+    noisy = KnownNoise(joint=joint, rates=(0.0, 0.03), determined=True)
+    scores = range_scores(side.probabilities[0])
+    evidence = image_evidence(side, noisy, "unknown")
+    found = conservative_thresholds(scores, evidence, noisy, coverage=0.9, by_grade=False)
+    own = np.sort(scores[np.arange(200), side.labels])
+    expected = own[int(np.ceil(0.93 * 201)) - 1]
+    assert expected > own[int(np.ceil(0.9 * 201)) - 1]
+    assert found.tolist() == [expected] * CLASSES
+
+
+def test_the_default_takes_as_many_labels_for_wrong_as_are_plausible() -> None:
+    side = HeldOut(ids=["a", "b"], probabilities=np.full((1, 2, 2), 0.5), labels=np.array([0, 1]))
+    noisy = KnownNoise(joint=np.array([[0.4, 0.1], [0.1, 0.4]]), rates=(0.1, 0.4), determined=True)
+    (weights,) = image_evidence(side, noisy, "unknown").candidates[0]
+    np.testing.assert_allclose(weights, [[0.6, 0.4], [0.4, 0.6]])
+    twins = replace(
+        side, ids=["a", "b", "c", "d"], probabilities=np.full((1, 4, 2), 0.5), labels=np.array([0, 0, 1, 1])
+    )
+    units = np.array([0, 0, 1, 1])
+    plausible = unit_evidence(twins, units, noisy, "unknown").candidates[0]
+    for at, rate in enumerate((0.1, 0.2, 0.4)):  # one by one, and together
+        matrix = [[1 - rate, rate], [rate, 1 - rate]]
+        one_by_one, together = plausible[2 * at : 2 * at + 2]
+        np.testing.assert_allclose(one_by_one, highest_grade_posterior(twins.labels, units, matrix))
+        np.testing.assert_allclose(together, matrix)
 
 
 def test_verified_grades_are_used_alone_if_they_suffice() -> None:

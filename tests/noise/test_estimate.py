@@ -9,10 +9,11 @@ import pytest
 
 from srjt import noise
 from srjt.errors import SrjtError
+from srjt.noise import estimate
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.explanations import explain
-from srjt.noise.families import FORMS, family
-from srjt.noise.model import _Problem, fit_model
+from srjt.noise.families import FORMS, ONE_SIDED, family
+from srjt.noise.model import _Problem, fit_model, held_out_likelihood
 from srjt.noise.severity_order import pool, rank_images
 
 SHARES = np.array([0.4, 0.25, 0.2, 0.15])
@@ -100,9 +101,42 @@ def test_labels_that_only_err_upwards_need_the_free_form() -> None:
     matrix = np.array([[0.6, 0.4, 0, 0], [0, 0.6, 0.4, 0], [0, 0, 0.6, 0.4], [0, 0, 0, 1.0]])
     label = noise.corrupt(grade, matrix, seed=3)
     found = estimate_noise(label, p, bootstrap=0)
-    assert found.form == "banded"
+    assert found.form == "raised"
     assert found.rate == pytest.approx((label != grade).mean(), abs=0.05)
     assert found.transition[1, 2] > 5 * found.transition[1, 0]
+
+
+@pytest.mark.parametrize("rate", [0.55, 0.65])
+@pytest.mark.parametrize("side", ["lowered", "raised"])
+def test_most_labels_of_a_grade_may_be_wrong_to_one_side_where_clear_images_show_it(
+    rate: float, side: str
+) -> None:
+    grade, p = graded(1500, blur=0.1)
+    matrix = (1 - rate) * np.eye(4) + rate * np.eye(4, k=-1)
+    matrix[0] = [1, 0, 0, 0]
+    if side == "raised":
+        grade, p, matrix = 3 - grade, p[:, ::-1], matrix[::-1, ::-1]
+    label = noise.corrupt(grade, matrix, seed=3)
+    found = estimate_noise(label, p @ matrix, bootstrap=40)  # a network that has learnt the noise
+    wrong = (label != grade).mean()
+    assert found.form == side
+    assert found.rate_interval[0] <= wrong <= found.rate_interval[1]
+    assert found.rate == pytest.approx(wrong, abs=0.05)
+    np.testing.assert_allclose(found.transition, matrix, atol=0.15)
+    assert f"too {'low' if side == 'lowered' else 'high'}" in found.assumption
+
+
+@pytest.mark.parametrize("samples", [150, 500])
+def test_a_form_without_limit_must_gain_ten_units_of_held_out_likelihood(samples: int) -> None:
+    grade, p = graded(samples, blur=0.1)
+    label = np.maximum(grade - (np.random.default_rng(9).random(samples) < 0.6), 0)
+    found = explain(label, p)
+    fit = fit_model(found.cells, family("lowered", num_classes=4))
+    alone = held_out_likelihood(fit, label, found.images, np.arange(samples) % 5).sum()
+    gain = alone - samples * max(mean for form, mean in found.held_out.items() if form not in ONE_SIDED)
+    assert gain > 1
+    assert ("lowered" in found.held_out) == (gain > 10) == (samples == 500)
+    assert "raised" not in found.held_out
 
 
 def test_readers_who_err_at_boundaries_look_like_unclear_images() -> None:
@@ -164,6 +198,16 @@ def test_it_says_when_probabilities_are_no_help_or_a_grade_is_missing(quasi) -> 
     assert rare.reason.startswith("only 1 label is of grade 3: ")  # labels, as everywhere
 
 
+def test_the_interval_begins_at_the_lower_tail_of_the_draws_and_the_one_sided_limit_at_twice_it(
+    quasi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = np.linspace(0.0, 0.1, 1001)
+    monkeypatch.setattr(estimate, "_draws", lambda found, draws, *, seed: (found.joint[None], drawn))
+    found = estimate_noise(*quasi)
+    assert found.rate_interval[0] == pytest.approx(0.1 * 0.025)
+    assert found.lower_bound == pytest.approx(0.1 * 0.05)
+
+
 def test_networks_that_hardly_learnt_anything_leave_the_rate_open(quasi) -> None:
     label, _ = quasi
     rng = np.random.default_rng(0)
@@ -180,7 +224,7 @@ def test_networks_that_hardly_learnt_anything_leave_the_rate_open(quasi) -> None
 def test_the_assumption_of_the_rate_is_one_sentence(quasi) -> None:
     found = estimate_noise(*quasi, bootstrap=20)
     assert found.assumption.count(". ") == 0
-    assert found.assumption.endswith(", up to the upper end of the interval.")
+    assert ", up to the upper end of the interval; errors that mislead the networks" in found.assumption
     assert found.assumption in str(found)
 
 
@@ -313,7 +357,7 @@ def test_gradients_are_those_of_the_objective_and_rows_are_distributions(form, g
     kin = family(form, num_classes=grades)
     images = rank_images(rng.dirichlet(np.ones(grades), 60))
     problem = _Problem(pool(rng.integers(0, grades, 60), images, classes=grades, repeated=1.5), kin)
-    theta = problem.start(noisy=True) + 0.3 * rng.normal(size=len(problem.prior_mean))
+    theta = problem.start(kin.starts()[-1]) + 0.3 * rng.normal(size=len(problem.prior_mean))
     step = 1e-5 * np.eye(len(theta))
     numeric = [(problem.value(theta + h) - problem.value(theta - h)) / 2e-5 for h in step]
     np.testing.assert_allclose(problem.expand(theta)[1], numeric, rtol=1e-4, atol=1e-4)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srjt.errors import SrjtError
-from srjt.noise.highest_grade import highest_grade_posterior, highest_grade_weights
+from srjt.noise.highest_grade import _likelihood, highest_grade_posterior, highest_grade_weights
 from srjt.noise.matrices import corrupt, transition_matrix
 
 NOISE = transition_matrix("truncated", num_classes=4, rho=0.13)
@@ -51,6 +51,22 @@ def test_it_is_right_more_often_than_the_highest_label(shown: float) -> None:
     assert (found.argmax(axis=1) == grade).mean() > 0.85
     # what it calls likely happens so often
     assert found.max(axis=1).mean() == pytest.approx((found.argmax(axis=1) == grade).mean(), abs=0.05)
+
+
+@pytest.mark.parametrize("shown", [0.3, 0.8, 1.0])
+def test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_highest(shown: float) -> None:
+    labels = [2, 0, 1]
+    seen = NOISE[:, labels].T
+    lower = np.stack([[row[:c].mean() if c else 0.0 for c in range(4)] for row in seen])
+    found, scale = _likelihood(seen, lower, np.zeros(3, dtype=np.int64), shown=shown)
+    for highest in range(4):
+        of = np.zeros(4)  # the grades of one image, before one of them must be the highest
+        of[highest] = shown if highest else 1.0
+        of[:highest] = (1 - shown) / max(highest, 1)
+        every = [true for true in product(range(highest + 1), repeat=3) if highest in true]
+        chance = [np.prod(of[list(true)]) for true in every]
+        given = [np.prod([NOISE[t, y] for t, y in zip(true, labels, strict=True)]) for true in every]
+        assert found[0, highest] * np.exp(scale) == pytest.approx(np.dot(chance, given) / np.sum(chance))
 
 
 def test_many_labels_of_one_patient() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from srjt.errors import SrjtError
 from srjt.noise import corrupt, transition_matrix
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.label_quality import label_quality
 from srjt.noise.verified import (
+    Combined,
     exact_interval,
     labels_to_verify,
     read_verified,
@@ -83,6 +85,78 @@ def test_the_combined_interval_covers_whatever_the_model_says_and_is_shorter_if_
         assert np.mean(shorter) > 0.9
 
 
+def two_grades(wrong: np.ndarray, doubt: np.ndarray, rows: np.ndarray) -> Combined:
+    """All labels are 0, ``wrong`` ones are truly 1, and the model takes them to be so with probability ``doubt``."""
+    verified = np.full(len(wrong), -1)
+    verified[rows] = wrong[rows]
+    known = read_verified(verified, samples=len(wrong), classes=2)
+    assert known is not None
+    labels, posterior = np.zeros(len(wrong), dtype=np.int64), np.stack([1 - doubt, doubt], axis=1)
+    return use_verified(labels, posterior, known, owner=np.arange(len(wrong)), confidence=0.95)
+
+
+def test_the_interval_is_that_of_a_regression_with_two_more_errors_in_a_finite_population() -> None:
+    rng = np.random.default_rng(3)
+    doubt = rng.random(300)
+    wrong = rng.random(300) < doubt**2
+    rows = np.arange(60)
+    found = two_grades(wrong, doubt, rows)
+    columns = np.stack([np.ones(60), doubt[rows]], axis=1)
+    (_, slope), squares, *_ = np.linalg.lstsq(columns, wrong[rows].astype(float), rcond=None)
+    assert 0.5 < slope < 1.0
+    share = wrong[rows].mean()
+    assert found.rate == pytest.approx(share + slope * (doubt.mean() - doubt[rows].mean()))
+    variance = (squares[0] / (60 - 2) + 2 / 60) / 60 * (1 - 60 / 300)
+    size = share * (1 - share) / variance
+    assert found.worth == pytest.approx(size)
+    hits, misses = found.rate * size, (1 - found.rate) * size
+    ends = beta.ppf(0.025, hits, misses + 1), beta.ppf(0.975, hits + 1, misses)
+    assert found.interval == pytest.approx(ends)
+    assert found.lower_bound == pytest.approx(beta.ppf(0.05, hits, misses + 1))
+
+
+def test_the_model_is_trusted_between_not_at_all_and_fully() -> None:
+    rng = np.random.default_rng(4)
+    wrong, rows = rng.random(400) < 0.3, np.arange(100)
+    timid = 0.1 + 0.4 * wrong + 0.02 * rng.random(400)  # the slope would be 2.5
+    share = wrong[rows].mean()
+    assert two_grades(wrong, timid, rows).rate == pytest.approx(share + timid.mean() - timid[rows].mean())
+    contrary = two_grades(wrong, 1 - timid, rows)
+    assert contrary.rate == share
+    assert contrary.interval == pytest.approx(exact_interval(share, 100 / (1 - 100 / 400)))
+
+
+@pytest.mark.parametrize(("missed", "alarms"), [(0.015, 0.0), (0.03, 0.0), (0.0, 0.015)])
+def test_errors_that_the_model_misses_are_covered_though_the_sample_may_hold_none(
+    missed: float, alarms: float
+) -> None:
+    held, widths = [], []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        kind = rng.random(4000)
+        wrong = kind < 0.08 + missed
+        doubt = np.where((kind < 0.08) | (kind > 1 - alarms), 0.97, 0.02)
+        rows = rng.choice(4000, 100, replace=False)
+        low, high = two_grades(wrong, doubt, rows).interval
+        least, most = exact_interval(float(wrong[rows].mean()), 100)
+        assert high - low <= most - least
+        held.append(low <= wrong.mean() <= high)
+        widths.append((high - low) / (most - least))
+    assert np.mean(held) >= 0.93
+    assert np.mean(widths) < 0.8
+
+
+def test_a_model_without_an_error_is_worth_no_more_than_all_labels() -> None:
+    wrong = np.arange(2000) % 10 == 0
+    for size in (3, 50, 1500, 2000):
+        found = two_grades(wrong, wrong.astype(float), np.arange(size))
+        assert found.worth <= 2000
+        assert found.interval[0] <= 0.1 <= found.interval[1]
+    assert found.interval == pytest.approx(
+        (0.1, 0.1), abs=1e-12
+    )  # all are verified: nothing is left to chance
+
+
 def test_verified_grades_replace_the_assumption() -> None:
     true, label, p = simulated(0)
     rng = np.random.default_rng(1)
@@ -127,11 +201,14 @@ def test_the_matrix_of_a_rare_grade_leans_on_the_model() -> None:
 def test_patients_are_the_unit_of_verified_grades() -> None:
     true, label, p = simulated(2, samples=300)
     copies = np.repeat(np.arange(300), 4)
-    known = read_verified(np.where(copies < 100, true[copies], -1), samples=1200, classes=4)
-    assert known is not None
-    together = use_verified(label[copies], p[copies], known, owner=copies, confidence=0.95)
-    apart = use_verified(label[copies], p[copies], known, owner=np.arange(1200), confidence=0.95)
-    assert together.worth == pytest.approx(apart.worth / 4, rel=0.01)
+    worth = []
+    for rows, owner in ((np.arange(300), np.arange(300)), (copies, copies), (copies, np.arange(1200))):
+        known = read_verified(np.where(rows < 60, true[rows], -1), samples=len(rows), classes=4)
+        assert known is not None
+        worth.append(use_verified(label[rows], p[rows], known, owner=owner, confidence=0.95).worth)
+    once, together, apart = worth
+    assert together == pytest.approx(once, rel=0.02)
+    assert apart > 3 * together
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_patients_alone_are_the_standard_error_of_the_draws() -> None:
 
 
 def test_what_patients_and_trainings_share_is_counted_once() -> None:
-    """Two trainings whose draws are uncorrelated: each has the variance 0.04/3, their mean half of it, so the interaction
+    """Two trainings whose draws are uncorrelated: each has the variance 0.04/3, their mean half, so the interaction
     is 0.02/3; between trainings it is 0.02/2. Together 0.02/3 + 0.01 − 0.02/3 = 0.01."""
     found = crossed_difference([[0.1, 0.2, 0.0, 0.2, 0.0], [0.3, 0.4, 0.4, 0.2, 0.2]], patients=41)
     share = 0.01 / (0.01 + 0.02 / 3)  # of the trainings, before the interaction is taken out

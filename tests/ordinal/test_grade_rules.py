@@ -7,12 +7,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from srjt.errors import SrjtError
 from srjt.ordinal import decode, soft_label_matrix
 from srjt.ordinal.decoding import expected_grade, grade_by_thresholds, undo_soft_labels
 from srjt.ordinal.grade_rules import FEWEST, GradeRule, fit_thresholds, grade_rule_for
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, confusion_matrix
 
 PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
 
@@ -133,6 +134,62 @@ def test_enough_samples_fit_thresholds(purpose: str) -> None:
     value = expected_value(purpose, rule.grades(p).numpy(), p.numpy())
     assert value > expected_value(purpose, decode(p, "expected").numpy(), p.numpy())
     assert torch.equal(rule.grades(p.float()), rule.grades(p))
+
+
+def macro_f1(grades: torch.Tensor, labels: torch.Tensor) -> float:
+    return METRICS["macro_f1"](confusion_matrix(labels, grades, num_classes=4).numpy())
+
+
+@given(st.integers(0, 10**6), st.floats(0.2, 5.0))
+def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, power: float) -> None:
+    """The labels follow other probabilities than the predicted ones."""
+    p = drawn(FEWEST, 4, seed)
+    labels = torch.multinomial(p**power, 1, generator=torch.Generator().manual_seed(seed))[:, 0]
+    rule = grade_rule_for("macro_f1", validation=p, labels=labels)
+    fitted = grade_rule_for("macro_f1", validation=p)
+    plain = [decode(p, "argmax"), decode(p, "median")]
+    best = max(macro_f1(grades, labels) for grades in [fitted.grades(p), *plain])
+    assert macro_f1(rule.grades(p), labels) == best
+    assert rule.rejected == (macro_f1(fitted.grades(p), labels) < best)
+    assert rule.rejected == (rule != fitted)
+    assert (
+        "(by the labels of the validation side it is better than fitted thresholds)" in str(rule)
+        or rule == fitted
+    )
+
+
+def test_macro_f1_of_other_samples_is_not_lowered_on_average() -> None:
+    """Rare severe grades, a quarter of the validation labels wrong by one grade, and networks that are right,
+    far too cautious, or take rare grades for too common or too rare."""
+    shares = np.array([0.6, 0.2, 0.13, 0.07])
+    cuts = norm.ppf(shares.cumsum()[:-1])
+    found: dict[str, list[list[float]]] = {}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        severity = rng.normal(size=900)
+        observed = (severity + 0.5 * rng.normal(size=900)) / 1.25
+        below = norm.cdf((cuts - observed[:, None]) / np.sqrt(0.2))
+        right = np.diff(below, axis=1, prepend=0.0, append=1.0).clip(1e-9)
+        true = np.digitize(severity, cuts)
+        off = np.where(rng.random(300) < 0.25, rng.choice([-1, 1], size=300), 0)
+        labels = torch.from_numpy((true[:300] + off).clip(0, 3))
+        networks = {"right": right, "cautious": right**0.25, "common": right / shares, "rare": right * shares}
+        for name, weights in networks.items():
+            p = torch.from_numpy(weights / weights.sum(axis=1, keepdims=True))
+            rules = (
+                grade_rule_for("macro_f1", validation=p[:300], labels=labels),
+                grade_rule_for("macro_f1", validation=p[:300]),
+                grade_rule_for("accuracy"),
+                grade_rule_for("mae"),
+            )
+            values = [macro_f1(rule.grades(p[300:]), torch.from_numpy(true[300:])) for rule in rules]
+            found.setdefault(name, []).append(values)
+    means = {name: np.mean(values, axis=0) for name, values in found.items()}
+    chosen, *others = np.mean(list(means.values()), axis=0)  # fitted thresholds, most likely grade, median
+    assert chosen > max(others) + 0.005
+    for mean in means.values():
+        assert mean[0] > mean[1] - 0.005
+    assert means["cautious"][0] > means["cautious"][1] + 0.02  # where thresholds would lower it
 
 
 def test_what_a_grade_is_in_words() -> None:

@@ -329,3 +329,24 @@ def test_a_reader_is_shrunk_to_what_all_readers_do_and_they_to_the_family() -> N
     assert matrices[0, 0] == pytest.approx((strength * shared + [10, 0, 80]) / (strength + 90))
     assert matrices[1, 0] == pytest.approx((strength * shared + [0, 0, 2]) / (strength + 2))
     assert matrices[1, 0, 2] > 0.8  # of its own it has two readings
+
+
+def test_the_consensus_of_single_readings_is_these_readings() -> None:
+    """Nobody has compared the readers, so only the model's defaults could say that a reading is wrong: where grades are
+    rare they would, and no image of the rare grade would be left."""
+    grade = np.repeat([0, 1, 2, 3], [300, 60, 6, 1])
+    names = [str(item) for item in range(len(grade))]
+    for readers in (1, 3):
+        readings = Readings(
+            items=names,
+            readers=[f"r{k}" for k in range(readers)],
+            grades=("0", "1", "2", "3"),
+            item=np.arange(len(grade)),
+            reader=np.arange(len(grade)) % readers,
+            grade=grade,
+        )
+        found = consensus(readings)
+        assert found.grade.tolist() == grade.tolist()
+        assert not found.determined
+        chosen = found.posterior[np.arange(len(grade)), grade]
+        np.testing.assert_array_equal(found.certainty, chosen)

@@ -11,7 +11,7 @@ import pytest
 
 import srjt
 from srjt.inference.held_out_scores import naive_warning
-from srjt.ordinal.baselines import NaiveBaseline
+from srjt.ordinal.purpose import PURPOSES
 from srjt.reports.judged_sides import judge_sides
 from srjt.reports.model_card import model_card
 from srjt.reports.pages.html import Page
@@ -50,11 +50,15 @@ def test_every_place_judges_the_answers_of_predict(
     ]
     assert (f"- {warnings['test']}\n" in model_card(folder)) == (not right)
     if not right:
-        naive = (kept.loc[kept["side"] == "test", "grade"] == 3).mean()
-        assert f"on the test side: accuracy {naive:.3f}, and " in warnings["test"]
+        error = (3 - kept.loc[kept["side"] == "test", "grade"]).mean()
+        assert f"on the test side: MAE {error:.3f}, and " in warnings["test"]
+    for purpose in PURPOSES:  # grades may be for another metric than those of the training
+        judged = judge_sides(run, optimise=purpose)["test"].naive_warning
+        assert bool(judged) != right
+        assert ("MAE" in judged) == (purpose == "mae" and not right)
 
 
 def test_perfect_answers_pass_where_all_samples_have_the_usual_grade() -> None:
-    naive = NaiveBaseline(accuracy=1.0, mae=0.0)
-    assert compare_with_naive("this sample", accuracy=1.0, mae=0.0, naive=naive) == ""
-    assert "does not beat" in compare_with_naive("this sample", accuracy=0.0, mae=1.0, naive=naive)
+    assert compare_with_naive("this sample", score=0.0, naive=0.0, purpose="mae") == ""
+    assert compare_with_naive("this sample", score=1.0, naive=1.0, purpose="accuracy") == ""
+    assert "does not beat" in compare_with_naive("this sample", score=1.0, naive=0.0, purpose="mae")

@@ -122,7 +122,7 @@ RULES: dict[str, Rule] = {
     r"|The best baseline and .+|p, Holm: .+": lambda f, m: f["recipe"],
     r"Each fold has its own test patients and its own training: ± contains both\.": lambda f, m: f["folds"] > 1,
     r"Best and second best in a column are marked among methods with the same runs\.": lambda f, m: f["methods"] > 1,
-    r"Naive: always the most frequent training label \(accuracy\), always their median \(MAE\)\.": (
+    r"Naive: always the most frequent training label; for MAE always their median\.": (
         lambda f, m: f["test"] and f["done"] > 0
     ),
     r"(Standard|Sord|Co-teaching|srjt) does not beat a naive prediction on the test side (?P<noise>.+): .+\.": (

@@ -107,22 +107,17 @@ def networks_caveat(
 
     labels: (N,); network_grades: (N,) held-out grades of each network. learnt: whether their probabilities say more
     about the labels than how common each grade is, the test that decides whether ``srjt train`` uses an estimate.
-    readings: whether several readers graded the samples.
+    readings: whether several readers graded the samples. The networks are judged by their absolute error, the
+    metric that grades are for unless another is chosen.
     """
     counts = np.bincount(labels, minlength=num_classes)
     distance = np.abs(np.stack(network_grades) - labels)
-    accuracy, naive = float((distance == 0).mean()), naive_baseline(counts, counts)
-    less_accurate, further_off = not_beaten(accuracy=accuracy, mae=float(distance.mean()), naive=naive)
+    error, naive = float(distance.mean()), naive_baseline(counts, counts).mae
     sentences = []
-    if less_accurate:
+    if not_beaten(error, naive, purpose="mae"):
         sentences.append(
-            f"The networks do not beat a naive prediction: their held-out grades equal {accuracy:.0%} of the labels, "
-            f"and always the most frequent label would equal {naive.accuracy:.0%}."
-        )
-    elif further_off:
-        sentences.append(
-            "The networks do not beat a naive prediction: on average their held-out grades are no closer to the labels "
-            "than always the median label would be."
+            f"The networks do not beat a naive prediction: on average their held-out grades are {error:.2f} grades "
+            f"from the labels, and always the median label would be {naive:.2f}."
         )
     if not learnt:
         sentences.append(READINGS_REMAIN if readings else LEARNT_NOTHING)

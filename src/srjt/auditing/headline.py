@@ -14,6 +14,8 @@ _FORMS = {
     "truncated": "errors by one grade only",
     "banded": "each grade has its own error rates, which change by one factor with every further grade",
     "uniform": "every wrong grade is equally likely",
+    "lowered": "labels of a grade are mostly or often too low, each grade at its own rate",
+    "raised": "labels of a grade are mostly or often too high, each grade at its own rate",
     "boundary": "errors only near the boundary between two grades",
 }
 

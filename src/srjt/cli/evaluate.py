@@ -210,8 +210,10 @@ def evaluate(
         console.print(_ranges(found.ranges, shown, by_patient=found.by_patient))
         say(found.ranges.promise)
     if naive is not None:
-        scores = {name: found.intervals[name].value for name in trivial_scores}
-        if worse := compare_with_naive("these samples", **scores, naive=naive):
+        trivial = getattr(naive, found.purpose)
+        if worse := compare_with_naive(
+            "these samples", score=found.score, naive=trivial, purpose=found.purpose
+        ):
             say(worse, fg="yellow")
     if found.readers is not None:
         _print_readers(found.readers, console)

@@ -264,7 +264,7 @@ def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, 
 def _add_scores(table: Table, side: str, values: Mapping[str, float], naive: NaiveBaseline | None) -> None:
     table.add_row(side, *(f"{values[name]:.3f}" for name in SHOWN))
     if naive is not None:
-        table.add_row("  naive", f"{naive.accuracy:.3f}", f"{naive.mae:.3f}", style="dim")
+        table.add_row("  naive", *(f"{getattr(naive, name):.3f}" for name in SHOWN), style="dim")
 
 
 def _metrics_table(title: str, *, caption: str | None) -> Table:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from srjt.data.duplicates import THUMBNAILS, UNKNOWN, Ints, identical, near_pairs, pixel_hash, thumbnails
+from srjt.data.duplicates import UNKNOWN, Ints, identical, near_pairs
 from srjt.data.groups import across_patients
 from srjt.data.images.decode import EMPTY_FILE, BadImageError, read_image
-from srjt.data.images.hashes import HASHED_SIZE
+from srjt.data.images.hashes import HASHED_SIZE, image_hashes
 from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.hints import no_image_exists
@@ -46,7 +44,7 @@ def check(
     folds : int
         A grade with fewer patients than this is reported.
     images : bool
-        Decode every image. ``False`` checks only the patients.
+        Decode every image that has changed since the last time. ``False`` checks only the patients.
     workers : int, optional
         Number of decoding threads. Default: one per core, at most 32.
     progress : callable, optional
@@ -87,20 +85,15 @@ def examine(
     problems: list[Problem] = []
     pairs: Ints = np.empty((0, 2), dtype=np.int64)
     if images:
-        hashes = np.empty((len(manifest), 2), dtype=np.uint64)
-        thumbs = np.zeros((len(manifest), *THUMBNAILS), dtype=np.uint8)
-        for row, found in enumerate(_hashes(manifest, workers=workers)):
-            if isinstance(found, Problem):
-                problems.append(found)
-                hashes[row] = UNKNOWN
-            else:
-                hashes[row], thumbs[row] = found
-            if progress is not None:
-                progress(row + 1, len(manifest))
+        found = image_hashes(manifest, near=True, workers=workers, progress=progress)
+        if manifest.arrays is None:
+            unknown = np.flatnonzero((found.pixels == UNKNOWN).all(axis=1)).tolist()
+            ids, paths = manifest.ids, manifest.paths
+            problems = [problem for row in unknown if (problem := _file_problem(ids[row], paths[row]))]
         if len(manifest) and [p.kind for p in problems] == ["missing-image"] * len(manifest):
             raise SrjtError(no_image_exists(manifest))
-        code = identical(hashes)
-        near = across_patients(manifest, _near_pairs(code, thumbs))
+        code = identical(found.pixels)
+        near = across_patients(manifest, _near_pairs(code, found.thumbnails))
         pairs = np.concatenate([_identical_pairs(manifest, code), near])
         problems += [*_identical(manifest, code), *_nearly_identical(manifest, near)]
     return Examination(problems=problems + _few_patients(manifest, folds), pairs=pairs)
@@ -116,30 +109,14 @@ def image_sizes(manifest: Manifest, *, sample: int = SAMPLED) -> list[tuple[int,
     return [size for path in paths if (size := _size(path)) is not None]
 
 
-Hashed = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint8]]
-
-
-def _hashes(manifest: Manifest, *, workers: int | None) -> Iterator[Hashed | Problem]:
-    """(N,) in order: the hash of the pixels and the thumbnails, or the problem of the file."""
-    if manifest.arrays is not None:
-        no_thumbnails = np.zeros(THUMBNAILS, dtype=np.uint8)
-        for values in manifest.arrays:
-            yield pixel_hash(values), no_thumbnails if manifest.are_features else thumbnails(values)
-        return
-    with ThreadPoolExecutor(workers or min(32, os.cpu_count() or 1)) as pool:
-        try:
-            yield from pool.map(_hash_file, manifest.ids, manifest.paths)
-        finally:  # on an interruption, do not wait for thousands of images
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _hash_file(sample: str, path: Path) -> Hashed | Problem:
+def _file_problem(sample: str, path: Path) -> Problem | None:
+    """Why an image cannot be read; None if it can be."""
     try:
-        pixels = read_image(path, size=HASHED_SIZE)
+        read_image(path, size=HASHED_SIZE)
     except BadImageError as problem:
         found = image_problem(sample, problem.reason)
         return found if found.kind == "unreadable-image" else replace(found, detail=f"{path}: {found.detail}")
-    return pixel_hash(pixels), thumbnails(pixels)
+    return None
 
 
 def image_problem(sample: str, reason: str) -> Problem:
@@ -199,8 +176,10 @@ def _identical_pairs(manifest: Manifest, code: Ints) -> Ints:
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-def _near_pairs(code: Ints, thumbs: npt.NDArray[np.uint8]) -> Ints:
+def _near_pairs(code: Ints, thumbs: npt.NDArray[np.uint8] | None) -> Ints:
     """(M, 2) nearly identical images that are not identical; of identical ones only the first is compared."""
+    if thumbs is None:  # rows of features
+        return np.empty((0, 2), dtype=np.int64)
     _, first = np.unique(code, return_index=True)
     first = np.sort(first)
     return np.asarray(first[near_pairs(thumbs[first])], dtype=np.int64)

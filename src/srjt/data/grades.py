@@ -49,7 +49,7 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
     Without names, the values must be integers from 0 or 1 without gaps, or names that end in such numbers
     ("Mayo 2"). Other values are collected in ``invalid``; an unknown order is an error.
     """
-    present = {value for value in values if value.casefold() not in MISSING}
+    present = {value for value in set(values) if value.casefold() not in MISSING}
     if names is None:
         names, code_of, note = _infer(values, present)
     else:
@@ -57,13 +57,11 @@ def grade_values(values: Sequence[str], *, names: Sequence[str] | None = None) -
         code_of, note = _match(present, names)
     # A name that looks like a missing value is a grade if it is listed.
     declared = {name.casefold(): code for code, name in enumerate(names)}
-    codes = np.full(len(values), -1, dtype=np.int64)
+    code_of = {value: declared.get(value.casefold(), code_of.get(value, -1)) for value in set(values)}
+    codes = np.array([code_of[value] for value in values], dtype=np.int64)
     invalid: dict[int, tuple[str, str]] = {}
-    for row, value in enumerate(values):
-        code = declared.get(value.casefold(), code_of.get(value, -1))
-        codes[row] = code
-        if code >= 0:
-            continue
+    for row in np.flatnonzero(codes < 0).tolist():
+        value = values[row]
         if value.casefold() in MISSING:
             invalid[row] = ("missing-grade", f"no grade ({value!r})" if value else "no grade")
         else:

@@ -218,6 +218,7 @@ def evaluate(
         judged_by=given if truth is None else "true grades",
         by_patient=manifest.patients is not None,
         views=len(crops),
+        purpose=optimise or run.config.optimise,
         grade_rule=table.attrs["grade_rule"],
         intervals=_intervals(labels, predicted, classes=classes, groups=answers.groups, resamples=resamples),
         confusion=confusion_matrix(

@@ -18,6 +18,7 @@ from srjt.ordinal.calibration import CalibrationBin
 from srjt.ordinal.intervals import Interval
 from srjt.ordinal.metrics import METRICS
 from srjt.ordinal.pooling import LearnedPooling
+from srjt.ordinal.purpose import Purpose
 from srjt.readers import NetworkComparison
 
 __all__ = ["Evaluation"]
@@ -38,6 +39,8 @@ class Evaluation:
         Whether the intervals resample patients; else they resample samples and are probably too narrow.
     views : int
         Views of each sample over which the probabilities are averaged.
+    purpose : {"mae", "accuracy", "qwk", "macro_f1"}
+        The metric that the grades are for.
     grade_rule : str
         What a predicted grade is, in words.
     intervals : dict of str to Interval
@@ -84,6 +87,7 @@ class Evaluation:
     judged_by: str
     by_patient: bool
     views: int
+    purpose: Purpose
     grade_rule: str
     intervals: dict[str, Interval]
     confusion: list[list[int]]
@@ -104,6 +108,11 @@ class Evaluation:
     readers: NetworkComparison | None = None
     not_compared: str = ""
     answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
+
+    @property
+    def score(self) -> float:
+        """The value of the metric that the grades are for."""
+        return self.intervals[self.purpose].value
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))

@@ -63,6 +63,7 @@ def grade_rule(
     return grade_rule_for(
         optimise or run.config.optimise,
         validation=None if known is None else torch.from_numpy(known),
+        labels=None if side is None else torch.from_numpy(side.labels),
         soft_labels=run.method.learnt_soft_labels() if recalibration is None else None,
     )
 

@@ -30,11 +30,12 @@ def naive_warning(run: Trained) -> str:
     side = "test" if "test" in found else "validation"
     if side not in found or run.facts is None:
         return ""
-    scores = summary(found[side])
     naive = baseline_from(run.facts, found[side].sum(axis=1))
     if naive is None:
         return ""
-    return compare_with_naive(f"the {side} side", accuracy=scores["accuracy"], mae=scores["mae"], naive=naive)
+    purpose = run.config.optimise
+    score = summary(found[side])[purpose]
+    return compare_with_naive(f"the {side} side", score=score, naive=getattr(naive, purpose), purpose=purpose)
 
 
 def _confusions(run: Trained) -> dict[str, npt.NDArray[np.int64]]:

@@ -117,7 +117,8 @@ def _image_weights(
         return "corrected", why, [_all_or_none(inverse), misled]
     why = (
         f"by their labels, corrected for a share of up to {noise.rates[1]:.2f} wrong ones; given its label, an image "
-        "must not mislead about its true grade. Verified grades of a random sample would make the ranges narrower."
+        "must not mislead about its true grade: where readers and networks err alike, ranges contain it less often. "
+        "Verified grades of a random sample would need no such condition, and make the ranges narrower."
     )
     return "corrected", why, [misled]
 
@@ -187,8 +188,9 @@ def _unit_weights(
         return "corrected", why, [_all_or_none(inverse), misled]
     why = (
         f"by all their labels, corrected for a share of {_rate(noise)} wrong ones, wrong one by one or together; given "
-        "the labels, the images must not mislead about the highest true grade. Verified grades of all images of "
-        "randomly chosen patients would make the ranges narrower."
+        "the labels, the images must not mislead about the highest true grade: where readers and networks err alike, "
+        "ranges contain it less often. Verified grades of all images of randomly chosen patients would need no such "
+        "condition, and make the ranges narrower."
     )
     return "corrected", why, [misled]
 

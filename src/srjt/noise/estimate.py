@@ -5,9 +5,12 @@ rates, not one rate:
 
 - **The largest rate.** If the right grade is the likeliest label of every image, no more labels are wrong than differ
   from the likeliest label given the image. (For each true grade i, P_ii ≥ P_ij; averaged over the true grades that an
-  image may have, p(right | x) ≥ p(label = j | x) for every j.)
+  image may have, p(right | x) ≥ p(label = j | x) for every j.) Where clear images contradict this (``explanations``),
+  the largest rate of the forms that explain them.
 - **The smallest rate.** Unclear images look like a blurred severity (``model``). What such a blur cannot explain, for
   example a label two grades away from a clear image, is an error. Where the blur explains everything, it is 0.
+
+Errors that readers and networks share leave no trace: neither rate contains them, and only verified grades show them.
 
 The interval reaches from the one to the other, each with its sampling error. The point lies between: the mean over the
 forms of noise that explain the labels (``explanations``).
@@ -24,7 +27,7 @@ import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of
 from srjt.noise.explanations import Explanations, explain, rows_of
-from srjt.noise.families import SYMMETRIC, Form
+from srjt.noise.families import ONE_SIDED, SYMMETRIC, Form
 from srjt.noise.verified import exact_interval, read_verified, use_verified
 from srjt.notebook_html import html_block, html_table, html_text
 
@@ -35,6 +38,7 @@ Ints = npt.NDArray[np.int64]
 Groups = Sequence[Hashable] | npt.NDArray[Any] | None
 
 _NOTHING_SAID = "the probabilities say nothing about the labels beyond how common each grade is."
+_SHARED = "errors that mislead the networks like the readers are neither in the rate nor in its interval."
 _FEW = 10  # expected samples of a grade below which a tenth of its labels is less than one label
 
 
@@ -209,6 +213,8 @@ def estimate_noise(
     if bootstrap:
         joints, rates = _draws(found, bootstrap, seed=seed)
         low, lower_bound = (min(float(np.quantile(rates, q)), rate) for q in (tail, 2.0 * tail))
+        if any(one.fit.form in ONE_SIDED for one in found.all):
+            largest = max(largest, float(np.quantile([_rate(one) for one in joints], 1.0 - tail)))
     informed = learnt = _informed(y, found)
     if not informed and bootstrap:
         low = lower_bound = 0.0
@@ -216,7 +222,7 @@ def estimate_noise(
     weights = found.form_weights
     form = max(weights, key=lambda one: weights[one])
     reason = _doubt(y, found, informed=informed, unsettled=tail)
-    assumption = _assumption(form)
+    assumption = f"{_assumption(form)}; {_SHARED}"
     worth = 0.0
     if known is not None:
         combined = use_verified(
@@ -324,16 +330,22 @@ def _assumption(form: Form) -> str:
     if form == "boundary":
         return (
             "The rate assumes that any share of the doubt between two neighbouring grades, from none to all, is "
-            "equally likely to be the readers' and not the images': labels and probabilities alone cannot tell."
+            "equally likely to be the readers' and not the images', which labels and probabilities alone cannot tell"
         )
     if form in SYMMETRIC:
         return (
             "The rate assumes that errors depend on an image only through its true grade; if readers also err near the "
-            "boundary between two grades, it is higher, up to the upper end of the interval."
+            "boundary between two grades, it is higher, up to the upper end of the interval"
+        )
+    if form in ONE_SIDED:
+        side = "low" if ONE_SIDED[form] < 0 else "high"
+        return (
+            f"The rate allows most labels of a grade to be too {side}, because that alone explains the labels of clear "
+            "images"
         )
     return (
         "The rate assumes that each grade has its own error rate in each direction, and that readers who are also "
-        "unsure near the boundary between two grades are as likely as readers who are not; the interval covers both."
+        "unsure near the boundary between two grades are as likely as readers who are not; the interval covers both"
     )
 
 
@@ -365,5 +377,8 @@ def _doubt(y: Ints, found: Explanations, *, informed: bool, unsettled: float) ->
             "cannot be seen."
         )
     if sum(one.doubtful_weight for one in found.all if one.fit.form == "boundary") > unsettled:
-        return "readers who are unsure between two neighbouring grades look like images that are unclear between them."
+        return (
+            "readers who are unsure between two neighbouring grades look like images that are unclear between them; "
+            "more labels do not tell, better networks or verified labels do."
+        )
     return ""

@@ -5,6 +5,8 @@ alone (three forms), readers who prefer a direction or a grade (``banded``), and
 boundary between two grades (``boundary``). The last kind predicts the same labels as perfect readers of unclear images.
 How much of the blur is the reader's is therefore not in the data: each of ``READER_SHARES`` is equally likely. Readers
 who prefer a direction are as likely to be unsure near boundaries, too, as not: real readers are (APPA-REAL).
+Readers whose labels of a grade are mostly wrong, to one side (``lowered``, ``raised``), are considered only where they
+predict held-out labels far better than all others.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from srjt.noise.families import FORMS, SYMMETRIC, Form, family
+from srjt.noise.families import FORMS, ONE_SIDED, SYMMETRIC, Form, family
 from srjt.noise.model import Fit, fit_model, held_out_likelihood
 from srjt.noise.posterior import bayes, by_grade, by_severity
 from srjt.noise.severity_order import Cells, Images, pool, rank_images
@@ -31,6 +33,10 @@ _PARTS = 5  # of the patients, each held out once
 # Labels that the model uses as independent at most. With more, its own error (g is piecewise linear, the blur normal),
 # which is about 0.005 in simulations, would exceed the sampling error, and forms would be excluded by it.
 _MOST = 5000
+# Held-out log-likelihood that a form with more wrong than right labels of a grade must gain: such a form changes the
+# names of grades, which moderate errors of the model itself could pay for.
+_GAIN = 10.0
+_FEW = 10  # labels or images of a grade, below which its name could be another's
 READER_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the blur's variance; the middles of five equal parts
 
 
@@ -141,11 +147,22 @@ def explain(labels: Ints, probabilities: Floats, *, owner: Ints | None = None) -
     part = patients % min(_PARTS, int(patients.max()) + 1)  # patients in turn: nothing depends on chance
     images, free = _best_order(labels, probabilities, repeated=repeated)
     cells = free.problem.cells
-    forms = [form for form in FORMS if classes > 2 or form not in SYMMETRIC[1:]]  # of two grades they are one
+    forms = [form for form in FORMS if form not in ONE_SIDED]
+    if classes == 2:  # the symmetric forms are one
+        forms = [form for form in forms if form not in SYMMETRIC[1:]]
     fits = [
         free if form == "banded" else fit_model(cells, family(form, num_classes=classes)) for form in forms
     ]
     held_out = [held_out_likelihood(fit, labels, images, part) for fit in fits]
+    evidence, likelihood = max(fit.log_evidence for fit in fits), max(float(one.sum()) for one in held_out)
+    for form in ONE_SIDED:
+        fit = fit_model(cells, family(form, num_classes=classes))
+        shares = cells.weights @ fit.true_grades(cells)
+        if fit.log_evidence < evidence or min(*shares, *cells.counts.sum(axis=0)) < _FEW:
+            continue
+        one = held_out_likelihood(fit, labels, images, part)
+        if (float(one.sum()) - likelihood) / repeated > _GAIN:
+            forms, fits, held_out = [*forms, form], [*fits, fit], [*held_out, one]
     kinds = [sum(form in SYMMETRIC for form in forms) if form in SYMMETRIC else 1 for form in forms]
     log_prior = -np.log(kinds)
     by_patient = np.array([np.bincount(patients, one) for one in held_out])
@@ -176,7 +193,7 @@ def _readers(form: Form) -> list[tuple[float, float]]:
     unsure = [(share, 1.0 / len(READER_SHARES)) for share in READER_SHARES]
     if form == "boundary":
         return unsure
-    if form == "banded":
+    if form == "banded" or form in ONE_SIDED:
         return [(0.0, 0.5)] + [(share, 0.5 * probability) for share, probability in unsure]
     return [(0.0, 1.0)]
 

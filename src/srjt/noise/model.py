@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import nnls  # type: ignore[import-untyped]
 from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 
-from srjt.noise.families import Family, Form
+from srjt.noise.families import ONE_SIDED, Family, Form
 from srjt.noise.severity_order import Cells, Images
 
 __all__ = ["Fit", "fit_model", "held_out_likelihood"]
@@ -84,7 +85,7 @@ class Fit:
 def fit_model(cells: Cells, kin: Family) -> Fit:
     """The parameters of largest penalised likelihood, by damped Fisher scoring from few and from many wrong labels."""
     problem = _Problem(cells, kin)
-    begins = [problem.start(noisy=noisy) for noisy in ((False, True) if len(kin.mean) else (False,))]
+    begins = [problem.start(rates) for rates in kin.starts()]
     theta, value = max((_climb(problem, begin, steps=60) for begin in begins), key=lambda end: end[1])
     information = problem.expand(theta)[2]
     volume = np.linalg.slogdet(problem.prior_precision)[1] - np.linalg.slogdet(information)[1]
@@ -155,14 +156,20 @@ class _Problem:
         basis[rows, left + 1] = at - left
         return basis, width
 
-    def start(self, *, noisy: bool) -> Floats:
-        """Thresholds six blurs apart, and as many images in each grade as there are labels of it."""
+    def start(self, rates: Floats) -> Floats:
+        """Thresholds six blurs apart, and as many images in each grade as there are labels of it.
+
+        Where most labels of a grade may be wrong, as many images as the matrix of ``rates`` takes there to be.
+        """
         cuts = self.spread @ np.exp(self.prior_mean[: self.spans])
         shares = self.cells.counts.sum(axis=0) / self.cells.counts.sum()
+        if self.kin.form in ONE_SIDED:
+            shares = nnls(self.kin.matrix(rates).T, shares)[0] + 0.01
+            shares /= shares.sum()
         reached = np.concatenate([[0.0], np.cumsum(shares)[:-1], [1.0]])
         ends = np.concatenate([[cuts[0] - 3.0], cuts, [cuts[-1] + 3.0]])
         g = np.interp(np.linspace(0.0, 1.0, self.knots), reached, ends)
-        return np.concatenate([self.prior_mean[: self.spans], g, [0.0], self.kin.start(noisy=noisy)])
+        return np.concatenate([self.prior_mean[: self.spans], g, [0.0], rates])
 
     def severity(self, theta: Floats, basis: Floats, width: Floats) -> tuple[Floats, Floats, Floats]:
         """Thresholds (C − 1,), g (N,) and 1 / σ (N,)."""

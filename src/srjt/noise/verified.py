@@ -5,7 +5,9 @@ Clopper-Pearson interval is exact. The model's probability that a label is wrong
 interval shorter: the mean of the model's answers over all labels plus the mean of its errors on the verified ones
 (prediction-powered inference, Angelopoulos et al., Science 2023; the factor of the model's answers is the one that
 makes the variance smallest, Angelopoulos, Duchi and Zrnic 2023). The labels at hand are a finite population, so the
-mean of the model's answers over them has no sampling error.
+mean of the model's answers over them has no sampling error. A sample that happens to hold none of the errors that the
+model misses must not be taken for proof that there are none; where the model would not make the interval shorter, the
+sample alone counts.
 
 Of very few verified labels the share says little: two wrong ones of two do not mean that all labels are wrong. As long
 as the interval of a rate of one half would be wider than one half, the rate is the model's, moved into the interval.
@@ -174,25 +176,35 @@ def use_verified(
     rows, size = known.rows, len(known.rows)
     wrong = (labels[rows] != known.true).astype(np.float64)
     doubt = 1.0 - posterior[np.arange(samples), labels]
-    factor = 0.0
-    if size > 2 and wrong.std() > 0 and doubt[rows].std() > 0:
-        slope = float(np.cov(wrong, doubt[rows])[0, 1] / doubt[rows].var(ddof=1))
-        factor = min(max(slope, 0.0), 1.0)
-    left = wrong - factor * doubt[rows]
-    share = float(wrong.mean())
-    rate = float(np.clip(factor * doubt.mean() + left.mean(), 0.0, 1.0))
-    # two numbers, the mean and the factor, come from the sample itself
-    variance = left.var(ddof=2) if size > 2 and factor else share * (1.0 - share)
-    gain = max(1.0, share * (1.0 - share) / variance) if factor and variance > 0 else 1.0
-    if gain == 1.0:  # the model does not help: the sample alone
-        rate = share
-    rest = max(1.0 - size / samples, 1e-9)  # of all labels that are not verified; at none the rate is known
     _, patient = np.unique(owner[rows], return_inverse=True)
-    worth = size * gain / rest / repetition(left, patient)
-    interval = low, high = exact_interval(rate, worth, confidence=confidence)
-    lower_bound = exact_interval(rate, worth, confidence=1.0 - 2.0 * (1.0 - confidence))[0]
+    # what is not verified may be all right or all wrong
+    least = float(wrong.sum()) / samples
+    most = least + (samples - size) / samples
+    rest = max(1.0 - size / samples, 1.0 / samples)  # of all labels that are not verified
+
+    def interval_of(rate: float, equal: float, confidence: float) -> tuple[float, float]:
+        """Of a rate as sure as that of ``equal`` verified labels of infinitely many."""
+        low, high = exact_interval(rate, equal / rest, confidence=confidence)
+        return min(max(low, least), most), max(min(high, most), least)
+
+    rate, equal = float(wrong.mean()), size / repetition(wrong, patient)  # by the sample alone
+    interval = low, high = interval_of(rate, equal, confidence)
+    if factor := _factor(wrong, doubt[rows]):
+        left = wrong - factor * doubt[rows]
+        # Two numbers, the mean and the factor, come from the sample itself. There may be errors that the model does
+        # not suspect, and right labels that it does, too rare for the sample: as Agresti and Coull do, two are added.
+        variance = left.var(ddof=2) * repetition(left, patient) / size + 2.0 / equal**2
+        together = min(rate * (1.0 - rate) / variance, equal / size * samples)
+        mean = min(max(factor * float(doubt.mean()) + float(left.mean()), least), most)
+        ends = interval_of(mean, together, confidence)
+        if together > equal and ends[1] - ends[0] < high - low:  # else the model does not help
+            rate, equal, interval = mean, together, ends
+    low, high = interval
+    lower_bound = interval_of(rate, equal, 1.0 - 2.0 * (1.0 - confidence))[0]
     reason = ""
-    if 2.0 * _half_width(0.5, worth, confidence) > _WIDE:  # whatever the draw: 6 wrong ones of 6 are few, too
+    if (
+        2.0 * _half_width(0.5, equal / rest, confidence) > _WIDE
+    ):  # whatever the draw: 6 wrong ones of 6 are few, too
         reason = f"only {count_of(size, 'label')} {'is' if size == 1 else 'are'} verified."
         rate = min(max(float(doubt.mean()) if guess is None else guess, low), high)
         lower_bound = min(lower_bound, rate)
@@ -201,9 +213,17 @@ def use_verified(
         interval=interval,
         lower_bound=lower_bound,
         joint=_joint(labels, posterior, known, rate=rate),
-        worth=worth,
+        worth=min(equal / rest, float(samples)),
         reason=reason,
     )
+
+
+def _factor(wrong: Floats, doubt: Floats) -> float:
+    """How far to trust the model's answers: the slope of the errors (n,) on them, from 0 to 1."""
+    if len(wrong) <= 2 or not wrong.std() > 0 or not doubt.std() > 0:
+        return 0.0
+    slope = float(np.cov(wrong, doubt)[0, 1] / doubt.var(ddof=1))
+    return min(max(slope, 0.0), 1.0)
 
 
 def _joint(labels: Ints, posterior: Floats, known: Verified, *, rate: float) -> Floats:

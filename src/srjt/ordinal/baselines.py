@@ -11,10 +11,12 @@ __all__ = ["NaiveBaseline", "naive_baseline"]
 
 
 class NaiveBaseline(NamedTuple):
-    """Scores of one grade for all samples."""
+    """Scores of one grade for all samples, in each metric that grades may be for (``Purpose``)."""
 
     accuracy: float  # of the most frequent training label
     mae: float  # of the median training label
+    macro_f1: float  # of the most frequent training label
+    qwk: float = 0.0  # one grade for all agrees by chance alone
 
 
 def naive_baseline(training_counts: npt.ArrayLike, counts: npt.ArrayLike) -> NaiveBaseline:
@@ -23,4 +25,11 @@ def naive_baseline(training_counts: npt.ArrayLike, counts: npt.ArrayLike) -> Nai
     share = np.asarray(counts, dtype=np.float64) / np.sum(counts)
     median = int(np.searchsorted(np.cumsum(training), training.sum() / 2))
     distance = np.abs(np.arange(len(share)) - median)
-    return NaiveBaseline(accuracy=float(share[np.argmax(training)]), mae=float(share @ distance))
+    frequent = int(np.argmax(training))
+    accuracy = float(share[frequent])
+    involved = int((share > 0).sum()) + (accuracy == 0)  # grades that are present or predicted
+    return NaiveBaseline(
+        accuracy=accuracy,
+        mae=float(share @ distance),
+        macro_f1=2 * accuracy / (1 + accuracy) / involved,
+    )

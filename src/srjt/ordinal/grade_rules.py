@@ -4,6 +4,8 @@
 - mae: the median. Networks that learn soft labels predict them: the soft labels are undone first.
 - qwk, macro_f1: thresholds on the expected grade. They are fitted to the predictions for the validation side: if the
   probabilities are right, they are the best ones, and no label is used, so that wrong labels cannot mislead the fit.
+  If the probabilities are wrong, thresholds may lower macro_f1: where the labels of that side are known, a plain rule
+  that has a higher one by them is taken instead. (For qwk the choice would cost more than it saves.)
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from srjt.ordinal.decoding import (
     median_grade,
     undo_soft_labels,
 )
-from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.metrics import METRICS, confusion_matrix
 from srjt.ordinal.purpose import PURPOSES, Purpose, check_purpose
 
 __all__ = ["FEWEST", "GradeRule", "fit_thresholds", "grade_rule_for"]
@@ -57,6 +59,8 @@ class GradeRule:
         The metric that the rule is for; None if the rule itself was chosen.
     without_fit : bool
         Whether thresholds would be fitted if there were enough samples to fit them to.
+    rejected : bool
+        Whether thresholds were fitted, but the labels of the validation side speak against them.
     """
 
     how: Literal["argmax", "median", "expected", "thresholds"]
@@ -64,6 +68,7 @@ class GradeRule:
     soft_labels: Tensor | None = None
     purpose: Purpose | None = None
     without_fit: bool = False
+    rejected: bool = False
 
     def grades(self, probabilities: Tensor) -> Tensor:
         """(..., C) probabilities → (...,) grades."""
@@ -86,11 +91,17 @@ class GradeRule:
             text += f", for {PURPOSES[self.purpose]}"
         if self.without_fit:
             text += f" (thresholds need kept predictions for at least {FEWEST} validation samples)"
+        if self.rejected:
+            text += " (by the labels of the validation side it is better than fitted thresholds)"
         return text
 
 
 def grade_rule_for(
-    purpose: Purpose, *, validation: Tensor | None = None, soft_labels: Tensor | None = None
+    purpose: Purpose,
+    *,
+    validation: Tensor | None = None,
+    labels: Tensor | None = None,
+    soft_labels: Tensor | None = None,
 ) -> GradeRule:
     """The rule that a metric is best served by.
 
@@ -100,6 +111,9 @@ def grade_rule_for(
     validation : Tensor, shape (N, C), optional
         Probabilities of samples that the network has not seen; thresholds are fitted to them. With none, or fewer than
         50, the median serves qwk and the most likely grade macro_f1.
+    labels : Tensor of int, shape (N,), optional
+        Grades of these samples, possibly wrong. For macro_f1: thresholds that are worse by them than the median or the
+        most likely grade are not used.
     soft_labels : Tensor, shape (C, C), optional
         The soft labels that the network has learnt, if it has.
 
@@ -122,7 +136,19 @@ def grade_rule_for(
         p = validation.double()
         truth = p if soft_labels is None else undo_soft_labels(p, soft_labels)
         cuts = fit_thresholds(expected_grade(p).numpy(), truth.numpy(), purpose=purpose)
-        return GradeRule(how="thresholds", thresholds=tuple(cuts.tolist()), purpose=purpose)
+        fitted = GradeRule(how="thresholds", thresholds=tuple(cuts.tolist()), purpose=purpose)
+        if labels is None or purpose != "macro_f1":
+            return fitted
+        plain = (
+            GradeRule(how="argmax", purpose=purpose, rejected=True),
+            GradeRule(how="median", purpose=purpose, soft_labels=soft_labels, rejected=True),
+        )
+        classes = p.shape[1]
+
+        def value(rule: GradeRule) -> float:
+            return METRICS[purpose](confusion_matrix(labels, rule.grades(p), num_classes=classes).numpy())
+
+        return max((fitted, *plain), key=value)  # the first of equals
     if purpose == "qwk":
         return GradeRule(how="median", purpose=purpose, soft_labels=soft_labels, without_fit=True)
     return GradeRule(how="argmax", purpose=purpose, without_fit=True)

@@ -212,6 +212,8 @@ def _result(
 ) -> Consensus:
     posterior = variants.mean(lambda fit: fit.posterior)
     grade = posterior_median(posterior)
+    if evidence.single.all() and np.bincount(readings.item).max() == 1:
+        grade[readings.item] = readings.grade  # only what is usual for readers could contradict them
     made = np.bincount(readings.reader, minlength=len(readings.readers))
     share = made / made.sum()
     reason = _reason(readings, evidence)

@@ -41,14 +41,19 @@ class JudgedSide:
     intervals: dict[str, Interval]
     confusion: Ints  # (C, C), each sample once
     naive: NaiveBaseline | None
+    purpose: Purpose  # the metric that the grades are for
 
     @property
     def naive_warning(self) -> str:
         """A sentence if one grade for all samples scores as well as these answers; else ""."""
         if self.naive is None:
             return ""
-        scores = {name: self.intervals[name].value for name in ("accuracy", "mae")}
-        return compare_with_naive(f"the {self.name} side", **scores, naive=self.naive)
+        return compare_with_naive(
+            f"the {self.name} side",
+            score=self.intervals[self.purpose].value,
+            naive=getattr(self.naive, self.purpose),
+            purpose=self.purpose,
+        )
 
     def by_grade(self) -> list[GradeScores]:
         return scores_by_grade(self.confusion)
@@ -125,4 +130,5 @@ def judge_side(
         ),
         confusion=counts,
         naive=None if run.facts is None else baseline_from(run.facts, counts.sum(axis=1)),
+        purpose=optimise or run.config.optimise,
     )

@@ -20,6 +20,7 @@ from srjt.files import write_atomically
 from srjt.methods.catalogue import OURS
 from srjt.reports.judged_sides import JudgedSide, judged_run
 from srjt.reports.pages.provenance_section import source_name
+from srjt.training.record.baselines import NAIVE
 from srjt.training.record.run_folder import RunFacts, read_facts, read_summary
 
 __all__ = ["FILE", "model_card", "write_model_card"]
@@ -186,11 +187,10 @@ def _performance(facts: RunFacts, judged: JudgedSide) -> list[str]:
     for grade, (samples, *values) in zip(_grades(facts), judged.by_grade(), strict=True):
         cells = " | ".join(f"{value:.3f}" if math.isfinite(value) else "–" for value in values)
         by_grade.append(f"| {grade} | {samples:,} | {cells} |")
-    naive_text = "Naive: always the most frequent training label (accuracy), always their median (error)."
     return [
         intro,
         "\n".join(scores),
-        *([naive_text] if judged.naive is not None else []),
+        *([f"N{NAIVE[1:]}."] if judged.naive is not None else []),
         "\n".join(by_grade),
     ]
 

@@ -59,7 +59,7 @@ class StudyResults:
         estimate) and ``realised_matrix``.
     naive : DataFrame
         One row per noise, fold, seed and ``metric`` (accuracy, mae): the ``value`` on the test side of one grade for
-        all samples, the most frequent training label for the accuracy, the median for the mae.
+        all samples, the most frequent training label; for the mae their median.
     damaged : tuple of str
         A sentence for each file about a noise that cannot be read; ``noise`` lacks its row.
     """

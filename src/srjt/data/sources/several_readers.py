@@ -149,7 +149,8 @@ def readings_of(
     chosen = reading_columns(frame, source=source, **columns)
     problems = list(loaded.problems)
     items = lines if chosen.item is None else frame[chosen.item].tolist()
-    unnamed = np.array([item.casefold() in MISSING for item in items])
+    nameless = {item for item in set(items) if item.casefold() in MISSING}
+    unnamed = np.array([item in nameless for item in items])
     problems += [
         Problem("missing-image", lines[row], "the row has no image")
         for row in np.flatnonzero(unnamed).tolist()
@@ -189,10 +190,7 @@ def readings_of(
     kept = rows[usable]
     item_codes, item_names = pd.factorize(np.array(items, dtype=object)[kept])
     reader_codes, reader_names = pd.factorize(np.array(names, dtype=object)[usable])
-    code_of = {name: code for code, name in enumerate(item_names.tolist())}
-    row_items = np.array(
-        [-1 if bad else code_of.get(item, -1) for item, bad in zip(items, unnamed, strict=True)]
-    )
+    row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(items))
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),

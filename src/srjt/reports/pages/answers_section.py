@@ -20,6 +20,7 @@ from srjt.reports.pages.html import Section, Tile
 from srjt.reports.pages.thumbnails import thumbnail
 from srjt.reports.tables.statistics import METRIC_NAMES
 from srjt.reports.tables.table import MISSING, Column, Row, Table, TableCell
+from srjt.training.record.baselines import NAIVE
 
 __all__ = [
     "answers_section",
@@ -93,9 +94,7 @@ def scores_table(intervals: Mapping[str, Interval], naive: NaiveBaseline | None)
     return Table(
         slug="answers-scores",
         title="Scores",
-        caption="Naive: always the most frequent training label (accuracy), always their median (MAE)."
-        if naive is not None
-        else "",
+        caption="" if naive is None else f"N{NAIVE[1:]}.",
         columns=(
             Column(name="metric", label="metric"),
             Column(name="value", label="value", kind=NUMBER),

@@ -96,8 +96,10 @@ def _notes(
         yield words
     yield from map(str, found.overlaps)
     if naive is not None:
-        scores = {name: found.intervals[name].value for name in ("accuracy", "mae")}
-        if worse := compare_with_naive("these samples", **scores, naive=naive):
+        trivial = getattr(naive, found.purpose)
+        if worse := compare_with_naive(
+            "these samples", score=found.score, naive=trivial, purpose=found.purpose
+        ):
             yield worse
     if found.judged_by == "given grades":
         yield "The answers are compared with labels that may be wrong themselves."

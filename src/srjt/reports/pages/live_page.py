@@ -101,16 +101,19 @@ def _naive_note_so_far(metrics: pd.DataFrame, facts: RunFacts) -> list[Note]:
         text = "There is no validation side: whether the run beats a naive prediction cannot be seen while it trains."
         return [Note(text=text)]
     pooled, naive = facts.config.convention == "published-code", _naive(facts)
-    scores = {
-        name: mean_over_networks(metrics, split="validation", metric=name, pooled=pooled).dropna()
-        for name in ("accuracy", "mae")
-    }
-    if naive is None or any(values.empty for values in scores.values()):
+    purpose = facts.config.optimise
+    scores = mean_over_networks(metrics, split="validation", metric=purpose, pooled=pooled).dropna()
+    if naive is None or scores.empty:
         return []
-    last = {name: float(values.iloc[-1]) for name, values in scores.items()}
     own = "network's" if lookup(facts.config.method).networks == 1 else "networks'"
-    who = f"After epoch {int(scores['mae'].index[-1])} the {own} own grades do"
-    worse = compare_with_naive("the validation side", who, **last, naive=naive)
+    who = f"After epoch {int(scores.index[-1])} the {own} own grades do"
+    worse = compare_with_naive(
+        "the validation side",
+        who,
+        score=float(scores.iloc[-1]),
+        naive=getattr(naive, purpose),
+        purpose=purpose,
+    )
     return [Note(text=worse)] if worse else []
 
 

@@ -18,6 +18,7 @@ from srjt.data.grade_names import check_grade_names, display_grade
 from srjt.errors import SrjtError, count_of
 from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal.baselines import NaiveBaseline
+from srjt.ordinal.purpose import Purpose
 from srjt.reports.figures.run_figures import combined_networks, run_figures
 from srjt.reports.judged_sides import JudgedSide, judged_run
 from srjt.reports.pages.answers_section import answers_section, examples_section
@@ -78,7 +79,7 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
         lead=_lead(facts, metrics, done=done, estimate=read_noise_estimate(folder)),
         notes=[
             *_notes(facts, done=done),
-            *_naive_notes(judged, metrics, pooled=pooled, naive=naive),
+            *_naive_notes(judged, metrics, pooled=pooled, naive=naive, purpose=facts.config.optimise),
             *filter(None, [starvation_note(metrics, _shown_grades(facts))]),
         ],
         sections=[section for section in sections if section is not None],
@@ -200,7 +201,12 @@ def _notes(facts: RunFacts, *, done: bool) -> list[Note]:
 
 
 def _naive_notes(
-    judged: JudgedSide | None, metrics: pd.DataFrame, *, pooled: bool, naive: Mapping[str, NaiveBaseline]
+    judged: JudgedSide | None,
+    metrics: pd.DataFrame,
+    *,
+    pooled: bool,
+    naive: Mapping[str, NaiveBaseline],
+    purpose: Purpose,
 ) -> Iterator[Note]:
     """A note if one grade for all samples scores as well as the answers of srjt predict.
 
@@ -213,10 +219,15 @@ def _naive_notes(
     averages = last_epochs(metrics, pooled=pooled)
     for side, baseline in naive.items():
         rows = averages[averages["split"] == side].set_index("metric")["value"]
-        if {"accuracy", "mae"} <= set(rows.index):
-            scores = {"accuracy": float(rows["accuracy"]), "mae": float(rows["mae"])}
-            who = "The networks' own grades do"
-            if worse := compare_with_naive(f"the {side} side", who, **scores, naive=baseline):
+        if purpose in rows.index:
+            worse = compare_with_naive(
+                f"the {side} side",
+                "The networks' own grades do",
+                score=float(rows[purpose]),
+                naive=getattr(baseline, purpose),
+                purpose=purpose,
+            )
+            if worse:
                 yield Note(text=worse)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from srjt.ordinal.baselines import NaiveBaseline
+from srjt.ordinal.purpose import Purpose
 from srjt.reports.noise_names import noise_phrase
 from srjt.reports.tables.statistics import finished, mean_cell
 from srjt.reports.tables.table import Row, Table, TableCell
@@ -49,22 +49,18 @@ def _with_row(table: Table, naive: pd.DataFrame) -> Table:
 
 def no_better_than_naive(results: StudyResults) -> Iterator[str]:
     """A sentence for each method and noise whose mean on the test side does not beat the naive one on the same runs."""
+    purpose: Purpose = results.facts["config"].get("optimise") or "mae"
     scores = finished(results.scores, results.runs)
-    scores = scores[(scores["split"] == "test") & scores["metric"].isin(["accuracy", "mae"])]
+    scores = scores[(scores["split"] == "test") & (scores["metric"] == purpose)]
     both = scores.merge(results.naive, on=["noise", "fold", "seed", "metric"], suffixes=("", "_naive"))
-    means = both.groupby(["noise", "method", "variant", "metric"], sort=False)[
-        ["value", "value_naive"]
-    ].mean()
-    for noise, method, variant in dict.fromkeys(row[:3] for row in means.index.tolist()):
-        scored = means.xs((noise, method, variant)).to_dict()  # column → metric → mean
-        if scored["value"].keys() != {"accuracy", "mae"}:
-            continue
+    means = both.groupby(["noise", "method", "variant"], sort=False)[["value", "value_naive"]].mean()
+    for (noise, method, variant), (score, naive) in zip(means.index, means.to_numpy(), strict=True):
         sentence = compare_with_naive(
             f"the test side {noise_phrase(noise)}",
             f"{display_name(method, variant)} does",
-            accuracy=scored["value"]["accuracy"],
-            mae=scored["value"]["mae"],
-            naive=NaiveBaseline(**{str(name): mean for name, mean in scored["value_naive"].items()}),
+            score=float(score),
+            naive=float(naive),
+            purpose=purpose,
         )
         if sentence:
             yield sentence

@@ -8,11 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from srjt.ordinal.baselines import NaiveBaseline, naive_baseline
+from srjt.ordinal.metrics import METRICS
+from srjt.ordinal.purpose import Purpose
 from srjt.training.record.run_folder import RunFacts, read_facts, read_summary
 
 __all__ = ["NAIVE", "baseline_from", "baseline_on", "compare_with_naive", "not_beaten", "run_baselines"]
 
-NAIVE = "naive: always the most frequent training label (accuracy), always their median (MAE)"
+NAIVE = "naive: always the most frequent training label; for MAE always their median"
 
 
 def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
@@ -39,24 +41,25 @@ def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | Non
     return naive_baseline(training, counts) if any(training) and np.any(counts) else None
 
 
-def not_beaten(*, accuracy: float, mae: float, naive: NaiveBaseline) -> tuple[bool, bool]:
-    """Whether the scores do not beat the naive baseline: in accuracy, and in MAE.
+def not_beaten(score: float, naive: float, *, purpose: Purpose) -> bool:
+    """Whether a score in the metric that the grades are for does not beat that of one grade for all samples.
 
-    Perfect scores cannot be beaten: they pass, also where one grade for all is right.
+    Only this metric is judged: grades with the least absolute error may be less accurate than the most frequent one.
+    A perfect score cannot be beaten, so it passes, also where one grade for all is right.
     """
-    return accuracy <= naive.accuracy and accuracy < 1.0, mae >= naive.mae and mae > 0.0
+    lower = METRICS[purpose].lower_is_better
+    gain = naive - score if lower else score - naive
+    return gain <= 1e-9 and score != (0.0 if lower else 1.0)  # equal sums differ in their last digits
 
 
 def compare_with_naive(
-    side: str, who: str = "This run does", /, *, accuracy: float, mae: float, naive: NaiveBaseline
+    side: str, who: str = "This run does", /, *, score: float, naive: float, purpose: Purpose
 ) -> str:
-    """A sentence if the scores do not beat the naive baseline, else an empty string. who: its beginning."""
-    worse = []
-    less_accurate, further_off = not_beaten(accuracy=accuracy, mae=mae, naive=naive)
-    if less_accurate:
-        worse.append(
-            f"accuracy {accuracy:.3f}, and {naive.accuracy:.3f} by always predicting the most frequent training label"
-        )
-    if further_off:
-        worse.append(f"MAE {mae:.3f}, and {naive.mae:.3f} by always predicting the median training label")
-    return f"{who} not beat a naive prediction on {side}: {'; '.join(worse)}." if worse else ""
+    """A sentence if the score does not beat the naive one, else an empty string. who: its beginning."""
+    if not not_beaten(score, naive, purpose=purpose):
+        return ""
+    name, always = ("MAE", "median") if purpose == "mae" else (METRICS[purpose].long_name, "most frequent")
+    return (
+        f"{who} not beat a naive prediction on {side}: {name} {score:.3f}, and {naive:.3f} by always predicting the "
+        f"{always} training label."
+    )
