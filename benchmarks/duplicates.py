@@ -84,8 +84,8 @@ def measure_images(folder: Path, *, copies: int, out: Path | None) -> None:
     for name, hits in found.items():
         print(f"  recall {np.mean(hits):7.1%}  {name}")
     if out is not None:
-        rows = [[folder.name, name, len(hits), sum(hits), len(pairs)] for name, hits in found.items()]
-        head = ["set", "change", "copies", "found", "pairs in the set"]
+        rows = [[folder.name, name, len(hits), np.mean(hits)] for name, hits in found.items()]
+        head = ["set", "change", "copies", "share"]
         pd.DataFrame(rows, columns=head).to_csv(out, index=False)
 
 
