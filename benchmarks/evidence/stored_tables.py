@@ -327,15 +327,18 @@ def garg_start(folder: Path) -> str:
 
 
 def summary(folder: Path) -> str:
-    """One row for each kind of evidence: all cases, all data sets, none that the models were developed on."""
+    """One row for each kind of evidence: all cases with true grades, all data sets."""
     rows = []
     for name, text in (("features", "heads on features"), ("images", "fine-tuned images")):
         runs = pd.read_csv(folder / f"recipe_{name}.csv")
         column = next(found for found in ("mae predict ensemble", MAE) if found in runs)
-        cases = len(runs.query("set != 'eyepacs'")[["set", "noise"]].drop_duplicates())
+        cases = unseen(runs).query("set != 'eyepacs'")
+        mean = cases.groupby("method")[column].mean()
+        count = len(cases[["set", "noise"]].drop_duplicates())
+        ahead = interval(lead(runs, "standard", column))
         rows.append(
-            [f"{text}, wrong labels: MAE on true grades, mean of {cases} cases",
-             f"`srjt` {interval(lead(runs, 'standard', column))}", "plain training"]
+            [f"{text}, wrong labels: MAE on true grades (mean of {count} cases)",
+             f"{mean['srjt']:.3f}", f"{mean['standard']:.3f} plain training: {ahead}"]
         )  # fmt: skip
     for part, text in (("_untuned", "kinds that the model was not developed on"), ("", "the other kinds")):
         rates = pd.read_csv(folder / f"noise_rates{part}.csv")
@@ -349,7 +352,7 @@ def summary(folder: Path) -> str:
     wide = readers.pivot_table(index=["seed", "world"], columns="method", values="log-loss")
     peers = [name for name in PEERS[1:] if name in wide]
     against = [
-        f"{wide[name].mean():.3f} {name}, {interval(corrected_t_test(wide['ours'] - wide[name], test_train_ratio=0))}"
+        f"{wide[name].mean():.3f} {name}: {interval(corrected_t_test(wide['ours'] - wide[name], test_train_ratio=0))}"
         for name in peers
     ]
     rows.append(
