@@ -1,9 +1,13 @@
-"""The six cases on which the recipe is judged, for ``recipe_on_features.py`` and ``evidence/recipe_on_images.py``.
+"""The seven cases on which the recipe is judged, for ``recipe_on_features.py`` and ``evidence/recipe_on_images.py``.
 
-DeepDRiD with four injected noises, EyePACS with its own labels, APPA-REAL with one random human vote per image. Every
-training and validation label is noisy; the test side is judged against the true grade (EyePACS: against its labels).
-A data set is one .npz file: ``x`` (features, or images as JPEG bytes with ``ends``), ``grade``, ``patient`` and, for
-APPA-REAL, ``votes`` (N, V), −1 where there are fewer.
+DeepDRiD with four injected noises, EyePACS with its own labels, APPA-REAL with one random human vote per image, ACNE04
+with the reading of one random doctor per image. Every training and validation label is noisy; the test side is judged
+against the true grade (ACNE04: the published grade; EyePACS: its labels, and what a method is told about its noise is
+the paper's assumption).
+A data set is one .npz file: ``x`` (features, or images as JPEG bytes with ``ends``), ``grade``, ``patient`` and, where
+people graded the images, ``votes`` (N, V), −1 where there are fewer.
+
+A method is a name of METHODS, or a name with settings: ``srjt:learning_rate=0.002,balance=0.25``.
 """
 
 from __future__ import annotations
@@ -28,12 +32,15 @@ import srjt
 from srjt import noise
 from srjt.data import Manifest, Split, folds, from_arrays
 from srjt.ordinal import decode, metrics
+from srjt.ordinal.grade_rules import grade_rule_for
+from srjt.settings import parse_overrides
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 
 CASES = (
     ("deepdrid", "truncated"),
     ("deepdrid", "quasi"),
+    ("acne", "doctor"),
     ("appareal", "vote"),
     ("eyepacs", "as_it_is"),
     ("deepdrid", "boundary"),
@@ -44,6 +51,7 @@ LOWER = 0.55  # one-sided: this share of the grades above the mildest is labelle
 BLUR = 0.5  # boundary: standard deviation of the reader's severity, in grades
 ASSUMED = 0.3  # EyePACS: the rate that the paper assumes, and its quasi matrix
 VERIFIED = 100
+EPOCHS = {"acne": 1.5}  # as many times the usual epochs: it has the fewest images
 
 # What a method is told: nothing, the true rate, the true matrix, the true grades of a hundred labels, or of all.
 METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -73,12 +81,16 @@ METHODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "label-smooth": ("label-smooth", "nothing", {}),
     "mixup": ("mixup", "nothing", {}),
     "garg": ("garg", "matrix", {}),
+    "sce": ("sce", "nothing", {}),
+    "corn": ("corn", "nothing", {}),
+    "cdw-ce": ("cdw-ce", "nothing", {}),
 }
 FIRST = list(METHODS)[:6]
 NAMES = ("accuracy", "mae", "macro_f1", "qwk")
-DECODINGS = ("argmax", "median", "expected")
+DECODINGS = ("predict", "argmax", "median", "expected")  # predict: the grades that srjt predict gives
 FIELDS = ["set", "noise", "fold", "seed", "method", "told", "rate", "estimated_rate", "seconds", *(
-    f"{name} {decoding} {who}" for who in ("network", "ensemble") for decoding in DECODINGS for name in NAMES
+    f"{name} {decoding} {who}"
+    for who in ("network", "ensemble") for decoding in (*DECODINGS, "noisy validation") for name in NAMES
 )]  # fmt: skip
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -129,10 +141,10 @@ def noisy_labels(data: DataSet, kind: str, *, seed: int) -> tuple[Ints, Floats]:
     if kind == "one-sided":
         matrix = np.diag([1.0] + [1.0 - LOWER] * (classes - 1)) + np.diag([LOWER] * (classes - 1), k=-1)
         return noise.corrupt(true, matrix, seed=seed), matrix
-    if kind == "vote":
+    if kind in ("vote", "doctor"):
         assert data.votes is not None
         which = (rng.random(len(true)) * (data.votes >= 0).sum(axis=1)).astype(np.int64)
-        labels = data.votes[np.arange(len(true)), which]
+        labels = data.votes[np.arange(len(true)), which].astype(np.int64)
     else:  # a reader who sees the place within the grade up to a blur
         assert data.severity is not None
         place = np.empty(len(true))
@@ -148,10 +160,23 @@ def noisy_labels(data: DataSet, kind: str, *, seed: int) -> tuple[Ints, Floats]:
 
 
 def one_run(
-    data: DataSet, kind: str, *, fold: int, seed: int, method: str, device: str | None, **settings: Any
+    data: DataSet,
+    kind: str,
+    *,
+    fold: int,
+    seed: int,
+    method: str,
+    device: str | None,
+    keep: Path | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
-    """Train, and judge the test side by every decoding: a row of the results."""
-    name, told, changes = METHODS[method]
+    """Train, and judge the test side by every decoding: a row of the results.
+
+    keep: a file for the probabilities of the held-out sides.
+    """
+    known, _, given_settings = method.partition(":")
+    name, told, changes = METHODS[known]
+    changes = changes | parse_overrides(given_settings.split(",") if given_settings else [])
     labels, matrix = noisy_labels(data, kind, seed=1000 * fold + seed)
     split, true = data.splits[fold], data.clean.labels
     given = labels.copy()
@@ -182,18 +207,26 @@ def one_run(
         "estimated_rate": "" if estimate is None else f"{estimate.rate:.4f}",
         "seconds": f"{seconds:.1f}",
     }  # fmt: skip
-    p = torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64)  # (K, N, C)
-    for who, probabilities in (("network", p), ("ensemble", p.mean(dim=0, keepdim=True))):
-        for decoding in DECODINGS:
-            grades = (
-                run.method.grades_of(probabilities)
-                if decoding == "argmax"
-                else decode(probabilities, decoding)
-            )
-            scores = [_scores(torch.as_tensor(true[split.test]), one, len(matrix)) for one in grades]
-            for score in NAMES:
-                row[f"{score} {decoding} {who}"] = f"{np.mean([one[score] for one in scores]):.5f}"
+    for side in ("validation", "test"):
+        p = torch.as_tensor(run.held_out[side].probabilities, dtype=torch.float64)  # (K, N, C)
+        judged = torch.as_tensor(given[split.validation] if side == "validation" else true[split.test])
+        for who, probabilities in (("network", p), ("ensemble", p.mean(dim=0, keepdim=True))):
+            for decoding in DECODINGS if side == "test" else ("predict",):
+                scores = [_scores(judged, one, len(matrix)) for one in _grades(run, probabilities, decoding)]
+                for score in NAMES:
+                    column = f"{score} {decoding if side == 'test' else 'noisy validation'} {who}"
+                    row[column] = f"{np.mean([one[score] for one in scores]):.5f}"
+    if keep is not None:
+        sides = {side: run.held_out[side].probabilities.astype(np.float16) for side in ("validation", "test")}
+        np.savez_compressed(keep, **sides, noisy=given[split.validation], true=true[split.test])
     return row
+
+
+def _grades(run: srjt.Run, probabilities: torch.Tensor, decoding: str) -> torch.Tensor:
+    """(K, N, C) probabilities → (K, N) grades; "predict": as ``srjt predict`` does, which undoes soft labels."""
+    if decoding == "predict":
+        return grade_rule_for("mae", soft_labels=run.method.learnt_soft_labels()).grades(probabilities)
+    return run.method.grades_of(probabilities) if decoding == "argmax" else decode(probabilities, decoding)
 
 
 def _scores(true: torch.Tensor, predicted: torch.Tensor, classes: int) -> dict[str, float]:
@@ -208,14 +241,15 @@ def _scores(true: torch.Tensor, predicted: torch.Tensor, classes: int) -> dict[s
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", nargs="+", default=["all"], help="such as deepdrid:quasi")
-    parser.add_argument(
-        "--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD"
-    )
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), metavar="METHOD[:SETTING=VALUE,…]")
     parser.add_argument("--folds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--minutes", type=float, default=1e6, help="start no run that would end later")
     parser.add_argument("--processes", type=int, default=1, help="so many trainings at the same time")
     parser.add_argument("--device")
+    parser.add_argument(
+        "--probabilities", type=Path, help="a folder for the predictions of the held-out sides"
+    )
     parser.add_argument("--out", type=Path, required=True, help="CSV file; what is in it is not run again")
 
 
@@ -223,21 +257,22 @@ def planned(args: argparse.Namespace) -> Iterator[tuple[str, str, int, int, str]
     """(set, noise, fold, seed, method): the most important methods in all cases first, then one after the other."""
     cases = [case for case in CASES if args.cases == ["all"] or ":".join(case) in args.cases]
     first = [method for method in args.methods if method in FIRST]
+    told = {method: METHODS[method.partition(":")[0]][1] for method in args.methods}
     for tier in (first, *([method] for method in args.methods if method not in FIRST)):
         for seed in args.seeds:
             for fold in args.folds:
                 for name, kind in cases:
                     for method in tier:
-                        if kind == "as_it_is" and METHODS[method][1] in ("truth", "verified"):
+                        if kind == "as_it_is" and told[method] in ("truth", "verified"):
                             continue  # the truth is not known
-                        if name == "deepdrid" and kind != "quasi" and METHODS[method][1] == "truth":
+                        if name == "deepdrid" and kind != "quasi" and told[method] == "truth":
                             continue  # the same true labels: trained once
                         yield name, kind, fold, seed, method
 
 
 def run_all(args: argparse.Namespace, **settings: Any) -> None:
     """Append one row per run to ``args.out``; runs that are in it already are skipped, so that it can be resumed."""
-    begin, seconds = time.monotonic(), dict.fromkeys(("deepdrid", "appareal", "eyepacs"), 0.0)
+    begin, seconds = time.monotonic(), dict.fromkeys((name for name, _ in CASES), 0.0)
     done: set[tuple[str, ...]] = set()
     if args.out.exists():
         with args.out.open(newline="") as file:
@@ -272,8 +307,16 @@ def _one_job(
     data = _opened(args.sets / f"{name}.npz", args.limit)
     if kind == "boundary":
         data = with_severity(data, args.out, device=args.device, **settings)
+    keep = None
+    if args.probabilities is not None:
+        args.probabilities.mkdir(parents=True, exist_ok=True)
+        keep = (
+            args.probabilities
+            / f"{name}-{kind}-{fold}-{seed}-{method.replace(':', '-').replace(',', '-')}.npz"
+        )
+    settings = {**settings, "epochs": round(EPOCHS.get(name, 1) * settings["epochs"])}
     return {
-        **one_run(data, kind, fold=fold, seed=seed, method=method, device=args.device, **settings),
+        **one_run(data, kind, fold=fold, seed=seed, method=method, device=args.device, keep=keep, **settings),
         "set": name,
     }
 
@@ -287,7 +330,7 @@ def _append(file: Path, row: Mapping[str, Any]) -> None:
         writer.writerow(row)
     print(
         f"{row['set']} {row['noise']}, fold {row['fold']}, seed {row['seed']}, {row['method']}: "
-        f"MAE {row['mae median ensemble']}, macro-F1 {row['macro_f1 argmax ensemble']}, {row['seconds']} s",
+        f"MAE {row['mae predict ensemble']}, macro-F1 {row['macro_f1 predict ensemble']}, {row['seconds']} s",
         flush=True,
     )
 

@@ -27,6 +27,8 @@ class Mutant(NamedTuple):
     tests: tuple[str, ...]  # under tests; at least one of them must fail
 
 
+REGRESSION = "test_the_interval_is_that_of_a_regression_with_two_more_errors_in_a_finite_population"
+
 MUTANTS = (
     # ------------------------------------------------------------------ metrics and calibration
     Mutant(
@@ -179,6 +181,65 @@ MUTANTS = (
         "beta_interval(rate, rate_variance + drawn.rate, confidence=confidence)",
         "beta_interval(rate, rate_variance, confidence=confidence)",
         ("readers/test_uncertainty.py::test_what_resampling_varies_is_added_to_every_interval",),
+    ),
+    # ------------------------------------------------------------------ how many labels are wrong, and what rests on it
+    Mutant(
+        "PPI with ddof 0",
+        "noise/verified.py",
+        "left.var(ddof=2)",
+        "left.var(ddof=0)",
+        (f"noise/test_verified.py::{REGRESSION}",),
+    ),
+    Mutant(
+        "PPI without the finite-population factor",
+        "noise/verified.py",
+        "rest = max(1.0 - size / samples, 1.0 / samples)",
+        "rest = 1.0",
+        (f"noise/test_verified.py::{REGRESSION}",),
+    ),
+    Mutant(
+        "PPI with an unclipped factor",
+        "noise/verified.py",
+        "return min(max(slope, 0.0), 1.0)",
+        "return slope",
+        ("noise/test_verified.py::test_the_model_is_trusted_between_not_at_all_and_fully",),
+    ),
+    Mutant(
+        "lower end at 5 %",
+        "noise/estimate.py",
+        "for q in (tail, 2.0 * tail))",
+        "for q in (2.0 * tail, 2.0 * tail))",
+        (
+            "noise/test_estimate.py::"
+            "test_the_interval_begins_at_the_lower_tail_of_the_draws_and_the_one_sided_limit_at_twice_it",
+        ),
+    ),
+    Mutant(
+        "conservative ranges without beyond",
+        "inference/ranges.py",
+        "coverage=coverage + beyond",
+        "coverage=coverage",
+        (
+            "inference/test_ranges.py::"
+            "test_conservative_ranges_add_the_labels_that_may_be_wrong_by_more_to_the_promise",
+        ),
+    ),
+    Mutant(
+        "default ranges from the point instead of the highest rate",
+        "inference/range_evidence.py",
+        "misled = [posterior_weights(side.labels, noise.highest())]",
+        "misled = [posterior_weights(side.labels, noise.joint)]",
+        ("inference/test_ranges.py::test_the_default_takes_as_many_labels_for_wrong_as_are_plausible",),
+    ),
+    Mutant(
+        "highest grade of a patient without 'at least one'",
+        "noise/highest_grade.py",
+        "np.clip(np.exp(either - top) - np.exp(never - top), 0.0, None) / somewhere",
+        "np.exp(either - top)",
+        (
+            "noise/test_highest_grade.py::"
+            "test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_highest",
+        ),
     ),
 )
 

@@ -101,7 +101,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _other_sources(folder: Path, data: Manifest) -> None:
     """The same images in the layouts that are recognised."""
-    shutil.copy(folder / "labels.csv", folder / "other_labels.csv")
+    from srjt.data.synthetic import generate, write
+
+    other = generate(images=80, patients=16, size=32, seed=1)  # of other patients
+    write(other, folder / "other")
+    names = [f"other/{image}" for image in other.table["image"]]
+    table = other.table[["grade", "patient"]].assign(image=names, patient="o" + other.table["patient"])
+    table.to_csv(folder / "other_labels.csv", index=False)
     write_splits(folder / "splits.csv", data, folds(data))
     lines = ["image,level"]
     for number, (image, grade, patient) in enumerate(

@@ -93,7 +93,7 @@ def test_folds_and_cross_fitting(
     for split in splits or ():
         assert_apart(rows, split.sides().values(), patients=patients)
         assert sum(len(side) for side in split.sides().values()) == len(rows)
-    parts = enough_groups(lambda: assign_folds(manifest, folds=2, seed=seed))
+    parts = enough_groups(lambda: assign_folds(manifest, folds=2, seed=seed, by=by))
     if parts is not None:
         assert_apart(rows, [np.flatnonzero(parts == k) for k in range(2)], patients=patients)
 

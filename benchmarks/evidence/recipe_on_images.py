@@ -1,13 +1,14 @@
-"""The recipe against the other methods on images, from end to end: six cases, EfficientNet-Lite0, 20 epochs.
+"""The recipe against the other methods on images, from end to end: seven cases, EfficientNet-Lite0, 20 epochs.
 
     python benchmarks/evidence/recipe_on_images.py pack DATA --out small
     python benchmarks/evidence/recipe_on_images.py run small --weights lite0.safetensors --minutes 10 --out recipe.csv
     python benchmarks/evidence/recipe_on_images.py table recipe.csv
 
-``pack`` reads DATA/deepdrid256, eyepacs256 and appareal144 (labels.csv, images; votes.csv) and writes their images of
-128 × 128 pixels as one file per set, about 37 MiB together. ``lite0_weights.py`` makes the weights. ``run`` appends one
-row per training; after so many minutes it ends, and the same command continues. The six methods that matter most come
-first, in all six cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
+``pack`` reads DATA/deepdrid256, eyepacs256, appareal144 and acne160 (labels.csv, images; votes.csv or readings.csv)
+and writes their images of 128 × 128 pixels as one file per set, about 29 MiB together.
+``lite0_weights.py`` makes the weights. ``run`` appends one row per training; after so many minutes it ends, and the
+same command continues. The six methods that matter most come
+first, in all cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
 
 One such network does not fill a large GPU: add --processes 12 there (and start NVIDIA's MPS). For another machine copy
 the folder ``small`` (40 MiB with the weights in it).
@@ -18,6 +19,7 @@ To try it on a CPU: --network tiny --limit 200 --epochs 2 --folds 0.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import io
 import sys
 from pathlib import Path
@@ -30,7 +32,7 @@ import recipe_cases
 import recipe_table
 
 SIDE, CROP = 128, 112
-SETS = {"deepdrid": "deepdrid256", "eyepacs": "eyepacs256", "appareal": "appareal144"}
+SETS = {"deepdrid": "deepdrid256", "eyepacs": "eyepacs256", "appareal": "appareal144", "acne": "acne160"}
 
 
 def pack(data: Path, out: Path) -> None:
@@ -56,18 +58,21 @@ def pack(data: Path, out: Path) -> None:
 
 
 def labels(folder: Path) -> dict[str, np.ndarray]:
-    """Grades, patients and votes of a data set."""
+    """Grades, patients and votes of a data set; identical images are one patient's."""
     table = pd.read_csv(folder / "labels.csv")
-    columns = {"grade": table["grade" if "grade" in table else "true_grade"].to_numpy()}
+    grade = next(name for name in ("grade", "true_grade", "published_grade") if name in table)
+    columns = {"grade": table[grade].to_numpy()}
     if "patient" in table:
         columns["patient"] = table["patient"].to_numpy().astype(str)
-    if (folder / "votes.csv").exists():
-        votes = pd.read_csv(folder / "votes.csv").dropna(subset=["grade"])
+    elif grade == "published_grade":
+        digests = [hashlib.sha256((folder / image).read_bytes()).hexdigest() for image in table["image"]]
+        columns["patient"] = np.array(digests)
+    if found := [folder / name for name in ("votes.csv", "readings.csv") if (folder / name).exists()]:
+        votes = pd.read_csv(found[0]).dropna(subset=["grade"])
         place = votes["image"].map({image: row for row, image in enumerate(table["image"])}).to_numpy()
         number = votes.groupby("image").cumcount().to_numpy()
-        found = np.full((len(table), number.max() + 1), -1)
-        found[place, number] = votes["grade"].to_numpy(np.int64)
-        columns["votes"] = found
+        columns["votes"] = np.full((len(table), number.max() + 1), -1, np.int8)
+        columns["votes"][place, number] = votes["grade"].to_numpy(np.int8)
     return columns
 
 

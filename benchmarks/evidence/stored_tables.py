@@ -218,6 +218,13 @@ def ranges_per_patient(folder: Path) -> str:
     return range_table(found, RANGES | {"verified": "50 verified patients"})
 
 
+def ranges_shared(folder: Path) -> str:
+    """Errors that readers share with the network; the interval of the noise rate beside the ranges."""
+    names = {name: RANGES[name] for name in ("labels", "unknown", "verified")}
+    names |= {"rate": "95 % interval of the noise rate"}
+    return range_table(pd.read_csv(folder / "ranges_shared.csv"), names)
+
+
 def range_table(found: pd.DataFrame, methods: dict[str, str]) -> str:
     table = found.groupby(["setting", "method"], sort=False)[["coverage", "width"]].mean()
     rows = [
@@ -386,6 +393,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "readers-real": readers_real,
     "ranges": ranges,
     "ranges-per-patient": ranges_per_patient,
+    "ranges-shared": ranges_shared,
     "ranges-by-grade": ranges_by_grade,
     "feature-differences": feature_differences,
     "verified-labels": verified_labels,

@@ -61,7 +61,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     clean = generate(images=120, patients=20, size=32)
     path = write(clean, tmp_path_factory.mktemp("data") / "set")
-    split = folds(clean, folds=5)[0]
+    split = folds(clean, folds=5, by="stratified")[0]
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
     table = (
         corrupt_sides(clean, split, matrix, seed=0)[0]

@@ -15,22 +15,22 @@ Srjt = Callable[..., tuple[int, str, str]]
 
 @pytest.mark.usefixtures("terminal")
 def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labelled: Path) -> None:
-    code, out, err = command("evaluate", finished, labelled, "--out", "found.json")
+    tested = pd.read_csv(labelled)["split"] == "test"
+    code, out, err = command("evaluate", finished, labelled, "--side", "test", "--out", "found.json")
     assert (code, err) == (0, "")
-    assert "120 images, judged by their true grades." in out
+    assert f"{tested.sum()} images, judged by their true grades." in out
     for word in ("accuracy", "mae", "macro_f1", "qwk", "calibration error", "ranked probability", "recall"):
         assert word in out
     assert all(len(line) <= 80 for line in out.splitlines())
     found = json.loads(Path("found.json").read_text())
     assert command("predict", finished, labelled)[0] == 0
-    predicted = pd.read_csv("predictions.csv")["grade"]
-    true = pd.read_csv(labelled)["true_grade"]
+    predicted = pd.read_csv("predictions.csv")["grade"][tested]
+    true = pd.read_csv(labelled)["true_grade"][tested]
     assert found["intervals"]["accuracy"]["value"] == pytest.approx((predicted == true).mean())
     assert found["intervals"]["mae"]["value"] == pytest.approx((predicted - true).abs().mean())
     for interval in found["intervals"].values():
         assert interval["low"] <= interval["value"] <= interval["high"]
-    assert sum(map(sum, found["confusion"])) == 120
-    assert [sum(row) for row in found["confusion"]] == true.value_counts().sort_index().tolist()
+    assert [sum(row) for row in found["confusion"]] == [int((true == grade).sum()) for grade in range(4)]
     assert found["by_patient"] is True
     table = pd.read_csv(labelled)
     training = table.loc[table["split"] == "train", "grade"]
@@ -42,22 +42,33 @@ def test_metrics_confusion_and_calibration(command: Srjt, finished: Path, labell
 
 
 def test_views(command: Srjt, finished: Path, labelled: Path) -> None:
-    code, out, err = command("evaluate", finished, labelled, "--views", "10", "--out", "found.json")
+    tested = pd.read_csv(labelled)["split"] == "test"
+    code, out, err = command(
+        "evaluate", finished, labelled, "--side", "test", "--views", "10", "--out", "found.json"
+    )
     assert (code, err) == (0, "")
-    assert "120 images, 10 views of each, judged by their true grades." in out
+    assert f"{tested.sum()} images, 10 views of each, judged by their true grades." in out
     found = json.loads(Path("found.json").read_text())
     assert found["views"] == 10
     assert command("predict", finished, labelled, "--views", "10")[0] == 0
-    predicted = pd.read_csv("predictions.csv")["grade"]
-    true = pd.read_csv(labelled)["true_grade"]
+    predicted = pd.read_csv("predictions.csv")["grade"][tested]
+    true = pd.read_csv(labelled)["true_grade"][tested]
     assert found["intervals"]["mae"]["value"] == pytest.approx((predicted - true).abs().mean())
 
 
-def test_samples_that_were_learnt_from_are_spoken_of(command: Srjt, finished: Path, labelled: Path) -> None:
+def test_samples_that_were_learnt_from_get_no_score_unless_asked_for(
+    command: Srjt, finished: Path, labelled: Path
+) -> None:
     table = pd.read_csv(labelled)
     learnt = int((table["split"] == "train").sum())
-    _, out, _ = command("evaluate", finished, labelled)
-    assert f"{learnt} of them have the ids of samples that this run was trained on" in out
+    code, out, err = command("evaluate", finished, labelled)
+    assert (code, out) == (2, "")
+    assert f"{learnt} of 120 images were trained on" in err
+    assert "add --side test, or give images that the run has not seen" in err
+    code, out, err = command("evaluate", finished, labelled, "--side", "train")
+    assert code == 0
+    assert f"{learnt} images, judged by" in out
+    assert f"The run was trained on {learnt} of the {learnt} samples" in err
     table[table["split"] == "test"].to_csv("test.csv", index=False)
     code, out, _ = command("evaluate", finished, "test.csv", "--images", labelled.parent)
     assert code == 0
@@ -65,7 +76,8 @@ def test_samples_that_were_learnt_from_are_spoken_of(command: Srjt, finished: Pa
 
 
 def test_without_truth_and_patients(command: Srjt, finished: Path, labelled: Path) -> None:
-    pd.read_csv(labelled)[["image", "grade"]].to_csv("plain.csv", index=False)
+    table = pd.read_csv(labelled)
+    table.loc[table["split"] == "test", ["image", "grade"]].to_csv("plain.csv", index=False)
     code, out, _ = command("evaluate", finished, "plain.csv", "--images", labelled.parent)
     assert code == 0
     assert "judged by their given grades" in out
@@ -122,9 +134,9 @@ def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> N
     folds = pd.read_csv("folds.csv")
     tested = int(((folds["fold"] == 1) & (folds["split"] == "test")).sum())
     for how in (["--fold", "1"], ["--splits", "folds.csv", "--fold", "1"]):
-        code, out, _ = command("evaluate", finished, labelled, *how)
-        assert code == 0
-        assert f"{tested} images, judged" in out
+        code, _, err = command("evaluate", finished, labelled, *how)
+        assert code == 2  # the run has other sides
+        assert re.search(rf"\d+ of {tested} images were trained on", err)
     code, _, err = command("evaluate", finished, labelled, "--side", "tset")
     assert code == 2
     assert "test" in err
@@ -132,22 +144,24 @@ def test_one_side_of_a_split(command: Srjt, finished: Path, labelled: Path) -> N
 
 def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None:
     code, out, _ = command(
-        "evaluate", finished, labelled, "--coverage", "0.7", "--label-noise", "none", "--out", "found.json"
-    )
+        "evaluate", finished, labelled, "--side", "validation", "--coverage", "0.7", "--label-noise", "none",
+        "--out", "found.json",
+    )  # fmt: skip
     assert code == 0
     assert "promised coverage │ 0.7" in out
-    validation = int((pd.read_csv(labelled)["split"] == "validation").sum())
+    judged = pd.read_csv(labelled)["split"] == "validation"
+    validation = int(judged.sum())
     said = " ".join(out.split())
     assert (
         f"{validation} of the samples have the ids of samples that were used to fit the ranges, and" in said
     )
     assert command("predict", finished, labelled, "--coverage", "0.7", "--label-noise", "none")[0] == 0
-    predicted, true = pd.read_csv("predictions.csv"), pd.read_csv(labelled)["true_grade"]
+    predicted, true = pd.read_csv("predictions.csv")[judged], pd.read_csv(labelled)["true_grade"][judged]
     inside = (predicted["grade_low"] <= true) & (true <= predicted["grade_high"])
-    shares = inside.groupby(pd.read_csv(labelled)["patient"]).mean()  # patients count equally
+    shares = inside.groupby(pd.read_csv(labelled)["patient"][judged]).mean()  # patients count equally
     ranges = json.loads(Path("found.json").read_text())["ranges"]
     assert ranges["coverage"]["value"] == pytest.approx(shares.mean())
-    assert [one["samples"] for one in ranges["grades"]] == true.value_counts().sort_index().tolist()
+    assert [one["samples"] for one in ranges["grades"]] == [int((true == grade).sum()) for grade in range(4)]
     _, out, _ = command("evaluate", finished, labelled, "--side", "test", "--coverage", "0.7")
     assert "used to fit" not in out
 

@@ -49,9 +49,10 @@ def test_made_trained_judged_applied(command: Srjt, embedded: Path, labelled: Pa
     assert (config["network"], config["learning_rate"]) == ("mlp", 3e-4)
     assert command("train", embedded, "--out", "run", *QUICK, "--quiet")[0] == 0  # finished: the same command
 
-    code, said, _ = command("evaluate", "run", embedded, "--device", "cpu")
+    code, said, _ = command("evaluate", "run", embedded, "--side", "test", "--device", "cpu")
     assert code == 0
-    assert "120 rows of features, judged by their true grades" in said
+    tested = int((pd.read_csv(labelled)["split"] == "test").sum())
+    assert f"{tested} rows of features, judged by their true grades" in said
 
     code, said, _ = command("predict", "run", embedded, "--device", "cpu")
     assert code == 0

@@ -33,7 +33,7 @@ def test_train_names_the_rule_and_the_kept_epoch(command: Srjt, labelled: Path) 
     )
     assert "The answers of srjt predict: the most likely grade, for accuracy" in said
     assert "A predicted grade is the most likely grade, for accuracy (--optimise accuracy)." in said
-    _, out, _ = command("evaluate", "run", labelled)
+    _, out, _ = command("evaluate", "run", labelled, "--side", "test")
     assert "A predicted grade is the most likely grade, for accuracy." in plain(out)
 
 
@@ -56,7 +56,7 @@ def test_predict_decodes_a_finished_run_anew(command: Srjt, finished: Path, labe
 
 
 def test_evaluate_names_the_rule(command: Srjt, finished: Path, labelled: Path) -> None:
-    code, out, err = command("evaluate", finished, labelled, "--out", "found.json")
+    code, out, err = command("evaluate", finished, labelled, "--side", "test", "--out", "found.json")
     assert code == 0, err
     assert f"A predicted grade is {MAE}." in plain(out)
     assert json.loads(Path("found.json").read_text())["grade_rule"] == MAE

@@ -286,12 +286,19 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
     patients = pd.read_csv(labelled).query("split == 'validation'")["patient"].nunique()
     assert "Ranges contain the true grade of a random image of a new patient" in out
     assert f"at least 0.7; calibrated on {patients} patients" in out
+    unseen = pd.read_csv(labelled).query("split != 'train'")
+    unseen.to_csv(labelled.parent / "unseen.csv", index=False)
+    patients = unseen["patient"].nunique()
+    own = ["--coverage", "0.7", "--label-noise", "none", "--views", "2", "--out", "own.csv"]
+    code, out, err = command("predict", finished, labelled, *own, "--calibrate-on", labelled)
+    assert (code, out) == (2, "")
+    assert f"trained on {120 - len(unseen)} of the 120 samples to calibrate on" in err
     code, out, _ = command(
-        "predict", finished, labelled, "--coverage", "0.7", "--calibrate-on", labelled, "--label-noise", "none",
-        "--views", "2", "--out", "own.csv",
-    )  # fmt: skip
+        "predict", finished, labelled, *own, "--calibrate-on", labelled.parent / "unseen.csv"
+    )
     assert code == 0
-    assert "calibrated on 20 patients (120 samples), by their labels, which are taken as right." in out
+    said = f"calibrated on {patients} patients ({len(unseen)} samples), by their labels, which are taken as right."
+    assert said in out
     for wrong, said in (
         (["--coverage", "2"], "A coverage lies between 0 and 1"),
         (["--coverage-by", "grade"], "give a coverage, too"),
@@ -310,7 +317,9 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
     table = pd.read_csv(labelled).rename(columns={"patient": "person", "grade": "severity"})
     table["eye"] = ["LR"[k % 2] for k in range(len(table))]
     other = labelled.parent / "other.csv"
-    table.drop(columns=["split", "true_grade"]).to_csv(other, index=False)
+    unseen = table[table["split"] != "train"]
+    unseen.drop(columns=["split", "true_grade"]).to_csv(other, index=False)
+    patients, eyes = unseen["person"].nunique(), len(unseen[["person", "eye"]].drop_duplicates())
     options = (
         "predict",
         finished,
@@ -332,14 +341,15 @@ def test_ranges_per_patient_and_of_a_table_with_other_columns(
     names = ("--calibrate-set", "grade_column=severity", "--calibrate-set", "patient_column=person")
     code, out, err = command(*options, "--calibrate-on", other, *names, "--out", "other.csv")
     assert (code, err) == (0, "")
-    assert "calibrated on 20 patients (120 samples)" in out
+    assert f"calibrated on {patients} patients ({len(unseen)} samples)" in out
     # the columns that are named for the source, too
     code, out, err = command(
         "evaluate", finished, other, "--grade-column", "severity", "--patient-column", "person", "--per", "patient",
         "--per", "eye", "--coverage", "0.7", "--calibrate-on", other, "--label-noise", "none",
     )  # fmt: skip
     assert code == 0
-    assert "calibrated on 20 patients (40 answers of 120 samples)" in " ".join(out.split())
+    said = f"calibrated on {patients} patients ({eyes} answers of {len(unseen)} samples)"
+    assert said in " ".join(out.split())
     for wrong, said in (
         (["--calibrate-set", "grade_column=severity"], "give --calibrate-on, too"),
         (["--calibrate-on", other, "--calibrate-set", "severity"], "--calibrate-set takes name=value"),

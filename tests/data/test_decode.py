@@ -332,3 +332,9 @@ def test_a_npy_header_that_claims_too_much_allocates_nothing(tmp_path: Path) -> 
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises(BadImageError):
         read_image(tmp_path / "a.npy")
+
+
+def test_an_image_without_numbers_is_not_black(tmp_path: Path) -> None:
+    Image.fromarray(np.full((8, 8), np.nan, np.float32)).save(tmp_path / "a.tif")
+    with pytest.raises(BadImageError, match="it contains no numbers"):
+        read_image(tmp_path / "a.tif")

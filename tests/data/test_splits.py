@@ -67,7 +67,7 @@ def test_every_part_gets_its_share_of_each_highest_grade_and_of_images() -> None
         grades += [highest, *generator.integers(0, highest + 1, images - 1).tolist()]
     whole = manifest(patients, grades)
     highest_of = {p: max(g for q, g in zip(patients, grades, strict=True) if q == p) for p in set(patients)}
-    splits = folds(whole)
+    splits = folds(whole, by="stratified")
     strata = [Counter(highest_of[p] for p in {patients[row] for row in split.test}) for split in splits]
     for grade in range(4):
         counts = [stratum[grade] for stratum in strata]
@@ -79,8 +79,10 @@ def test_every_part_gets_its_share_of_each_highest_grade_and_of_images() -> None
 
 def test_the_folds_of_a_seed_are_fixed_for_good() -> None:
     whole = manifest([f"p{n // 2}" for n in range(20)], [n % 4 for n in range(20)])
-    tested = [split.test[::2].tolist() for split in folds(whole, seed=0)]
+    tested = [split.test[::2].tolist() for split in folds(whole, seed=0, by="stratified")]
     assert tested == [[0, 14], [4, 10], [8, 18], [2, 12], [6, 16]]
+    tested = [split.test[::2].tolist() for split in folds(whole, seed=0)]
+    assert tested == [[14, 18], [0, 2], [4, 6], [8, 12], [10, 16]]
 
 
 def test_seeds_differ() -> None:
@@ -88,18 +90,33 @@ def test_seeds_differ() -> None:
     assert folds(whole, seed=0)[0].test.tolist() != folds(whole, seed=1)[0].test.tolist()
 
 
-def test_injected_noise_leaves_the_folds_as_they_are() -> None:
+@pytest.mark.parametrize("by", ["random", "stratified"])
+def test_injected_noise_leaves_the_folds_as_they_are(by: str) -> None:
     whole = manifest([f"p{n // 2}" for n in range(60)], [n % 4 for n in range(60)])
     noisy = whole.with_noisy_labels((whole.labels + 1) % 4)
-    for clean, again in zip(folds(whole), folds(noisy), strict=True):
+    for clean, again in zip(folds(whole, by=by), folds(noisy, by=by), strict=True):
         np.testing.assert_array_equal(clean.test, again.test)
+
+
+@settings(deadline=None, max_examples=25)
+@given(rows=samples, patients=st.booleans(), data=st.data())
+def test_labels_have_no_say_in_the_folds(
+    rows: list[tuple[int, int]], patients: bool, data: st.DataObject
+) -> None:
+    owners = [f"p{patient}" for patient, _ in rows] if patients else None
+    others = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakageWarning)
+        before, after = (folds(manifest(owners, grades)) for grades in ([g for _, g in rows], others))
+    for split, again in zip(before, after, strict=True):
+        np.testing.assert_array_equal(split.test, again.test)
 
 
 def test_without_patients_one_warning_and_grades_are_balanced() -> None:
     whole = manifest(None, [0] * 50 + [1] * 25 + [2] * 10 + [3] * 5)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        splits = folds(whole)
+        splits = folds(whole, by="stratified")
     assert [w.category for w in caught] == [LeakageWarning]
     assert "leakage" in str(caught[0].message)
     assert [whole.select(split.test).class_counts.tolist() for split in splits] == [[10, 5, 2, 1]] * 5

@@ -141,11 +141,27 @@ def strange_member() -> bytes:
     return buffer.getvalue()
 
 
+def alias_bomb() -> bytes:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    return "\n".join(lines).encode()
+
+
+def nan_image() -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(np.full((8, 8), np.nan, np.float32)).save(buffer, format="TIFF")
+    return buffer.getvalue()
+
+
 # name of the file → content. Each was a traceback, a hang, or rows lost in silence.
 PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
     "table.csv": {
         "an unclosed quote": lambda: csv_table().replace(b"12.png", b'"12.png'),
         "two stray quotes": lambda: b'image,grade\na.png,"0\nb.png,1\nc.png,0"\nd.png,1\n',
+        "an unclosed quote over a blank line": lambda: b'image,grade\na,0\nb,"1\nc,0\n\nd,1\ne,0"\nf,1\n',
+        "an unclosed quote over a remark": lambda: b'image,grade\na,0\nb,"1\nc,0\nx, y, z\ne,0"\nf,1\n',
+        "escape sequences": lambda: b"image,grade\n\x1b]0;x\x07.png,\x1b[2J0\nb.png,1\n",
+        "full-width formulas": lambda: csv_table().replace(b"p000", "＝1+1".encode()),
         "a name over 255 bytes": lambda: csv_table().replace(b"3.png", b"x" * 300),
         "a folder over 255 bytes": lambda: csv_table().replace(b"3.png", b"x" * 300 + b"/a"),
         "NUL in a name": lambda: csv_table().replace(b"3.png", b"a\0b"),
@@ -202,6 +218,7 @@ PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
         "10,000 × 10,000 pixels that are not there": lambda: png_of_size(10_000, 10_000),
         "no pixels": lambda: png_of_size(0, 0),
     },
+    "image.tif": {"no numbers": nan_image},
     "image.npy": {"a huge header": lambda: npy(np.ones((8, 8))).replace(b"(8, 8)", b"(8, 999999999)")},
     "image.dcm": {"no prefix": lambda: dicom()[132:], "no pixels": lambda: dicom()[:400]},
     "splits.csv": {
@@ -216,6 +233,9 @@ PAST_FINDINGS: dict[str, dict[str, Callable[[], bytes]]] = {
         "a tag": lambda: b"epochs: !!int x\n",
         "5,000 digits": lambda: b"epochs: " + b"1" * 5000,
         "deep nesting": lambda: b"[" * 3000,
+        "a bomb of aliases": alias_bomb,
+        "a million bytes": lambda: b"epochs: " + b" " * 10**6,
+        "modules": lambda: b"imports: [this]\n",
         "a recursive anchor": lambda: b"epochs: &a [*a]\n",
         "a Python object": lambda: b"epochs: !!python/object/apply:os.system ['true']\n",
         "a list": lambda: b"- 1\n",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hostile.corpus import csv_table
+from hostile.corpus import alias_bomb, csv_table
 from hostile.test_inputs import time_limit
 from srjt.cli import main
 from srjt.cli.messages import say
@@ -20,9 +20,7 @@ from srjt.files import write_output
 
 Command = Callable[..., tuple[int, str]]
 HUGE = 10**20
-BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
-)
+BOMB = alias_bomb().decode()
 
 
 @pytest.fixture

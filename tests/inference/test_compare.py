@@ -119,8 +119,21 @@ def test_other_images_or_grades_are_refused_and_named() -> None:
     assert "1 only in run 1 (0.png); 1 only in run 2 (new.png). Give labelled images" in str(raised.value)
     labels = side.labels.copy()
     labels[:5] = (labels[:5] + 1) % 4
+    true, other = (replace(side, true_labels=known) for known in (side.labels, labels))
     with pytest.raises(SrjtError, match=r"5 with another grade \(0.png, 1.png, 2.png, …\)"):
-        compare(first, made_run(held_out={"test": replace(side, labels=labels)}))
+        compare(made_run(held_out={"test": true}), made_run(held_out={"test": other}))
+
+
+def test_labels_that_were_corrected_in_between_judge_both_runs() -> None:
+    first = with_skill(1.0)
+    side = first.held_out["test"]
+    labels = side.labels.copy()
+    labels[:5] = (labels[:5] + 1) % 4
+    corrected = replace(side, labels=labels)
+    found = compare(first, made_run(held_out={"test": corrected}), resamples=10)
+    assert found.judged_by == "given grades of run 2, 5 of which others have not"
+    same = compare(*(made_run(held_out={"test": corrected}) for _ in range(2)), resamples=10)
+    assert [row.first for row in found.differences] == [row.first for row in same.differences]
 
 
 def test_bad_input(tmp_path: Path) -> None:

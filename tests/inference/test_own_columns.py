@@ -37,6 +37,7 @@ def test_row_numbers_of_other_arrays_are_no_overlap(run: Trained, features: Mani
     assert set(other.ids) >= set(run.training_ids)
     assert trained_on_words(run, other) == ""
     assert srjt.compare(run, run, test=other, resamples=10).trained_on == {}
+    run = replace(run, hashes=None)  # as those of an older version: ids are all that is known
     for few, have in ((1, "1 of them has the id of a sample"), (7, "7 of them have the ids of samples")):
         learnt = features.select([int(name) for name in run.training_ids[-few:]])
         assert trained_on_words(run, learnt).startswith(f"{have} that this run was trained on: ")

@@ -163,7 +163,7 @@ def run_with_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = srjt.data.synthetic.generate(images=120, patients=30, size=32)
     data = srjt.data.read(srjt.data.synthetic.write(made, base / "set")).manifest
     srjt.train(
-        data, out=base / "run", split=srjt.data.folds(data)[0], command="srjt train x",
+        data, out=base / "run", split=srjt.data.folds(data, by="stratified")[0], command="srjt train x",
         grade_names={"0": "none", "1": "mi|ld", "2": "<b>moderate", "3": "severe"},
         method="standard", network="tiny", image_size=32, crop=28, epochs=2, tune_cpu=False, device="cpu",
     )  # fmt: skip

@@ -147,7 +147,7 @@ EVALUATION: dict[str, Rule] = {
         bool(f["per"]) and f["judged_by"] != "true grades"
     ),
     r"No patient ids: the intervals resample images and are probably too narrow\.": lambda f, _: not f["patients"],
-    r"(\d+) of them have the ids of samples that this run was trained on: .*": lambda f, m: int(m[1]) == f["learnt"],
+    r"The run was trained on (\d+) of these 40 samples: .*": lambda f, m: int(m[1]) == f["learnt"],
     r"(\d+) of the samples have the ids of samples that were used to fit (.*), and (\d+) of the patients their "
     r"patients' names: if they are the same, the scores look too good\.": lambda f, m: (
         (int(m[1]), int(m[3])) == f["calibrated"] and (m[2] == "the ranges") == f["coverage"]

@@ -135,3 +135,11 @@ def test_a_folder_that_is_damaged_is_refused_in_one_sentence(
     (folder / "summary.json").unlink()
     with pytest.raises(SrjtError, match=r"is not the folder of an audit \(it contains no summary\.json\)"):
         audit_page(folder)
+
+
+def test_half_of_an_audit_is_no_audit(make_audit_folder: Callable[..., Path], tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "audit", make_audit_folder)
+    lines = (folder / "audit.csv").read_text().splitlines(keepends=True)
+    (folder / "audit.csv").write_text("".join(lines[: len(lines) // 2]))
+    with pytest.raises(SrjtError, match=r"audit\.csv has \d+ lines, but the audit has \d+ samples"):
+        audit_page(folder)

@@ -103,7 +103,7 @@ def test_a_run_without_known_truth_or_unfinished_is_shown_as_it_is(tmp_path: Pat
 
 def estimate(rate: float) -> NoiseEstimate:
     fields = {f.name: None for f in dataclasses.fields(NoiseEstimate)}
-    return NoiseEstimate(**{**fields, "rate": rate, "informed": rate < 1.0})
+    return NoiseEstimate(**{**fields, "rate": rate, "rate_interval": (0.0, 0.61), "informed": rate < 1.0})
 
 
 MATRIX = ((0.9, 0.1), (0.2, 0.8))
@@ -126,7 +126,8 @@ MATRIX = ((0.9, 0.1), (0.2, 0.8))
         (
             {"method": "srjt", "noise_rate": 0.0, "transition": MATRIX},
             1.0,
-            "no label is taken to be wrong: the short trainings have not learnt to tell the grades apart",
+            "noise unknown, 0% to 61%; trained as if 0%, because the short trainings have not learnt to tell the "
+            "grades apart",
         ),
         ({"method": "garg", "transition": MATRIX}, None, "given transition matrix"),
         ({"method": "standard", "noise_rate": 0.25}, None, ""),  # it does not use the rate

@@ -146,7 +146,7 @@ RULES: dict[str, Rule] = {
         and m["who"] == ("srjt" if f["needy"] and f["given"] else "Methods that need the noise rate")
     ),
     r"Methods that need the noise rate estimated it from the training labels\.": lambda f, m: f["unused"],
-    r"The estimate was not used and no label was taken to be wrong: .+": lambda f, m: f["unused"],
+    r"The noise stayed unknown and no label was taken to be wrong: .+": lambda f, m: f["unused"],
     r"No method used the given rate 0\.3\.": lambda f, m: f["given"] and not f["needy"],
     r"Quasi-Gaussian noise, rate 0\.2: probability of each label .+ \(rows\)(?P<source>, estimated from .+)?\.": (
         lambda f, m: f["injected"] and bool(m["source"]) == (f["estimated"] and not f["given"])
@@ -186,7 +186,8 @@ def page_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> P
             edit_json(path, told_rate=given, told_matrix=None if given is None else QUASI)
     if used is not None:
         for path in folder.glob("runs/srjt*/run.json"):
-            record = {"requested": "auto", "estimated": chosen["estimated"], "used": used, "why": ""}
+            known = chosen["estimated"] if used > 0 else None
+            record = {"requested": "auto", "estimated": known, "used": used, "why": ""}
             edit_json(path, noise=record)
             file = path.with_name("noise.json")
             estimate = json.loads(file.read_text())["estimate"]
@@ -260,7 +261,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     noise = next(section for section in all_sections(page) if section.slug == "noise").tables[0]
     labels = {column.label for column in noise.columns}
     assert ("given to methods" in labels) == (facts["needy"] and facts["given"])
-    assert ("estimated" in labels) == facts["estimated"]
+    assert ("estimated" in labels) == (facts["estimated"] and not facts["unused"])
     assert ("used after estimating" in labels) == facts["unused"]
     runs = next(section for section in all_sections(page) if section.slug == "runs").tables[0]
     words = {"done": "done", "failed": "failed", "left": "not started", "unfinished": "not started"}
@@ -272,6 +273,32 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     if not injected and not facts["needy"]:
         rates = ["0.500", "0.000"] if facts["unused"] else []
         assert [cell.text for cell in noise.rows[0].cells[1:]] == ["–", *rates, "–", "–", "–"]
+
+
+def test_the_noise_of_every_fold_is_as_it_was_used(tmp_path: Path) -> None:
+    """Fold 0 used less than was estimated, and in fold 1 nothing could be estimated: no average over both is shown."""
+    folder = tmp_path / "study"
+    make_study(folder, noise="none", methods=("standard", "srjt"), folds=2, estimated=0.625)
+    for path in folder.glob("runs/srjt*/run.json"):
+        second = "fold1" in path.parent.name
+        known, used = (None, 0.0) if second else (0.625, 0.5)
+        edit_json(path, noise={"requested": "auto", "estimated": known, "used": used, "why": ""})
+        file = path.with_name("noise.json")
+        estimate = json.loads(file.read_text())["estimate"]
+        edit_json(file, estimate={**estimate, "informed": not second})
+    for path in (folder / "noise").iterdir():
+        edit_json(path, told_rate=None, told_matrix=None)
+    results = collect_results(folder)
+    section = next(section for section in all_sections(study_page(results)) if section.slug == "noise")
+    cells = dict(
+        zip([c.name for c in section.tables[0].columns], section.tables[0].rows[0].cells, strict=True)
+    )
+    assert cells["estimated_rate"].text == "fold 0: 0.625; fold 1: –"
+    assert cells["used_rate"].text == "fold 0: 0.500; fold 1: 0.000"
+    assert (
+        "In 1 of 2 runs (fold 1) the noise stayed unknown and no label was taken to be wrong"
+        in section.text[0]
+    )
 
 
 def test_every_rule_is_for_a_sentence_that_some_page_contains(tmp_path: Path) -> None:

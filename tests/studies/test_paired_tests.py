@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from srjt.errors import SrjtError
-from srjt.studies.paired_tests import compare_ours, corrected_t_test, fold_differences, size_ratio
+from srjt.studies.paired_tests import (
+    compare_ours,
+    corrected_t_test,
+    fold_differences,
+    largest_difference,
+    size_ratio,
+)
 
 THIRD = 1 / 3
 
@@ -60,12 +66,21 @@ def test_without_correction_it_is_the_paired_t_test_and_with_it_less_sure(values
     assert corrected.p_value >= plain.p_value
 
 
-@given(st.lists(st.floats(-1, 1), min_size=2, max_size=8).filter(lambda values: np.std(values) > 1e-3))
+@given(st.lists(st.floats(-1, 1), min_size=3, max_size=8).filter(lambda values: np.std(values) > 1e-3))
 def test_exchanging_the_two_methods_mirrors_the_result(values: list[float]) -> None:
     one = corrected_t_test(values, test_train_ratio=THIRD)
     other = corrected_t_test([-value for value in values], test_train_ratio=THIRD)
     assert other.p_value == pytest.approx(one.p_value)
     assert (other.low, other.high) == pytest.approx((-one.high, -one.low))
+
+
+def test_no_interval_leaves_the_range_of_its_metric_and_two_folds_make_none() -> None:
+    two = corrected_t_test([0.1, 0.017], test_train_ratio=THIRD, largest=largest_difference("accuracy"))
+    assert (two.n, two.difference) == (2, pytest.approx(0.0585))
+    assert two.t is two.p_value is two.low is two.high is None
+    wide = corrected_t_test([0.9, -0.8, 0.7], test_train_ratio=THIRD, largest=largest_difference("accuracy"))
+    assert (wide.low, wide.high) == (-1.0, 1.0)
+    assert [largest_difference(name) for name in ("macro_f1", "qwk", "mae")] == [1.0, 2.0, np.inf]
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from srjt import methods
 from srjt.cli.settings import layered_settings
 from srjt.errors import SrjtError, UnknownNameError
 from srjt.training.config import TrainConfig, load_config, parse_overrides
@@ -21,17 +22,61 @@ from srjt.training.config import TrainConfig, load_config, parse_overrides
 def test_defaults_are_the_papers() -> None:
     config = TrainConfig().for_data(features=False)
     assert (config.epochs, config.batch_size) == (150, 64)
-    assert (config.learning_rate, config.weight_decay, config.gamma) == (1e-4, 1e-4, 0.1)
-    assert config.effective_milestones == (90, 120, 140)
     assert (config.image_size, config.crop, config.flip) == (256, 224, True)
     assert (config.network, config.pretrained) == ("resnet18", True)
     assert (config.method, config.convention) == ("srjt", "paper")  # the method alone is ours
 
 
-def test_the_learning_rate_falls_after_each_milestone() -> None:
-    config = TrainConfig().for_data(features=False)
+@pytest.mark.parametrize("method", methods.plain_names())
+@pytest.mark.parametrize("network", ["resnet18", "tiny", "timm:vit_small_patch16_224"])
+def test_the_papers_methods_learn_as_in_the_paper(method: str, network: str) -> None:
+    config = TrainConfig(method=method, network=network).for_data(features=False)
+    assert (config.optimizer, config.schedule, config.warmup_epochs) == ("adam", "steps", 0)
+    assert (config.learning_rate, config.weight_decay, config.gamma) == (1e-4, 1e-4, 0.1)
+    assert config.effective_milestones == (90, 120, 140)
     rates = [config.learning_rate_at(epoch) for epoch in (1, 90, 91, 120, 121, 140, 141, 150)]
     assert rates == pytest.approx([1e-4, 1e-4, 1e-5, 1e-5, 1e-6, 1e-6, 1e-7, 1e-7])
+
+
+@pytest.mark.parametrize(
+    ("network", "rate"),
+    [
+        ("resnet18", 1e-3),
+        ("tiny", 1e-3),
+        ("timm:tf_efficientnet_lite0", 1e-3),
+        ("timm:convnext_tiny", 1e-3),
+        ("timm:vit_small_patch16_224", 1e-4),
+        ("timm:swin_tiny_patch4_window7_224", 1e-4),
+    ],
+)
+def test_srjt_learns_images_faster(network: str, rate: float) -> None:
+    config = TrainConfig(network=network).for_data(features=False)
+    assert (config.optimizer, config.schedule, config.warmup_epochs) == ("adamw", "cosine", 1)
+    assert (config.learning_rate, config.weight_decay) == (rate, 0.05)
+
+
+def test_the_learning_rate_along_a_cosine() -> None:
+    """0.3 in the warm-up, all of it after that, half of it (and half of 1 %) in the middle, 1 % in the end."""
+    config = TrainConfig(epochs=22, learning_rate=1.0).for_data(features=False)
+    rates = [config.learning_rate_at(epoch) for epoch in (1, 2, 12, 22)]
+    assert rates == pytest.approx([0.3, 1.0, 0.505, 0.01])
+    slow = config.replace(warmup_epochs=7)
+    assert [slow.learning_rate_at(epoch) for epoch in (1, 2, 7, 8)] == pytest.approx([0.3, 0.4, 0.9, 1.0])
+    assert [config.replace(epochs=2).learning_rate_at(epoch) for epoch in (1, 2)] == pytest.approx([0.3, 1.0])
+
+
+def test_what_is_given_about_the_optimisation_stays() -> None:
+    given = TrainConfig(optimizer="adam", schedule="steps", learning_rate=1e-4, warmup_epochs=0)
+    config = given.for_data(features=False)
+    assert (config.optimizer, config.schedule, config.learning_rate, config.warmup_epochs) == (
+        "adam", "steps", 1e-4, 0,
+    )  # fmt: skip
+    assert config.weight_decay == 1e-4  # of adam: 0.05 as L2 regularisation would stop the learning
+    assert TrainConfig(milestones=(10, 20)).for_data(features=False).schedule == "steps"
+    with pytest.raises(SrjtError, match="milestones belong to the schedule 'steps'"):
+        TrainConfig(schedule="cosine", milestones=(10, 20))
+    with pytest.raises(SrjtError, match="warmup_epochs cannot be negative"):
+        TrainConfig(warmup_epochs=-1)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +88,8 @@ def test_milestones_scale_with_the_epochs(epochs: int, scaled: tuple[int, ...]) 
 
 def test_given_milestones_stay() -> None:
     assert TrainConfig(epochs=30, milestones=(10, 20)).effective_milestones == (10, 20)
-    assert TrainConfig(epochs=30, milestones=(), learning_rate=1e-4).learning_rate_at(30) == 1e-4
+    given = TrainConfig(epochs=30, milestones=(), learning_rate=1e-4, method="standard")
+    assert given.for_data(features=False).learning_rate_at(30) == 1e-4
 
 
 def test_an_unknown_setting_suggests_the_nearest() -> None:

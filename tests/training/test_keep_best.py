@@ -19,7 +19,6 @@ from srjt.data.splits import Split
 from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS, confusion_matrix
 from srjt.reports.tables.study_tables import comparison_tables, networks_phrase
-from srjt.training.config import TrainConfig
 from srjt.training.record.metrics_log import MetricRow, best_epoch, kept_epoch, last_epochs
 from srjt.training.record.reporters import SilentReporter
 from srjt.training.trained import Trained
@@ -185,13 +184,6 @@ def test_the_best_epoch() -> None:
     assert best_epoch(both, "mae") == 2  # two networks are judged by their ensemble
     test_side = [MetricRow(1, "test", "1", "mae", 0.0)]
     assert best_epoch(rows([0.5, 0.4]) + test_side, "mae") == 2
-
-
-def test_files_of_older_runs_still_match() -> None:
-    """The new settings identify nothing at their defaults."""
-    names = {"optimise", "keep", "patience"}
-    assert not names & set(TrainConfig().determining())
-    assert set(TrainConfig(optimise="qwk", keep="best", patience=3).determining()) >= names
 
 
 @pytest.mark.slow

@@ -30,12 +30,12 @@ def soft_label(grade: int) -> Tensor:
     return weight / weight.sum()
 
 
-def first_committee(method: str) -> tuple[TrainConfig, StackedNetworks]:
+def first_committee(method: str, **settings: Any) -> tuple[TrainConfig, StackedNetworks]:
     # in full precision: Adam magnifies the last bit of a gradient near zero
     options = {"label_matrix": [soft_label(c).tolist() for c in range(4)]} if "ours" in method else {}
     config = TrainConfig(
         method_options=options, method=method, noise_rate=NOISE, network="tiny", image_size=SIZE, crop=CROP,
-        epochs=EPOCHS, batch_size=BATCH, learning_rate=1e-3,
+        epochs=EPOCHS, batch_size=BATCH, learning_rate=1e-3, **settings,
     ).for_data(features=False)  # fmt: skip
     committee = build_networks(config, build_method(config, num_classes=4), in_shape=(3, CROP, CROP))
     return config, committee.double()
@@ -65,8 +65,8 @@ def rate_at(epoch: int) -> float:
     return 1e-3 * 0.1 ** sum(epoch > round(m * EPOCHS / 150) for m in (90, 120, 140))
 
 
-def trained(data: Any, method: str) -> Fitted:
-    config, committee = first_committee(method)
+def trained(data: Any, method: str, **settings: Any) -> Fitted:
+    config, committee = first_committee(method, **settings)
     feed = open_feed(data.manifest.arrays, device="cpu")
     rows = data.split.train
     return fit(
@@ -117,6 +117,20 @@ def test_standard(data: Any) -> None:
     steps = len(losses) // EPOCHS
     means = [sum(losses[e * steps : (e + 1) * steps]) / steps for e in range(EPOCHS)]
     assert logged == pytest.approx(means, rel=1e-9)
+
+
+def test_adamw_along_a_cosine(data: Any) -> None:
+    """The rates of four epochs, of which one is a warm-up, by hand; the decay acts on the weights, not the gradient."""
+    (network,) = first_networks("standard")
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.05)
+    for epoch, rate in enumerate((3e-4, 1e-3, 5.05e-4, 1e-5), start=1):
+        optimizer.param_groups[0]["lr"] = rate
+        for images, labels, _ in batches(data, epoch):
+            optimizer.zero_grad()
+            F.cross_entropy(network(images), labels).backward()
+            optimizer.step()
+    chosen = {"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1}
+    assert_equal(trained(data, "standard", **chosen), [network])
 
 
 def test_co_teaching_with_ours(data: Any) -> None:

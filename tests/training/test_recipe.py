@@ -14,13 +14,14 @@ import pytest
 import srjt
 from srjt import methods
 from srjt.errors import SrjtError
+from srjt.inference.calibrate import label_noise_of
 from srjt.noise import expected_rate
 from srjt.training.config import TrainConfig
 from srjt.training.record.run_folder import read_facts
 from srjt.training.resolve_noise import (
-    NOT_INFORMED,
     needs_estimate,
     neighbour_matrix,
+    unknown_noise,
     usable_matrix,
 )
 
@@ -63,14 +64,20 @@ def test_the_matrix_is_estimated_given_or_follows_from_a_rate(
     data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rate = settings.pop("noise_rate")
-    told = r"cannot be estimated from \d+ training labels and 3 short trainings .*\. No label .*apart\. Verified grades"
+    told = r"\d+ training labels and 3 short trainings .*: noise unknown, 0% to \d+%; trained as if 0%, .* Verified"
     with pytest.warns(UserWarning, match=told):
         run = srjt.train(data.manifest, out=tmp_path / "told nothing", **settings)
     assert run.noise_estimate is not None
     np.testing.assert_array_equal(run.method.transition, np.eye(4))  # the short trainings were too short
     recorded = read_facts(tmp_path / "told nothing").noise
     assert recorded is not None
-    assert recorded["why"].endswith(NOT_INFORMED)
+    assert recorded["why"].endswith(f"{unknown_noise(run.noise_estimate)}.")
+    # the ranges of a prediction reach up to the same rate
+    side = run.held_out["validation"]
+    assert (
+        label_noise_of(side, config=run.config, estimate=run.noise_estimate).rates
+        == run.noise_estimate.rate_interval
+    )
     assert (recorded["estimated"], recorded["used"]) == (None, 0.0)
     informed = replace(run.noise_estimate, informed=True, reason="too few of grade 3.")
     monkeypatch.setattr("srjt.training.resolve_noise.estimate_noise", lambda *_, **__: informed)

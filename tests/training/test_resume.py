@@ -62,12 +62,12 @@ def assert_same(one: Trained, other: Trained) -> None:
 @pytest.mark.parametrize(
     "chosen",
     [
-        {"method": "mixup"},
+        {"method": "mixup", "optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1},
         {"method": "co-teaching+ours", "network": with_dropout},
         pytest.param({"method": "standard", "network": tiny, "transform": jitter}, marks=pytest.mark.slow),
         pytest.param({"method": "cdr", "network": "tiny"}, marks=pytest.mark.slow),
     ],
-    ids=["mixup", "dropout", "own transform", "cdr"],
+    ids=["mixup and adamw", "dropout", "own transform", "cdr"],
 )
 def test_stopped_within_an_epoch(
     data: Any, settings: dict[str, Any], tmp_path: Path, chosen: dict[str, Any]

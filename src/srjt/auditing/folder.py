@@ -198,14 +198,7 @@ def read_audit(folder: Path) -> AuditFolder:
     """Read and check the folder that ``srjt audit … --out folder`` has written."""
     path = folder / "audit.csv"
     facts = read_facts(folder)
-    scores = read_scores(folder)
-    if not len(scores):
-        raise SrjtError(f"{path} has no lines: the file is incomplete; run srjt audit again.")
-    if len(scores) != facts["samples"]:
-        raise SrjtError(
-            f"{path} has {len(scores):,} lines, but the audit has {facts['samples']:,} samples: the file is "
-            "incomplete; run srjt audit again."
-        )
+    scores = read_scores(folder, facts)
     grades = tuple(facts["grades"])
     probabilities = [f"p_{grade}" for grade in range(len(grades))]
     for column in ("id", "image", "grade", "suggested", "quality", *probabilities):
@@ -386,16 +379,24 @@ def _read(folder: Path, name: str, model: type[BaseModel]) -> dict[str, Any]:
     return read_json(folder / name, model, advice="run srjt audit again").model_dump(exclude_unset=True)
 
 
-def read_scores(folder: Path, *, encoding_errors: str = "strict") -> pd.DataFrame:
-    """The rows of ``audit.csv``, all cells as text: a grade may be named "NA"."""
+def read_scores(folder: Path, facts: Mapping[str, Any], *, encoding_errors: str = "strict") -> pd.DataFrame:
+    """The rows of ``audit.csv``, all cells as text: a grade may be named "NA". facts: of ``audit.json``."""
     path = folder / "audit.csv"
     _refuse_pipe(path)
     try:
-        return pd.read_csv(
+        scores = pd.read_csv(
             path, dtype=str, keep_default_na=False, encoding="utf-8", encoding_errors=encoding_errors
         )
     except (OSError, ValueError) as problem:
         raise SrjtError(f"{path} cannot be read: {problem}.") from None
+    if not len(scores):
+        raise SrjtError(f"{path} has no lines: the file is incomplete; run srjt audit again.")
+    if len(scores) != facts["samples"]:
+        raise SrjtError(
+            f"{path} has {len(scores):,} lines, but the audit has {facts['samples']:,} samples: the file is "
+            "incomplete; run srjt audit again."
+        )
+    return scores
 
 
 def _refuse_pipe(path: Path) -> None:

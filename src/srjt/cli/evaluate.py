@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from srjt.console import Console
+    from srjt.data import Manifest
     from srjt.inference.range_evaluation import RangeEvaluation
     from srjt.ordinal.intervals import Interval
     from srjt.readers import NetworkComparison
+    from srjt.training.trained import Trained
 
 
 @options.reads_a_source(without=("grades",))
@@ -139,6 +141,12 @@ def evaluate(
         manifest = manifest.select(sides[side])
         if not len(manifest):
             raise SrjtError(f"The {side} side has no samples.")
+    if side != "train" and (seen := len(trained.trained_on(manifest))):
+        what = "rows of features" if manifest.are_features else "images"
+        raise SrjtError(
+            f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
+            f"add {_held_out_options(trained, run, manifest)}, or give {what} that the run has not seen."
+        )
     with decoding_bar() as decoded:
         found = evaluate(
             trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
@@ -168,7 +176,7 @@ def evaluate(
     say(f"A predicted grade is {found.grade_rule}.")
     if not found.by_patient:
         say(no_patients(what), fg="yellow")
-    if known := trained_on_words(trained, manifest):
+    if side != "train" and (known := trained_on_words(trained, manifest)):  # of these evaluate has warned
         say(known, fg="yellow")
     for overlap in found.overlaps:
         say(str(overlap), fg="yellow")
@@ -265,3 +273,16 @@ def _print_readers(found: NetworkComparison, console: Console) -> None:
         dim=True,
     )
     say(found.sentence)
+
+
+def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str:
+    """The options with which ``srjt train`` has split the data; else the split column, or the sides of the run."""
+    import shlex
+
+    command = (trained.facts and trained.facts.provenance.get("command")) or ""
+    words = shlex.split(str(command).replace("=", " "))
+    named = ("--fold", "--folds", "--split-seed", "--splits")
+    given = [f"{name} {shlex.quote(words[k + 1])}" for k, name in enumerate(words[:-1]) if name in named]
+    if given:
+        return " ".join(given + [word for word in words if word == "--group-near-duplicates"])
+    return "--side test" if "split" in manifest.table else f"--splits {shlex.quote(str(folder))}"

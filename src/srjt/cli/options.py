@@ -181,8 +181,8 @@ SplitSeed = Annotated[int, typer.Option(help="Seed of the folds.", rich_help_pan
 Splits = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="Folds from a file of srjt data split.",
+        metavar="FILE|RUN",
+        help="Folds from a file of srjt data split, or the sides of a run.",
         show_default=False,
         rich_help_panel=EVALUATION,
     ),

@@ -162,7 +162,7 @@ def train(
     )
     if dry_run:
         from srjt.cli.dry_run import print_dry_run
-        from srjt.training.single_run import resolve_split
+        from srjt.training.own_split import resolve_split
 
         parts = resolve_split(split, manifest, skipped=False)
         print_dry_run(manifest, parts, run_config, device=device)

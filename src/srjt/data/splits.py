@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 Ints = npt.NDArray[np.int64]
-BY = ("stratified", "random")
+BY = ("random", "stratified")
 SIDES = ("train", "validation", "test")
 SPLIT_COLUMNS = ("split", "part", "set", "subset", "fold", "phase", "partition", "usage", "dataset", "side")
 
@@ -68,11 +68,12 @@ class Split:
         return {"train": self.train, "validation": self.validation, "test": self.test}
 
 
-def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "stratified") -> list[Split]:
+def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "random") -> list[Split]:
     """Split the samples into folds whose sides share no patient and no image.
 
     The patients are divided into ``folds`` parts. In fold k, part k is for test, part k+1 for validation and the
-    rest for training. The same patients and seed give the same folds on every machine, in any order of the rows.
+    rest for training. The same patients and seed give the same folds on every machine, in any order of the rows, and
+    whatever their labels are: correcting some moves nobody to another side.
 
     Patients who share an identical image are kept together. To find these, every image is decoded once and its hash
     is kept in the cache folder; ``srjt.data.group_duplicates`` finds nearly identical images too.
@@ -80,15 +81,15 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "strat
     Parameters
     ----------
     manifest : Manifest
-        The samples. Without patients they are split one by one, and a ``LeakageWarning`` is issued. Where true
-        grades are known they are used for stratification, so that injected noise does not change the folds.
+        The samples. Without patients they are split one by one, and a ``LeakageWarning`` is issued.
     folds : int
         Number of folds, at least 3. Five give 60 % training, 20 % validation and 20 % test.
     seed : int
         Seed of the random order of the patients.
-    by : {"stratified", "random"}
-        ``"stratified"`` balances the patients' highest grades over the parts, as the authors' published code does.
-        ``"random"`` balances only the number of patients, as the paper says.
+    by : {"random", "stratified"}
+        ``"random"`` balances only the numbers of patients and samples, as the paper says. ``"stratified"`` balances the
+        patients' highest grades too, as the authors' published code does, by true grades where they are known: then
+        a corrected label moves others, so keep such folds in a file (``write_splits``).
 
     Returns
     -------
@@ -111,11 +112,11 @@ def folds(manifest: Manifest, *, folds: int = 5, seed: int = 0, by: str = "strat
     return [_fold(part, k, folds) for k in range(folds)]
 
 
-def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str = "stratified") -> Ints:
+def assign_folds(manifest: Manifest, *, folds: int, seed: int = 0, by: str) -> Ints:
     """(N,) the part, 0 … folds − 1, of each sample; all samples of a group are in the same part.
 
-    The result depends only on the seed and the groups, not on the order of the rows, the platform or the
-    version of a random generator.
+    The result depends only on the seed, the groups and, if stratified, the grades; not on the order of the rows, the
+    platform or the version of a random generator.
     """
     if manifest.duplicates is None:
         manifest = group_duplicates(manifest)
@@ -215,8 +216,9 @@ def read_splits(path: Path, manifest: Manifest, *, allow_missing: bool = False) 
     Parameters
     ----------
     path : Path
-        A CSV file with the columns id, fold and split. Every sample must be in every fold; a patient on two sides
-        of a fold is an error, an identical image on two sides a ``LeakageWarning``.
+        A CSV file with the columns id, fold and split, or the folder of a run: the sides that it was trained with.
+        Every sample must be in every fold; a patient on two sides of a fold is an error, an identical image on two
+        sides a ``LeakageWarning``.
     manifest : Manifest
         The samples, in any order.
     allow_missing : bool
@@ -346,19 +348,17 @@ def _warn_of_shared_images(manifest: Manifest, splits: dict[str, Split]) -> None
 
 
 def _read_sides(path: Path) -> list[dict[str, str]]:
-    """For each fold, the side of each id."""
-    if not os.path.isfile(path):
-        raise SrjtError(f"The split file {path} does not exist.")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, strict=True)  # a quote that is never closed would hide rows
-            if not {"id", "fold", "split"} <= set(reader.fieldnames or ()):
-                raise SrjtError(f"{path} is not a split file: it needs the columns id, fold and split.")
-            rows = [(reader.line_num, row) for row in reader]
-    except UnicodeDecodeError:
-        raise SrjtError(f"The split file {path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
-    except csv.Error as problem:
-        raise SrjtError(f"The split file {path} is damaged: {problem}.") from None
+    """For each fold, the side of each id. The folder of a run has one fold: the sides that it was trained with."""
+    if os.path.isdir(path):
+        learnt = _rows_of(path / "history.csv", ("id",), what="run")
+        held_out = path / "held_out.csv"
+        others = _rows_of(held_out, ("id", "side"), what="run") if held_out.exists() else []
+        rows = [
+            (line, {**row, "fold": "0", "split": row.get("side", "train")})
+            for line, row in (*learnt, *others)
+        ]
+    else:
+        rows = _rows_of(path, ("id", "fold", "split"), what="split")
     found: dict[int, dict[str, str]] = {}
     for line, row in rows:
         where = f"{path}, line {line}"
@@ -371,3 +371,20 @@ def _read_sides(path: Path) -> list[dict[str, str]]:
     if sorted(found) != list(range(len(found))) or not found:
         raise SrjtError(f"{path}: the folds must be numbered 0, 1, 2, …; found {sorted(found) or 'none'}.")
     return [found[fold] for fold in sorted(found)]
+
+
+def _rows_of(path: Path, columns: Sequence[str], *, what: str) -> list[tuple[int, dict[str, str]]]:
+    """The rows of a CSV file that has these columns, with their line numbers."""
+    if not os.path.isfile(path):
+        raise SrjtError(f"The {what} file {path} does not exist.")
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, strict=True)  # a quote that is never closed would hide rows
+            if not set(columns) <= set(reader.fieldnames or ()):
+                names = f"{', '.join(columns[:-1])} and {columns[-1]}" if columns[1:] else columns[0]
+                raise SrjtError(f"{path} is not a {what} file: it needs the columns {names}.")
+            return [(reader.line_num, row) for row in reader]
+    except UnicodeDecodeError:
+        raise SrjtError(f"The {what} file {path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
+    except csv.Error as problem:
+        raise SrjtError(f"The {what} file {path} is damaged: {problem}.") from None

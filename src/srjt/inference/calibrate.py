@@ -79,6 +79,12 @@ def predict_side(
         on_bad_image=on_bad_image,
         find_duplicates=True,
     )
+    if len(seen := run.trained_on(store.manifest)):
+        raise SrjtError(
+            f"The run was trained on {len(seen):,} of the {len(store.manifest):,} samples to calibrate on, such as "
+            f"{store.manifest.ids[seen[0]]}: what is fitted to them does not hold for new samples. Calibrate on "
+            "others, or leave out `calibrate_on` for the validation side."
+        )
     scores = run.probabilities(store.pixels, views=views)[0]
     return held_out_side(store.manifest, scores, from_files=store.manifest.arrays is None), store.manifest
 

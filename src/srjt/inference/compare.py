@@ -80,7 +80,7 @@ class Comparison:
     differences : list of Difference
         Run by run, metric by metric.
     trained_on : dict of str to int
-        Run → how many of the images have the ids of images that it was trained on, if there are such.
+        Run → how many of the images it was trained on, or have the ids of such, if there are any.
     """
 
     runs: tuple[str, ...]
@@ -150,7 +150,8 @@ def compare(
     *runs : Trained or path
         Two or more runs with the same grades.
     test : Manifest or path, optional
-        Labelled images. Default: the test side of the runs, which must be the same.
+        Labelled images. Default: the test side of the runs, which must be the same. Where given grades were corrected
+        between the trainings, all runs are judged by those of the last one.
     network : {"ensemble", "1", "2"}
         The mean of the networks' probabilities, or one network.
     optimise : {"mae", "accuracy", "qwk", "macro_f1"}, optional
@@ -205,9 +206,12 @@ def compare(
     groups = min(
         (t.answers.groups for t in tested if t.answers.groups), key=lambda g: len(set(g)), default=None
     )
+    # the same labels judge all: those of the last run, where some were corrected in between
+    last = tested[-1]
+    corrected = max(int((t.answers.labels != last.answers.labels).sum()) for t in tested)
     metrics = [
         resampled_metrics(
-            first.answers.labels, t.answers.grades, num_classes=len(opened[0].grades), groups=groups,
+            last.answers.labels, t.answers.grades, num_classes=len(opened[0].grades), groups=groups,
             resamples=resamples, seed=seed,
         )
         for t in tested
@@ -216,7 +220,8 @@ def compare(
         runs=tuple(names),
         samples=len(first.ids),
         patients=first.patients,
-        judged_by=first.judged_by,
+        judged_by=last.judged_by
+        + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),
         level=level,
         differences=_differences(names, metrics, level=level),
         trained_on={}
@@ -224,7 +229,7 @@ def compare(
         else {
             name: count
             for name, run in zip(names, opened, strict=True)
-            if (count := len(shared_labels(run.training_labels, test)))
+            if (count := len(run.trained_on(test)) or len(shared_labels(run.training_labels, test)))
         },
     )
 

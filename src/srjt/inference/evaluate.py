@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from srjt.data.groups import LeakageWarning
 from srjt.data.images.store import OnBadImage, open_store
+from srjt.errors import warn
 from srjt.inference.abstain import abstain_from
 from srjt.inference.answer_rows import answer_rows
 from srjt.inference.answers import (
@@ -78,6 +80,8 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate a run on labelled samples: against the true grades where they are known, else the given ones.
 
+    A ``LeakageWarning`` is issued if the run was trained on some of them, under any name.
+
     Parameters
     ----------
     run : Trained or path
@@ -131,10 +135,11 @@ def evaluate(
     >>> import srjt
     >>> data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
     >>> settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "noise_rate": 0.2}
-    >>> run = srjt.train(data, **settings)
-    >>> result = srjt.evaluate(run, data, resamples=50)
-    >>> result.samples, result.by_patient
-    (60, True)
+    >>> split = srjt.data.folds(data)[0]
+    >>> run = srjt.train(data, split=split, **settings)
+    >>> result = srjt.evaluate(run, data.select(split.test), resamples=50)
+    >>> result.samples == len(split.test), result.by_patient
+    (True, True)
     """
     check_choices(network, decoding, optimise)
     run, per = open_run(run), as_columns(per)
@@ -181,6 +186,12 @@ def evaluate(
             find_duplicates=True,
         )
     manifest = store.manifest
+    if seen := len(run.trained_on(manifest)):
+        warn(
+            f"The run was trained on {seen:,} of the {len(manifest):,} samples: its scores on them say nothing about "
+            "new ones. Evaluate others, such as the test side of its split.",
+            LeakageWarning,
+        )
     units = units_of(manifest.table, per) if per else None  # an error before images are predicted
     probabilities, grades = run.probabilities(store.pixels, views=views)
     table = predictions(

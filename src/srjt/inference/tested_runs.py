@@ -78,19 +78,23 @@ def answers_on(
 
 
 def in_order_of(other: Tested, first: Tested) -> Tested:
-    """The answers of another run in the order of the first one's images; an error if the images differ."""
+    """The answers of another run in the order of the first one's images; an error if the images differ.
+
+    Their given grades may differ: labels are corrected between two trainings.
+    """
     place = {sample: k for k, sample in enumerate(other.ids)}
     known = set(first.ids)
     label = dict(zip(first.ids, first.answers.labels.tolist(), strict=True))
     parts = {
         f"only in {first.name}": [sample for sample in first.ids if sample not in place],
         f"only in {other.name}": [sample for sample in other.ids if sample not in known],
-        "with another grade": [
+    }
+    if "true grades" in (first.judged_by, other.judged_by):
+        parts["with another grade"] = [
             sample
             for sample, grade in zip(other.ids, other.answers.labels.tolist(), strict=True)
             if sample in known and label[sample] != grade
-        ],
-    }
+        ]
     differing = [
         f"{len(samples):,} {where} ({', '.join(samples[:3])}{', …' if len(samples) > 3 else ''})"
         for where, samples in parts.items()
@@ -99,7 +103,8 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
     if differing:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
-            "labelled images that none was trained on with `test`."
+            "labelled images that none was trained on with `test`, or train one again on the sides of the other "
+            "(--splits RUN, srjt.data.read_splits)."
         )
     order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
     groups = other.answers.groups

@@ -84,6 +84,10 @@ METHODS = (
     RegisteredMethod(
         name="srjt", source="srjt.methods.agreement:ForwardAgreement", networks=2, needs=("transition",),
         scores="–", updates="−log (Pᵀp) at the label, P estimated; λD on all samples", paper="this project",
-        recipe=Recipe(noise_rate="auto", for_features={"grows_with": "fit"}),
+        recipe=Recipe(
+            noise_rate="auto",
+            for_images={"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3},
+            for_features={"grows_with": "fit"},
+        ),
         defaults={"co_lambda": 4.0, "grows_with": "training"}),
 )  # fmt: skip

@@ -36,6 +36,8 @@ class Recipe:
         Grade c is drawn with probability ∝ n_c^(1 − balance).
     ramp_share : float, optional
         Share of the epochs until only 1 − ε of a batch is kept. Default: the method's own number of epochs.
+    for_images : mapping
+        Settings of a training on images that are other ones than the paper's, such as ``{"optimizer": "adamw"}``.
     for_features : mapping
         Options of the method that are other ones for features than for images.
 
@@ -49,6 +51,7 @@ class Recipe:
     noise_rate: Literal["auto"] | None = None
     balance: float = 0.0
     ramp_share: float | None = None
+    for_images: Mapping[str, Any] = field(default_factory=dict)
     for_features: Mapping[str, Any] = field(default_factory=dict)
 
     def ramp_epochs(self, epochs: int) -> int | None:

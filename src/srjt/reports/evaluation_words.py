@@ -104,7 +104,9 @@ def no_patients(what: str) -> str:
 
 
 def trained_on_words(run: Trained, data: Manifest) -> str:
-    """A sentence if samples have the ids of training samples; else ""."""
+    """A sentence if samples are training samples, or have their ids; else ""."""
+    if seen := len(run.trained_on(data)):
+        return f"The run was trained on {seen:,} of these {len(data):,} samples: the numbers below look too good."
     shared = shared_labels(run.training_labels, data)
     if not shared:
         return ""

@@ -98,8 +98,12 @@ def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwr
         raise SrjtError(f"{out} cannot be written: {problem.strerror or problem}.") from None
 
 
-def training_command(audit: AuditFolder, out: Path) -> str:
-    """The command that trains on the corrected table, with the options that the audited one was read with."""
+def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = ()) -> str:
+    """The command that trains on the corrected table, with the options that the audited one was read with.
+
+    columns: of the table. Without a split of its own it is trained with a fold: the same patients as before, because
+    folds do not depend on labels.
+    """
     options = dict(zip(audit.read_options[::2], audit.read_options[1::2], strict=False))
     if options.get("--images") == str(out.parent.absolute()):
         del options["--images"]
@@ -108,7 +112,8 @@ def training_command(audit: AuditFolder, out: Path) -> str:
         source = [audit.source, "--labels", str(out)]
     elif audit.table is None:  # the exported table has its own columns, and absolute paths
         options = {name: value for name, value in options.items() if name == "--grades"}
-    words = [*source, *itertools.chain(*options.items()), "--out", "run", "--noise-rate", "auto"]
+    fold = [] if "split" in map(str.casefold, columns) else ["--fold", "0"]
+    words = [*source, *itertools.chain(*options.items()), "--out", "run", *fold, "--noise-rate", "auto"]
     return shlex.join(["srjt", "train", *words])
 
 

@@ -111,7 +111,7 @@ class StudyConfig:
     )
     folds: int = setting(5)
     only_folds: tuple[int, ...] | None = setting(None, takes="numbers of folds, at least one", listed=True)
-    split_by: str = setting("stratified", takes="stratified or random")
+    split_by: str = setting("random", takes="random or stratified")
     split_seed: int = setting(0)
     splits: str | None = setting(None, takes="a path")  # a file of srjt data split; replaces the three above
     # nearly identical images are not split either; identical ones never are

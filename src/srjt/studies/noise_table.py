@@ -54,8 +54,9 @@ def read_noise_table(
         if row.noise not in noises:  # of an earlier plan
             continue
         estimate = estimates.get((row.noise, row.fold, row.seed))
-        # an estimate of networks that know nothing is not used
-        matrix = None if estimate is None or not estimate.informed else estimate.transition.tolist()
+        if estimate is not None and not estimate.informed:
+            estimate = None  # of networks that know nothing: it is none, here as in run.json
+        matrix = None if estimate is None else estimate.transition.tolist()
         given_matrix = row.told_matrix if given_used or row.kind != "none" else None
         rows.append(
             {

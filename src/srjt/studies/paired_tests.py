@@ -30,6 +30,7 @@ __all__ = [
     "compare_ours",
     "corrected_t_test",
     "fold_differences",
+    "largest_difference",
     "ours_minus_host",
     "size_ratio",
 ]
@@ -51,12 +52,17 @@ class PairedTest:
 
 
 def corrected_t_test(
-    differences: npt.ArrayLike, *, test_train_ratio: float, confidence: float = 0.95
+    differences: npt.ArrayLike,
+    *,
+    test_train_ratio: float,
+    confidence: float = 0.95,
+    largest: float = math.inf,
 ) -> PairedTest:
     """Nadeau and Bengio's corrected resampled t-test of paired differences (n,) against 0.
 
     test_train_ratio: size of a test set over that of a training set, 1/3 for 60/20/20; 0 gives the plain
-    paired t-test. With one difference, or with equal differences, there is no test, only the mean.
+    paired t-test. With one or two differences, or with equal ones, there is no test, only the mean: an interval of two
+    would be wider than the range of most metrics. largest: the largest difference that the metric allows.
     """
     from scipy.stats import t as student  # type: ignore[import-untyped]
 
@@ -73,6 +79,8 @@ def corrected_t_test(
     mean, std = float(values.mean()), float(values.std(ddof=1))
     if std <= 1e-12 * np.abs(values).max():  # equal up to rounding
         return PairedTest(n=n, difference=mean, std=0.0)
+    if n < 3:
+        return PairedTest(n=n, difference=mean, std=std)
     error = std * math.sqrt(1.0 / n + test_train_ratio)
     half = float(student.ppf(0.5 + confidence / 2.0, n - 1)) * error
     return PairedTest(
@@ -81,9 +89,16 @@ def corrected_t_test(
         std=std,
         t=mean / error,
         p_value=float(2.0 * student.sf(abs(mean / error), n - 1)),
-        low=mean - half,
-        high=mean + half,
+        low=max(mean - half, -largest),
+        high=min(mean + half, largest),
     )
+
+
+def largest_difference(metric: str) -> float:
+    """Of two values of a metric: 1 for a share, 2 for a coefficient, and no limit for a distance between grades."""
+    if metric in LOWER_IS_BETTER or metric not in METRICS:
+        return math.inf
+    return 2.0 if metric == "qwk" else 1.0
 
 
 def fold_differences(
@@ -140,6 +155,7 @@ def compare_ours(
                         _differences_by_fold(wide, method, chosen),
                         test_train_ratio=test_train_ratio,
                         confidence=confidence,
+                        largest=largest_difference(metric),
                     )
                     against = ", ".join(name for name, _ in Counter(chosen.values()).most_common())
                     rows.append(

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 import pandas as pd
 
-from srjt.studies.paired_tests import PairedTest, corrected_t_test, ours_minus_host
+from srjt.studies.paired_tests import PairedTest, corrected_t_test, largest_difference, ours_minus_host
 
 __all__ = ["pool_ours"]
 
@@ -43,7 +43,10 @@ def pool_ours(
                 continue
             by_fold = pd.DataFrame(pairs).dropna().mean(axis=1)
             test = corrected_t_test(
-                by_fold.to_numpy(), test_train_ratio=test_train_ratio, confidence=confidence
+                by_fold.to_numpy(),
+                test_train_ratio=test_train_ratio,
+                confidence=confidence,
+                largest=largest_difference(metric),
             )
             rows.append(
                 {

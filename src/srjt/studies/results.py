@@ -171,7 +171,7 @@ def collect_results(folder: Path) -> StudyResults:
                 naive.setdefault(labels, found.naive)
             if (record := found.noise_record) is not None and source != "none":
                 used_rate = float("nan") if record["used"] is None else float(record["used"])
-                if source == "estimate" and record["estimated"] is None:
+                if source == "estimate" and found.estimate is None:  # else an estimate that was not used
                     source = "readers"
         runs.append(
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,10 +23,20 @@ StepMode = Literal["auto", "eager", "graph", "compiled"]
 PAPER_EPOCHS = 150
 PAPER_MILESTONES = (90, 120, 140)
 
-PAPER_NETWORK, PAPER_RATE = "resnet18", 1e-4
+PAPER_NETWORK = "resnet18"
+
+# How the weights are learnt, where neither the settings nor the method's recipe say it: as in the published code.
+PAPER_OPTIMISATION = {"optimizer": "adam", "schedule": "steps", "warmup_epochs": 0, "learning_rate": 1e-4}
+WEIGHT_DECAY = {"adam": 1e-4, "adamw": 0.05}
+WARMUP_SHARE = 0.3  # of the learning rate, in the first epoch of a warm-up
+COSINE_END = 0.01  # of the learning rate, in the last epoch
 
 # For features. Measured: with 1e-3 an mlp memorises wrong labels of embeddings, with 1e-4 it is slow on few columns.
 HEAD, HEAD_RATES = "mlp", {"mlp": 3e-4, "linear": 1e-3}
+
+# Pretrained transformers lose what they know at the rate of a recipe for convolutions; the usual rate of fine-tuning.
+TRANSFORMERS = re.compile(r"timm:\w*(vit|deit|swin|beit|eva|cait|xcit|transformer)")
+TRANSFORMER_RATE = 1e-4
 
 
 # Settings of *how* to compute, and where the method's code is: they may change the speed, but not what is computed.
@@ -39,6 +50,7 @@ LARGEST = {
     "batch_size": 10**6,
     "eval_batch_size": 10**6,
     "patience": 10**6,
+    "warmup_epochs": 10**6,
     "image_size": 2**14,
     "gamma": 1.0,
     "weight_decay": 1e3,
@@ -55,8 +67,8 @@ METHOD, NETWORK, IMAGES, OPTIMISATION, EVALUATION, COMPUTING = (
 class TrainConfig:
     """Settings of one training run; saved with the run. Unknown names are errors.
 
-    Defaults for images are those of the paper or its published code, except the method, the rule for predicted grades
-    (``optimise``) and the precision. On the command line a setting is an option
+    Defaults for images are those of the paper or its published code, except the method and how it learns the weights,
+    the rule for predicted grades (``optimise``) and the precision. On the command line a setting is an option
     (``--batch-size 32``) or given by name (``--set weight_decay=0``).
 
     Parameters
@@ -101,10 +113,20 @@ class TrainConfig:
         Number of passes over the training samples.
     batch_size : int
         Samples per step.
+    optimizer : {"adam", "adamw"}, optional
+        Adam with L2 regularisation, or with decoupled weight decay. Default: ``"adamw"`` for ``"srjt"`` on images,
+        else ``"adam"``, as in the paper.
+    schedule : {"steps", "cosine"}, optional
+        The learning rate falls at ``milestones``, or along a cosine to 1 % of it. Default: ``"cosine"`` for ``"srjt"``
+        on images, else ``"steps"``.
+    warmup_epochs : int, optional
+        So many first epochs have a learning rate that rises from 30 % of it. Default: 1 for ``"srjt"`` on images,
+        else 0.
     learning_rate : float, optional
-        Learning rate of Adam. Default: 1e-4; 3e-4 for ``mlp`` and 1e-3 for ``linear``.
-    weight_decay : float
-        Weight decay of Adam.
+        Learning rate. Default: 1e-4; for ``"srjt"`` on images 1e-3, but 1e-4 for transformers; for features 3e-4
+        (``mlp``) and 1e-3 (``linear``).
+    weight_decay : float, optional
+        Weight decay. Default: 1e-4 for ``"adam"``, 0.05 for ``"adamw"``.
     milestones : tuple of int, optional
         Epochs after which the learning rate is multiplied by ``gamma``. Default: 90, 120 and 140 of 150, scaled to
         the number of epochs.
@@ -211,10 +233,14 @@ class TrainConfig:
     # the optimisation
     epochs: int = setting(PAPER_EPOCHS, "Passes over the training samples.", panel=OPTIMISATION)
     batch_size: int = setting(64, "Samples per step.", panel=OPTIMISATION)
+    # None: chosen by for_data
+    optimizer: Literal["adam", "adamw"] | None = setting(None)
+    schedule: Literal["steps", "cosine"] | None = setting(None)
+    warmup_epochs: int | None = setting(None)
     learning_rate: float | None = setting(
-        None, "Learning rate of Adam.", panel=OPTIMISATION, shown="1e-4; mlp 3e-4, linear 1e-3"
-    )  # None: chosen by for_data
-    weight_decay: float = setting(1e-4)
+        None, "Learning rate.", panel=OPTIMISATION, shown="srjt 1e-3, others 1e-4; mlp 3e-4, linear 1e-3"
+    )
+    weight_decay: float | None = setting(None)
     milestones: tuple[int, ...] | None = setting(
         None, takes="a list of epochs such as [90, 120, 140]"
     )  # None: 90/120/140 of 150, scaled to the epochs
@@ -263,9 +289,11 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise SrjtError(f"{name} must be positive; got {show(value)}.")
-        for name in ("weight_decay", "checkpoint_seconds"):
-            if not getattr(self, name) >= 0.0:
-                raise SrjtError(f"{name} cannot be negative; got {getattr(self, name):g}.")
+        for name in ("weight_decay", "checkpoint_seconds", "warmup_epochs"):
+            if (value := getattr(self, name)) is not None and not value >= 0:
+                raise SrjtError(f"{name} cannot be negative; got {value:g}.")
+        if self.schedule == "cosine" and self.milestones is not None:
+            raise SrjtError("milestones belong to the schedule 'steps', not to 'cosine': set one of them.")
         for name, largest in LARGEST.items():
             if (getattr(self, name) or 0) > largest:
                 raise SrjtError(f"{name} is at most {largest:g}; got {show(getattr(self, name))}.")
@@ -311,8 +339,16 @@ class TrainConfig:
         return tuple(round(m * self.epochs / PAPER_EPOCHS) for m in PAPER_MILESTONES)
 
     def learning_rate_at(self, epoch: int) -> float:
-        """The learning rate during epoch T = 1, 2, …: multiplied by γ for each milestone before it."""
+        """The learning rate during epoch T = 1, 2, …: it rises for the epochs of the warm-up, then falls."""
         assert self.learning_rate is not None, "for_data chooses it before training begins"
+        assert self.warmup_epochs is not None, "for_data chooses it before training begins"
+        after = epoch - 1 - self.warmup_epochs
+        if after < 0:
+            return self.learning_rate * (1.0 + (1.0 - WARMUP_SHARE) * after / self.warmup_epochs)
+        if self.schedule == "cosine":
+            progress = after / max(1, self.epochs - 1 - self.warmup_epochs)
+            share = 0.5 * (1.0 + math.cos(math.pi * progress))
+            return self.learning_rate * (COSINE_END + (1.0 - COSINE_END) * share)
         passed = sum(epoch > milestone for milestone in self.effective_milestones)
         return self.learning_rate * self.gamma**passed
 
@@ -348,11 +384,28 @@ class TrainConfig:
         return self.replace(noise_rate=self.requested_noise_rate, balance=balance, method_options=options)
 
     def for_data(self, *, features: bool) -> TrainConfig:
-        """A copy in which everything is chosen: the network and the learning rate by the kind of data (images get
-        the paper's, features a head), the rest by the method's recipe."""
-        network = self.network or (HEAD if features else PAPER_NETWORK)
-        rate = HEAD_RATES.get(network, PAPER_RATE) if self.learning_rate is None else self.learning_rate
-        return self.replace(network=network, learning_rate=rate).with_recipe(features=features)
+        """A copy in which everything is chosen: the network by the kind of data (images get the paper's, features a
+        head), how its weights are learnt by the network and the method's recipe, the rest by the recipe."""
+        chosen = self.replace(network=self.network or (HEAD if features else PAPER_NETWORK))
+        not_given = {
+            name: value for name, value in chosen.optimisation().items() if getattr(self, name) is None
+        }
+        return chosen.replace(**not_given).with_recipe(features=features)
+
+    def optimisation(self) -> dict[str, Any]:
+        """How the method's recipe learns the weights of this network: the settings that were not given."""
+        assert self.network is not None, "for_data chooses it"
+        learning = dict(PAPER_OPTIMISATION)
+        if self.network in HEAD_RATES:
+            learning["learning_rate"] = HEAD_RATES[self.network]
+        else:
+            learning |= methods.lookup(self.method, registered_by=self.imports).recipe.for_images
+            if TRANSFORMERS.match(self.network):
+                learning["learning_rate"] = min(learning["learning_rate"], TRANSFORMER_RATE)
+        if self.milestones is not None:
+            learning["schedule"] = "steps"
+        learning["weight_decay"] = WEIGHT_DECAY[self.optimizer or learning["optimizer"]]
+        return learning
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as JSON and YAML keep them."""

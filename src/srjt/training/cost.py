@@ -144,12 +144,7 @@ def _time_steps(
     data = TrainingSet(feed=feed, rows=rows, labels=labels, true=None)
     amp = amp_dtype(config, device)
     preprocess = Preprocess(crop=config.crop, dtype=amp or torch.float32, channels_last=on_gpu)
-    optimizer = make_optimizer(
-        trained.parameters(),
-        learning_rate=config.learning_rate_at(1),
-        weight_decay=config.weight_decay,
-        device=device,
-    )
+    optimizer = make_optimizer(trained.parameters(), config=config, device=device)
     initialise_optimizer(optimizer)
     step = Step(
         networks=trained,

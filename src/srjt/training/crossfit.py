@@ -27,11 +27,12 @@ from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.folds import NO_ROWS, Folds, fit_fold
+from srjt.training.own_split import resolve_split
 from srjt.training.parallel_folds import Jobs, choose_workers, train_in_parallel
 from srjt.training.record.image_identity import HASHES_FILE, check_images, image_digest
 from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
 from srjt.training.record.run_folder import is_finished
-from srjt.training.single_run import fingerprint, resolve_split
+from srjt.training.single_run import fingerprint
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
 __all__ = ["NO_ROWS", "CrossFit", "cross_fit"]
@@ -181,7 +182,7 @@ def cross_fit(
         without_truth = replace(without_truth, arrays=store.pixels)
     rows = resolve_split(split, store.manifest, skipped=bool(store.skipped)).train
     samples = store.manifest.select(rows)
-    fold = assign_folds(samples, folds=folds, seed=seed)
+    fold = assign_folds(samples, folds=folds, seed=seed, by="stratified")
     _note_rare_grades(samples, reporter)
     if out is not None:
         _open_folder(out, samples, config=config, folds=folds, seed=seed)

@@ -90,12 +90,7 @@ def fit(
     samples, batch_size = len(data.labels), min(config.batch_size, len(data.labels))
     steps = samples // batch_size
 
-    optimizer = make_optimizer(
-        networks.parameters(),
-        learning_rate=config.learning_rate_at(1),
-        weight_decay=config.weight_decay,
-        device=device,
-    )
+    optimizer = make_optimizer(networks.parameters(), config=config, device=device)
     initialise_optimizer(optimizer)
     recorder = Recorder(
         data.labels, data.true, networks=method.networks, num_classes=method.num_classes, steps=steps

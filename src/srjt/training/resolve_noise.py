@@ -31,20 +31,28 @@ from srjt.training.config import TrainConfig
 from srjt.training.crossfit import NO_ROWS, cross_fit
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
+from srjt.training.own_split import resolve_split
 from srjt.training.record.image_identity import image_digest
 from srjt.training.record.reporters import Reporter, SilentReporter
 from srjt.training.record.run_folder import FORMAT, NoiseFile, RunFacts, read_facts
-from srjt.training.single_run import fingerprint, resolve_split
+from srjt.training.single_run import fingerprint
 from srjt.training.trained import NetworkMaker, build_method
 
-__all__ = ["describe", "needs_estimate", "noise_record", "not_determined", "resolve_noise_rate", "warm_up"]
+__all__ = [
+    "describe",
+    "needs_estimate",
+    "noise_record",
+    "not_determined",
+    "resolve_noise_rate",
+    "unknown_noise",
+    "warm_up",
+]
 
 Floats = npt.NDArray[np.float64]
 
 # Of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger.
 LARGEST_RATE = 0.5
 
-NOT_INFORMED = "No label is taken to be wrong: the short trainings have not learnt to tell the grades apart."
 WOULD_HELP = (
     "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) "
     "would help."
@@ -142,6 +150,7 @@ def resolve_noise_rate(
                 transform=transform,
                 eval_transform=eval_transform,
             )
+        assert fitted.manifest.ids == learnt.ids, "the warm-up uses the training side alone"
         return estimate_noise(
             fitted.manifest.labels,
             fitted.probabilities,
@@ -223,9 +232,18 @@ def _check_options(config: TrainConfig, *, num_classes: int) -> None:
 def warm_up(config: TrainConfig) -> TrainConfig:
     """The settings of the warm-up: those of the run, but short, and with a method that needs no noise rate.
 
-    Nothing of the method's recipe remains, so that all methods share one estimate.
+    Nothing of the method's own remains, so that all methods share one estimate. The weights are learnt as ``srjt``
+    learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
     """
-    return config.replace(
+    not_given = {
+        name: None for name, value in config.optimisation().items() if getattr(config, name) == value
+    }
+    learning = config.replace(method="srjt", method_options={}, milestones=None, **not_given)
+    optimisation = {
+        name: value for name, value in learning.optimisation().items() if getattr(learning, name) is None
+    }
+    return learning.replace(
+        **optimisation,
         method=WARM_UP_METHOD,
         method_options={},
         noise_rate=None,
@@ -235,7 +253,6 @@ def warm_up(config: TrainConfig) -> TrainConfig:
             1,
             min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
         ),
-        milestones=None,
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,
@@ -244,12 +261,22 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     )
 
 
+def unknown_noise(estimate: NoiseEstimate) -> str:
+    """What is known of the noise where the warm-up's networks know nothing, and what was done: one statement for the
+    log of a training and the page of its run. A prediction's ranges reach up to the same interval's end."""
+    low, high = estimate.rate_interval
+    return (
+        f"noise unknown, {low:.0%} to {high:.0%}; trained as if 0%, because the short trainings have not learnt to "
+        "tell the grades apart"
+    )
+
+
 def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
     """The estimate, and what it was computed from, for a log: an audit of the same data has more to go by."""
     if not estimate.informed:
         return (
-            f"The noise rate cannot be estimated from {estimate.samples:,} training labels and {WARM_UP_FOLDS} short "
-            f"trainings ({count_of(epochs, 'epoch')}). {NOT_INFORMED}"
+            f"From {estimate.samples:,} training labels and {WARM_UP_FOLDS} short trainings "
+            f"({count_of(epochs, 'epoch')}): {unknown_noise(estimate)}."
         )
     low, high = estimate.rate_interval
     doubt = "" if estimate.identifiable else f"; the data do not determine it ({estimate.reason.rstrip('.')})"

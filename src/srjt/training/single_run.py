@@ -18,7 +18,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of, warn
+from srjt.errors import SrjtError, count_of
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -30,6 +30,7 @@ from srjt.training.engine.distributed import join_process_group
 from srjt.training.engine.scoring import one_batch_size, predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.loop import Fitted, Side, as_tensor, fit
+from srjt.training.own_split import resolve_split
 from srjt.training.reader_targets import reader_targets
 from srjt.training.record.held_out import held_out_side
 from srjt.training.record.image_identity import check_images, image_digest
@@ -45,7 +46,7 @@ from srjt.training.record.run_folder import (
 from srjt.training.run_results import open_finished, write_results
 from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks
 
-__all__ = ["fingerprint", "no_validation_side", "resolve_split", "single_run"]
+__all__ = ["fingerprint", "no_validation_side", "single_run"]
 
 
 def single_run(
@@ -250,6 +251,7 @@ def single_run(
             grade_names=facts.grade_names,
             skipped=tuple(store.skipped),
             facts=facts,
+            hashes=used.hashes,
         )
         if process.is_main:
             predicted = {
@@ -348,21 +350,3 @@ def fingerprint(manifest: Manifest, parts: Split) -> str:
         if posterior is not None:
             digest.update(np.ascontiguousarray(posterior[rows]).data)
     return digest.hexdigest()
-
-
-def resolve_split(
-    split: Split | Callable[[Manifest], Split] | None, manifest: Manifest, *, skipped: bool
-) -> Split:
-    if split is None:
-        no_rows = np.empty(0, dtype=np.int64)
-        return Split(train=np.arange(len(manifest)), validation=no_rows, test=no_rows)
-    if not isinstance(split, Split):
-        return split(manifest)
-    if skipped:
-        raise SrjtError(
-            "Unreadable images were skipped, so the row positions of the split are no longer valid: pass a function "
-            "that makes the split from the remaining manifest."
-        )
-    if unused := len(manifest) - sum(map(len, split.sides().values())):
-        warn(f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used.")
-    return split

@@ -17,7 +17,7 @@ from srjt.training.config import TrainConfig
 from srjt.training.engine.batches import Transform
 from srjt.training.engine.cpu_tuning import CpuSetting
 from srjt.training.engine.devices import choose_device
-from srjt.training.own_split import SplitChoice, has_own_split, split_or_own
+from srjt.training.own_split import SplitChoice, has_own_split, resolved_once, split_or_own
 from srjt.training.record.reporters import Reporter, reporter_in_python
 from srjt.training.record.run_folder import is_finished, refuse_other_files
 from srjt.training.resolve_noise import noise_record, resolve_noise_rate
@@ -123,7 +123,7 @@ def train(
     if isinstance(network, str):
         settings["network"] = network
     inputs: dict[str, Any] = {
-        "split": sides,
+        "split": resolved_once(sides, samples=len(data)),
         "network": None if isinstance(network, str) else network,
         "transform": transform,
         "eval_transform": eval_transform,

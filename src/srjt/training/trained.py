@@ -33,6 +33,7 @@ from srjt.training.engine.scoring import predict_probabilities
 from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.record import checkpoint
 from srjt.training.record.held_out import HeldOut, read_held_out
+from srjt.training.record.image_identity import HASHES_FILE, read_hashes, same_samples
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate
 
 __all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_run", "use_run_settings"]
@@ -86,6 +87,8 @@ class Trained:
         (id, reason) of unreadable images.
     facts : RunFacts or None
         What ``run.json`` says: the data, where the noise rate comes from, command, machine and versions.
+    hashes : ndarray of uint64, shape (N, 2), or None
+        A hash of each image, or row of features: those of the training side first; None in runs of older versions.
     """
 
     networks: StackedNetworks
@@ -106,6 +109,7 @@ class Trained:
     grade_names: Mapping[str, str] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
     facts: RunFacts | None = None
+    hashes: npt.NDArray[np.uint64] | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.describe()}>"
@@ -209,6 +213,21 @@ class Trained:
             str(sample): int(grade) for sample, grade in zip(history["id"], history["grade"], strict=True)
         }
 
+    def trained_on(self, data: Manifest) -> npt.NDArray[np.int64]:
+        """Which of the samples the run learnt from, by what they show and not by their names.
+
+        Parameters
+        ----------
+        data : Manifest
+            Images or rows of features.
+
+        Returns
+        -------
+        ndarray of int64, shape (M,)
+            Their rows; empty for runs of older versions, which keep no hashes.
+        """
+        return same_samples(self.match_features(data), ids=self.training_ids, hashes=self.hashes)
+
     def match_features(self, data: Manifest) -> Manifest:
         """The samples with their features in the order of the training; images are returned unchanged.
 
@@ -232,7 +251,8 @@ class Trained:
         if data.arrays is None or not self.feature_names or data.feature_names in ((), self.feature_names):
             return data
         positions = match_names(data.feature_names, self.feature_names, source="the data")
-        return replace(data, arrays=data.arrays[:, positions], feature_names=self.feature_names)
+        ordered = replace(data, arrays=data.arrays[:, positions], feature_names=self.feature_names)
+        return replace(ordered, hashes=None, duplicates=None)  # those of another order
 
     def _check_kind(self, pixels: Samples) -> None:
         trained = f"rows of {count_of(self.in_shape[0], 'feature')}" if len(self.in_shape) == 1 else "images"
@@ -408,4 +428,5 @@ def load_run(
         noise_estimate=read_noise_estimate(path),
         grade_names=facts.grade_names,
         facts=facts,
+        hashes=read_hashes(path / HASHES_FILE),
     )

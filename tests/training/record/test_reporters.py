@@ -66,10 +66,10 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bar and the latest numbers on one line; notes as they are, brackets included."""
-    from rich.console import Console
+    from srjt.console import Console
 
     screen = io.StringIO()
-    monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
+    monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
     with TerminalReporter() as reporter:
         reporter.begin("co-teaching+ours", epochs=30)
         reporter.decoded(1, 2)
@@ -90,7 +90,7 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a log and on a terminal of 80 columns, where the longest name of an audit has room."""
-    from rich.console import Console
+    from srjt.console import Console
 
     with PlainReporter() as plain:
         plain.begin("", epochs=30, folds=5)
@@ -99,7 +99,7 @@ def test_the_epochs_of_a_cross_fit_are_named_by_fold(
         capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  val.acc 0.400  samples/s 1234\n"
     )
     screen = io.StringIO()
-    monkeypatch.setattr("rich.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
+    monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
     with TerminalReporter() as bar:
         bar.begin("warm-up", epochs=30, folds=3)
         bar.stepped(69, 1, 5)

@@ -255,3 +255,10 @@ def test_the_naive_baseline_of_a_run(run: Path) -> None:
     for counts in ([], [0, 0, 0, 0], [1, 2]):
         change(run, lambda facts, counts=counts: facts["data"].update(class_counts=counts))  # type: ignore[misc]
         assert baseline_on(run, [1, 1, 1, 1]) is None
+
+
+def test_a_folder_with_the_name_of_a_draft_stays(tmp_path: Path) -> None:
+    (tmp_path / ".x.tmp").mkdir()
+    (tmp_path / ".y.tmp").touch()
+    CheckpointWriter(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".x.tmp"]

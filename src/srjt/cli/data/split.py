@@ -24,10 +24,10 @@ def split(
     by: Annotated[
         str,
         typer.Option(
-            metavar="stratified|random",
-            help="Stratify by the patients' highest grade, or split patients at random (the paper).",
+            metavar="random|stratified",
+            help="Split patients at random (the paper), or stratify by their highest grade.",
         ),
-    ] = "stratified",
+    ] = "random",
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="CSV file to write, with id, fold, split.")
     ] = Path("splits.csv"),

@@ -17,6 +17,8 @@ from srjt.errors import count_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
+
     from srjt.auditing.folder import AuditFolder
     from srjt.review.decisions import LogEntry
 
@@ -79,13 +81,16 @@ def export(
         f"changed, {corrected.skipped:,} skipped."
     )
     _print_agreement(audit, log, conflicts, force)
-    _print_next(audit, out)
+    _print_next(audit, out, corrected.table)
 
 
-def _print_next(audit: AuditFolder, out: Path) -> None:
+def _print_next(audit: AuditFolder, out: Path, table: pd.DataFrame) -> None:
     from srjt.review.export import training_command
 
-    words = [training_command(audit, out), *machine_options(features=audit.features)]
+    words = [
+        training_command(audit, out, columns=map(str, table.columns)),
+        *machine_options(features=audit.features),
+    ]
     typer.echo(f"Next: {' '.join(words)}")
 
 
@@ -102,7 +107,7 @@ def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
     for note in notes:
         say(note, err=True)
     say(f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified.")
-    _print_next(audit, out)
+    _print_next(audit, out, table)
 
 
 def _export_readings(folder: Path, out: Path, force: bool) -> None:

@@ -190,7 +190,7 @@ def readings_of(
     kept = rows[usable]
     item_codes, item_names = pd.factorize(np.array(items, dtype=object)[kept])
     reader_codes, reader_names = pd.factorize(np.array(names, dtype=object)[usable])
-    row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(items))
+    row_items = np.where(unnamed, -1, pd.Index(item_names).get_indexer(pd.Index(items)))
     readings = Readings(
         items=item_names.tolist(),
         readers=reader_names.tolist(),

@@ -56,11 +56,11 @@ class Ranking(NamedTuple):
 
 
 def mean_interval(values: Sequence[float], *, level: float = LEVEL) -> Interval:
-    """The mean of independent values with Student's interval; nan for the ends if there is one value only."""
+    """The mean of independent values with Student's interval; nan for the ends if there are one or two."""
     found = corrected_t_test(values, test_train_ratio=0.0, confidence=level)
     mean = math.nan if found.difference is None else found.difference
     if found.low is None or found.high is None:
-        same = found.n > 1  # equal values: nothing varies
+        same = found.std == 0.0  # equal values: nothing varies
         return Interval(mean, mean if same else math.nan, mean if same else math.nan)
     return Interval(mean, found.low, found.high)
 

@@ -41,7 +41,9 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
     maps: with where the networks look. grade_names: instead of the audit's own.
     """
     facts, summary = read_facts(folder), read_summary(folder)
-    scores = read_scores(folder, encoding_errors="surrogateescape")  # a file name need not be valid UTF-8
+    scores = read_scores(
+        folder, facts, encoding_errors="surrogateescape"
+    )  # a file name need not be valid UTF-8
     names = facts.get("grade_names") or {}
     if grade_names is not None:
         names = check_grade_names(grade_names, facts["grades"])

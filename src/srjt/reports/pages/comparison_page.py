@@ -39,8 +39,7 @@ def describe_samples(comparison: Comparison) -> str:
 def comparison_notes(comparison: Comparison) -> list[str]:
     """What the numbers cannot say, as sentences."""
     notes = [
-        f"{count:,} of the samples {'has the id of a sample' if count == 1 else 'have the ids of samples'} that {run} "
-        "was trained on: if they are the same samples, its numbers look too good."
+        f"{run} was trained on {count:,} of the samples, or on others with their ids: its numbers look too good."
         for run, count in comparison.trained_on.items()
     ]
     if comparison.patients is None:

@@ -34,6 +34,7 @@ from srjt.training.engine.starvation import STARVED
 from srjt.training.record.baselines import compare_with_naive, run_baselines
 from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
+from srjt.training.resolve_noise import unknown_noise
 
 __all__ = ["noise_section", "run_page", "starvation_note"]
 
@@ -170,7 +171,7 @@ def _noise_used(
                 parts.append("given transition matrix")
         return " and ".join(parts)
     if not estimate.informed:
-        return "no label is taken to be wrong: the short trainings have not learnt to tell the grades apart"
+        return unknown_noise(estimate)
     source = "estimated from the training labels"
     if estimate.identifiable is False:
         source += ", which do not determine it"

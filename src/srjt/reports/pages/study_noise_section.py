@@ -71,8 +71,8 @@ def _with_used_rates(results: StudyResults) -> pd.DataFrame:
     runs = results.runs[results.runs["rate_source"] == "estimate"]
     used = runs.groupby(["noise", "fold", "seed"])["used_rate"].mean().rename("used_rate")
     noise = noise.drop(columns="used_rate").join(used, on=["noise", "fold", "seed"])
-    differs = (noise["used_rate"] - pd.to_numeric(noise["estimated_rate"])).abs() > 1e-9
-    return noise if differs.any() else noise.assign(used_rate=math.nan)
+    same = (noise["used_rate"] - pd.to_numeric(noise["estimated_rate"])).abs() <= 1e-9
+    return noise if (noise["used_rate"].notna() & ~same).any() else noise.assign(used_rate=math.nan)
 
 
 def _row(name: str, noise: pd.DataFrame, columns: list[str]) -> Row:
@@ -87,8 +87,20 @@ def _row(name: str, noise: pd.DataFrame, columns: list[str]) -> Row:
         text = MISSING if math.isnan(mean) else f"{mean:.{1 if column == 'condition_number' else 3}f}"
         if column == "realised_rate" and len(values) > 1:
             text += f" ({values.min():.3f} … {values.max():.3f})"
+        if column in ("estimated_rate", "used_rate") and len(noise) > 1:
+            text = _by_fold(noise, column)
         cells.append(TableCell(text=text, value=None if math.isnan(mean) else mean))
     return Row(cells=tuple(cells))
+
+
+def _by_fold(noise: pd.DataFrame, column: str) -> str:
+    """Every rate with its fold, and its seed if there are several: an average would hide a fold that used none."""
+    shown = []
+    for row in noise.to_dict("records"):
+        seed = f", seed {row['seed']}" if noise["seed"].nunique() > 1 else ""
+        rate = MISSING if pd.isna(row[column]) else f"{row[column]:.3f}"
+        shown.append(f"fold {row['fold']}{seed}: {rate}")
+    return "; ".join(shown)
 
 
 def _sentences(results: StudyResults, noise: pd.DataFrame) -> list[str]:
@@ -113,17 +125,19 @@ def _sentences(results: StudyResults, noise: pd.DataFrame) -> list[str]:
 def _estimate_sentences(results: StudyResults, noise: pd.DataFrame) -> list[str]:
     runs = results.runs[results.runs["rate_source"] == "estimate"]
     runs = runs.merge(noise[["noise", "fold", "seed", "estimated_rate"]], on=["noise", "fold", "seed"])
-    runs = runs[runs["estimated_rate"].notna()]
+    runs = runs[runs["estimated_rate"].notna() | (runs["used_rate"] == 0)]
     if runs.empty:
         return []
     # resolve_noise takes no label to be wrong if the warm-up's networks know nothing
-    unused = runs[(runs["used_rate"] == 0) & (runs["estimated_rate"].astype(float) > 0)]
+    unused = runs[(runs["used_rate"] == 0) & runs["estimated_rate"].isna()]
     who = _who(results, "estimate")
     if unused.empty:
         return [f"{who} used an estimate from the training labels."]
-    how_many = "" if len(unused) == len(runs) else f"In {len(unused)} of {len(runs)} runs "
+    folds = ", ".join(map(str, sorted(set(unused["fold"]))))
+    where = f"fold{'s' * (unused['fold'].nunique() != 1)} {folds}"
+    how_many = "" if len(unused) == len(runs) else f"In {len(unused)} of {len(runs)} runs ({where}) "
     sentence = (
-        "the estimate was not used and no label was taken to be wrong: the short trainings had not learnt to "
+        "the noise stayed unknown and no label was taken to be wrong: the short trainings had not learnt to "
     )
     sentence = f"{how_many}{sentence}tell the grades apart."
     what = "it" if who.endswith("rate") else "the noise rate"

@@ -158,8 +158,9 @@ def _how(test_train_ratio: float, confidence: float) -> str:
 def _contains(study: CollectedValues) -> str:
     """What an interval over folds contains."""
     runs = set().union(*study.planned.values())
-    if len({fold for fold, _ in runs}) == 1:
-        return "There is one fold, so there are no intervals."
+    if (folds := len({fold for fold, _ in runs})) <= 2:
+        few = "is one fold" if folds == 1 else "are two folds"
+        return f"There {few}, so there are no intervals."
     several = len({seed for _, seed in runs}) > 1
     seeds = (
         "seeds are averaged within a fold" if several else "with one seed per fold they cannot be told apart"

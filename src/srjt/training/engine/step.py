@@ -10,18 +10,25 @@ import torch
 from torch import Tensor, nn
 
 from srjt.methods import Method
+from srjt.training.config import TrainConfig
 from srjt.training.engine.recorder import Recorder
 
 __all__ = ["Step", "make_optimizer", "set_learning_rate"]
 
 
-def make_optimizer(
-    parameters: Any, *, learning_rate: float, weight_decay: float, device: torch.device
-) -> torch.optim.Adam:
-    """Adam with L2 regularisation. On a GPU its step count and learning rate are tensors on the device."""
+def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device) -> torch.optim.Adam:
+    """Adam with L2 regularisation, or AdamW. On a GPU its step count and learning rate are tensors on the device."""
+    assert config.weight_decay is not None, "for_data chooses it"
     on_gpu = device.type == "cuda"
-    rate = torch.tensor(learning_rate, device=device) if on_gpu else learning_rate
-    return torch.optim.Adam(parameters, lr=rate, weight_decay=weight_decay, fused=True, capturable=on_gpu)
+    rate = config.learning_rate_at(1)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(
+        parameters,
+        lr=torch.tensor(rate, device=device) if on_gpu else rate,
+        weight_decay=config.weight_decay,
+        fused=True,
+        capturable=on_gpu,
+    )
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -133,7 +133,7 @@ class RunFile(BaseModel, extra="forbid"):
     format: Literal[2]
     srjt: str
     config: Annotated[TrainConfig, made_by(TrainConfig.from_dict)]
-    grades: list[str]
+    grades: Annotated[list[str], Field(min_length=2)]
     grade_names: dict[str, str]
     data: _Data
     cpu: CpuSetting | None
