@@ -99,14 +99,18 @@ def recipe(
     return pipes(["told", "method", *([] if extra is None else [extra[""]]), *cases.values()], rows)
 
 
-def recipe_on_features(folder: Path) -> str:
+def feature_runs(folder: Path) -> pd.DataFrame:
     """These runs kept the median without undoing soft labels: methods that learn those have the most likely grade."""
-    runs = unseen(pd.read_csv(folder / "recipe_features.csv"))
+    runs = pd.read_csv(folder / "recipe_features.csv")
     soft = runs["method"].isin(LEARN_SOFT_LABELS)
     for measure in (MAE, MACRO_F1):
         plain, argmax = (runs[measure.replace("predict", rule)] for rule in ("median", "argmax"))
         runs = runs.assign(**{measure: plain.where(~soft, argmax)})
-    return recipe(runs, CASES)
+    return runs
+
+
+def recipe_on_features(folder: Path) -> str:
+    return recipe(unseen(feature_runs(folder)), CASES)
 
 
 def image_runs(folder: Path, name: str = "recipe_images") -> pd.DataFrame:
@@ -127,8 +131,9 @@ def recipe_on_images(folder: Path) -> str:
 
 
 def _rate(method: str, settings: str) -> str:
-    own = "1e-3" if method.startswith("srjt") else "1e-4 (steps)"
-    return {"": own}.get(settings, f"{float(settings.rpartition('=')[2]):.0e}".replace("e-0", "e-"))
+    if settings:
+        return f"{float(settings.rpartition('=')[2]):.0e}".replace("e-0", "e-")
+    return "1e-3" if method.startswith("srjt") else "1e-4 (steps)"
 
 
 def recipe_rates(folder: Path) -> str:
