@@ -172,12 +172,14 @@ def is_stream(path: Path) -> bool:
 def write_output(path: Path, content: bytes) -> None:
     """Write to a path that the user chose: atomically to a file, directly to a pipe or a device."""
     if is_stream(path):
+        opened: Path | int = path
         if path.is_fifo():
-            try:  # without this, opening a pipe waits for a reader
-                os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            try:  # an ordinary open would wait for a reader; opened once, because closing it ends the reader
+                opened = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             except OSError:
                 raise SrjtError(f"{path} is a pipe, and no process reads from it.") from None
-        with open(path, "ab") as stream:
+            os.set_blocking(opened, True)
+        with open(opened, "wb" if isinstance(opened, int) else "ab") as stream:
             stream.write(content)
     else:
         write_atomically(path, content)
