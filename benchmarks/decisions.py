@@ -2,7 +2,7 @@
 
     python benchmarks/decisions.py intervals   # do 95 % intervals of a sensitivity contain the true one?
     python benchmarks/decisions.py threshold   # does a threshold found on validation keep its sensitivity?
-    python benchmarks/decisions.py pooling     # one answer per patient: highest, mean, learned
+    python benchmarks/decisions.py pooling [--out FILE]    # one answer per patient: highest, mean, learned
 
 Patients differ, and images of one patient are alike. Every number is a mean over fresh draws; ± is its standard error.
 """
@@ -10,9 +10,11 @@ Patients differ, and images of one patient are alike. Every number is a mean ove
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from srjt.noise.highest_grade import highest_grade_posterior
 from srjt.noise.matrices import corrupt, transition_matrix
@@ -121,7 +123,7 @@ def patients_of(
     return p / p.sum(axis=1, keepdims=True), owner, label.astype(np.int64)
 
 
-def pooling(repeats: int) -> None:
+def pooling(repeats: int, out: Path | None) -> None:
     print(
         "One answer per patient: fitted on 100 patients with 20 % wrong labels, judged by the truth of 500 others"
     )
@@ -130,6 +132,7 @@ def pooling(repeats: int) -> None:
     )
     print(f"{'images':>6} {'shown':>5}  {'':9} {'QWK':>15} {'−log p(grade)':>15}")
     matrix = transition_matrix("truncated", num_classes=4, rho=0.13)
+    rows: list[dict[str, object]] = []
     for images in (2, 8, 40):
         for shown in (0.2, 1.0):
             rng = np.random.default_rng(images)
@@ -157,6 +160,12 @@ def pooling(repeats: int) -> None:
                     loss.append(float(-np.log(np.maximum(chosen, 1e-6)).mean()))
             for name, (kappa, loss) in found.items():
                 print(f"{images:>6} {shown:>5}  {name:9} {mean(kappa):>15} {mean(loss):>15}")
+                rows += [
+                    {"images": images, "shown": shown, "pooling": name, "draw": k, "QWK": round(value, 5)}
+                    for k, value in enumerate(kappa)
+                ]
+    if out is not None:
+        pd.DataFrame(rows).to_csv(out, index=False)
 
 
 def main() -> None:
@@ -165,10 +174,11 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["intervals", "threshold", "pooling"])
     parser.add_argument("--repeats", type=int, default=0, help="draws per line")
+    parser.add_argument("--out", type=Path, help="a CSV file with a row for each draw of pooling")
     given = parser.parse_args()
     {"intervals": lambda: intervals(given.repeats or 1000),
      "threshold": lambda: threshold(given.repeats or 300),
-     "pooling": lambda: pooling(given.repeats or 10)}[given.what]()  # fmt: skip
+     "pooling": lambda: pooling(given.repeats or 10, given.out)}[given.what]()  # fmt: skip
 
 
 if __name__ == "__main__":

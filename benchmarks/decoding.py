@@ -1,6 +1,6 @@
 """Which rule should turn probabilities into grades? Each purpose's rule beside the most likely grade.
 
-    python benchmarks/decoding.py
+    python benchmarks/decoding.py [--out FILE]
     python benchmarks/decoding.py --probabilities probabilities/votes
 
 Simulated: a severity with a blurred observation; the network's probabilities are exact up to a little noise of their
@@ -150,8 +150,11 @@ def measured(folder: Path) -> Iterator[dict[str, object]]:
             yield from scored(found, true[~known], p.shape[1], noise="one human vote", network=method)
 
 
-def show(rows: Iterator[dict[str, object]]) -> None:
+def show(rows: Iterator[dict[str, object]], out: Path | None) -> None:
     table = pd.DataFrame(rows)
+    if out is not None:
+        means = table.groupby(["network", "noise", "purpose", "rule"], sort=False)["value"].mean()
+        means.round(5).reset_index().to_csv(out, index=False)
     order = list(dict.fromkeys(table["rule"]))
     for purpose in PURPOSES:
         part = table[table["purpose"] == purpose]
@@ -170,12 +173,13 @@ def main() -> None:
     parser.add_argument("--validation", type=int, default=300, help="samples of the validation side")
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=list(NETWORKS))
     parser.add_argument("--seeds", type=int, nargs=2, default=(100, 110), metavar=("FIRST", "END"))
+    parser.add_argument("--out", type=Path, help="a CSV file of means by network, noise and rule")
     args = parser.parse_args()
     if args.probabilities is not None:
-        show(measured(args.probabilities))
+        show(measured(args.probabilities), args.out)
     else:
         seeds = range(*args.seeds)
-        show(simulated(seeds, validation=args.validation, networks=args.networks))
+        show(simulated(seeds, validation=args.validation, networks=args.networks), args.out)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
     python benchmarks/noise_estimation.py --quick             four seeds, about two minutes
     python benchmarks/noise_estimation.py --figure docs/images    also draws what-can-be-known.svg
     python benchmarks/noise_estimation.py --large             n = 100,000, with seconds and memory
+    python benchmarks/noise_estimation.py --untuned           readers of kinds that the model was not developed on
     python benchmarks/noise_estimation.py --verified          the interval with 0, 50, 100 and 200 verified labels
     python benchmarks/noise_estimation.py --one-sided --seeds 4    labels mostly too low, a minute
     python benchmarks/noise_estimation.py --probabilities FILE ...   settings of noisy_settings.py or human_votes.py,
@@ -28,7 +29,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from noisy_settings import Setting, read
-from simulated_readers import FAMILIES, KINDS, Simulation, simulate, simulations
+from simulated_readers import FAMILIES, KINDS, UNTUNED, Simulation, simulate, simulations
 
 from srjt.noise.estimate import estimate_noise
 from srjt.noise.verified import exact_interval
@@ -43,7 +44,8 @@ def main() -> None:
         verified(
             map(read, given.probabilities)
             if given.probabilities
-            else simulations(seeds, kinds=("labels",), sizes=(3000,))
+            else simulations(seeds, kinds=("labels",), sizes=(3000,)),
+            given.out,
         )
     elif given.one_sided:
         one_sided(seeds)
@@ -52,7 +54,8 @@ def main() -> None:
     elif given.probabilities:
         rates(map(read, given.probabilities), given)
     else:
-        rates(simulations(seeds, sizes=SIZES), given)
+        families = UNTUNED if given.untuned else FAMILIES
+        rates(simulations(seeds, sizes=SIZES, families=families), given)
 
 
 def rates(source: Iterable[Simulation | Setting], given: argparse.Namespace) -> None:
@@ -79,6 +82,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         "--quick", dest="seeds", action="store_const", const=4, help="the same as --seeds 4"
     )
     arguments.add_argument("--large", action="store_true", help="one setting of each family, n = 100,000")
+    arguments.add_argument("--untuned", action="store_true", help="other kinds of readers")
     arguments.add_argument("--verified", action="store_true", help="intervals with verified labels")
     arguments.add_argument("--one-sided", action="store_true", help="30 to 65 %% of a grade's labels too low")
     arguments.add_argument("--probabilities", nargs="+", type=Path, help="files of settings")
@@ -157,7 +161,7 @@ def large(seed: int) -> None:
         print(f", {seconds:.1f} s, {memory:.1f} GiB")
 
 
-def verified(source: Iterable[Simulation | Setting]) -> None:
+def verified(source: Iterable[Simulation | Setting], out: Path | None) -> None:
     rows = []
     for one in source:
         rate = float(one.wrong.mean())
@@ -180,7 +184,10 @@ def verified(source: Iterable[Simulation | Setting]) -> None:
                     "width of the sample alone": alone[1] - alone[0],
                 }
             )
-    print(pd.DataFrame(rows).groupby(["family", "verified"], sort=False).mean().round(3).to_string())
+    table = pd.DataFrame(rows)
+    if out is not None:
+        table.round(5).to_csv(out, index=False)
+    print(table.groupby(["family", "verified"], sort=False).mean().round(3).to_string())
 
 
 def one_sided(seeds: range) -> None:

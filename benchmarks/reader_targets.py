@@ -65,7 +65,7 @@ def simulated(args: argparse.Namespace) -> Iterator[Case]:
                 x = 3.0 * np.outer(severity, direction) + rng.normal(size=(len(true), FEATURES))
                 # a grade may be missing among few items
                 clean = from_arrays(x.astype(np.float32), true, true_grades=true, names=found.grades).manifest
-                split = folds(clean, folds=5, seed=0)[0]
+                split = folds(clean, folds=5, seed=0, by="stratified")[0]
                 agreed = consensus(found)
                 yield Case(
                     key=(world, count, seed, 0), clean=clean, split=split, readings=found, found=agreed
@@ -76,7 +76,7 @@ def votes(args: argparse.Namespace) -> Iterator[Case]:
     with np.load(args.features / "appareal.npz") as saved:
         x, true, given = (saved[name] for name in ("x", "grade", "votes"))
     clean = from_arrays(x.astype(np.float32), true, true_grades=true).manifest
-    splits = folds(clean, folds=5, seed=SPLIT_SEED)
+    splits = folds(clean, folds=5, seed=SPLIT_SEED, by="stratified")
     for seed in range(args.first_seed, args.first_seed + args.seeds):
         rng = np.random.default_rng(seed)
         order = np.where(given >= 0, rng.random(given.shape), 2.0).argsort(axis=1)

@@ -110,7 +110,9 @@ def open_set(file: Path, *, limit: int | None = None) -> DataSet:
         found = {name: saved[name][:limit] for name in saved.files if name != "x"}
         x = saved["x"][:limit] if "ends" not in found else _decode(saved["x"], found["ends"])
     clean = from_arrays(x, found["grade"], patients=found.get("patient"), true_grades=found["grade"]).manifest
-    return DataSet(clean=clean, splits=folds(clean, folds=5, seed=0), votes=found.get("votes"))
+    return DataSet(
+        clean=clean, splits=folds(clean, folds=5, seed=0, by="stratified"), votes=found.get("votes")
+    )
 
 
 @cache

@@ -11,6 +11,12 @@ from image to image, and the network knows it. A reader gives the label:
   exponentially with the distance from it;
 - ``uniform``: any other grade.
 
+Readers of kinds that the model was not developed on, as ``readers.py`` has them:
+
+- ``probit``: a biased reader sees the severity with an error of his own, and lapses now and then;
+- ``irregular``: random rows around an ordinal matrix;
+- ``nominal``: errors to random other grades.
+
 A network gives probabilities of one of three kinds: ``true``, p(true grade | x); ``over-confident``, the same cubed and
 normalised; ``labels``, p(label | x), what a good network learns from the noisy labels.
 """
@@ -23,6 +29,7 @@ from itertools import product
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
 from srjt import noise
 
@@ -35,6 +42,7 @@ FAMILIES = {
     "boundary": ("boundary",),
     "uniform": ("uniform",),
 }
+UNTUNED = {name: (name,) for name in ("probit", "irregular", "nominal")}
 KINDS = ("true", "over-confident", "labels")
 CELLS = 200  # of a grade, for integrals over the severity
 
@@ -66,9 +74,10 @@ def simulations(
     *,
     kinds: tuple[str, ...] = KINDS,
     sizes: tuple[int, ...] = (300, 1000, 3000),
+    families: dict[str, tuple[str, ...]] = FAMILIES,
 ) -> Iterator[Simulation]:
     """For each seed all noises and kinds; grades, size, blur, level and imbalance are drawn from the seed."""
-    noises = [(family, name) for family, names in FAMILIES.items() for name in names]
+    noises = [(family, name) for family, names in families.items() for name in names]
     for seed, (family, name) in product(seeds, noises):
         yield from simulate(family, name, seed=seed, kinds=kinds, sizes=sizes)
 
@@ -152,6 +161,26 @@ def _reader(
         flip = 0.5 * np.exp(-near / scale)
         other = grade + np.where(below < above, -1, 1)
         return (1 - flip)[:, None] * np.eye(classes)[grade] + flip[:, None] * np.eye(classes)[other]
+    if name == "probit":
+        bias, lapse = rng.normal(0.0, 0.3), rng.beta(0.5, 8.0)
+        limits = np.arange(1, classes)
+
+        def read(spread: float) -> Floats:
+            below = ndtr((limits - (grid + bias)[:, None]) / spread)
+            shares = np.diff(below, axis=1, prepend=0.0, append=1.0)
+            return (1.0 - lapse) * shares + lapse / classes
+
+        right = np.eye(classes)[grade]
+        return read(_solve(lambda w: float(weight @ (1 - (read(w) * right).sum(axis=1))), rate, 0.01, 3.0))
+    if name in ("irregular", "nominal"):
+        away = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes)))
+        near = np.exp(-1.2 * away) if name == "irregular" else np.full((classes, classes), 0.5)
+        rows = np.array(
+            [rng.dirichlet(5.0 * row / row.sum() + 0.05) for row in np.where(away > 0, near, 0.0)]
+        )
+        np.fill_diagonal(rows, 0.0)
+        wrong = np.minimum(rate * rng.uniform(0.5, 1.5, size=classes), 0.6)
+        return (np.diag(1 - wrong) + wrong[:, None] * rows / rows.sum(axis=1, keepdims=True))[grade]
     if name == "one-sided":
         up = np.full(classes, float(rng.integers(2)))
         each = np.ones(classes)

@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("table", type=Path)
     table = parser.parse_args().table
     everyone = read(table).manifest
-    fifths = folds(everyone, folds=5, seed=1000)
+    fifths = folds(everyone, folds=5, seed=1000, by="stratified")
     reported = np.sort(np.concatenate([fifths[0].test, fifths[1].test]))
     searched = np.setdiff1d(np.arange(len(everyone)), reported)
     write_splits(
@@ -52,7 +52,7 @@ def main() -> None:
                 validation=NO_ROWS,
                 test=fold.test,
             )
-            for fold in folds(dev, folds=5, seed=7)
+            for fold in folds(dev, folds=5, seed=7, by="stratified")
         ],
     )
     print(f"{len(searched):,} images to search on, {len(reported):,} to report on")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import re
 import sys
 import tarfile
@@ -21,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 import compare
+import pandas as pd
 import stored_tables
 
 from srjt.reports.pages.study_page import read_size_ratio
 from srjt.reports.tables.study_tables import study_tables
-from srjt.studies.results import collect_results
+from srjt.studies.results import RUN_COLUMNS, StudyResults
+from srjt.training.record.metrics_log import last_epochs, read_metrics
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/evidence.md", "docs/evidence-tables.md", "README.md", "paper/paper.md")
@@ -56,13 +59,33 @@ def from_studies() -> dict[str, str]:
             with tarfile.open(RESULTS / archive) as file:
                 file.extractall(folder, **SAFE)
         for study in ("eyepacs", "deepdrid", "ablation"):
-            results = collect_results(Path(folder) / study)
+            results = read_study(Path(folder) / study)
             for table in study_tables(results, test_train_ratio=read_size_ratio(results.folder)):
                 name = STUDIES.get((study, table.title.partition(": ")[2]))
                 if name is not None:
                     text = pipe_table(table.markdown()).replace("Labels as given: ", "")
                     found[name] = text.replace("| srjt |", "| former srjt |")
     return found
+
+
+def read_study(folder: Path) -> StudyResults:
+    """What tables need, whichever version wrote the folder: the planned runs and ``metrics.csv`` of each."""
+    facts = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    runs = pd.DataFrame(facts["cells"])[RUN_COLUMNS].assign(status="done")
+    scores = [
+        last_epochs(read_metrics(folder / "runs" / run["key"] / "metrics.csv"), pooled=False).assign(**run)
+        for run in runs[RUN_COLUMNS].to_dict("records")
+    ]
+    none = pd.DataFrame()
+    return StudyResults(
+        folder=folder,
+        facts=facts,
+        runs=runs,
+        scores=pd.concat(scores),
+        metrics=none,
+        noise=none,
+        confusions={},
+    )
 
 
 def from_predictions(options: list[str]) -> str:

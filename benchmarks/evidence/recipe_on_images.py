@@ -3,12 +3,16 @@
     python benchmarks/evidence/recipe_on_images.py pack DATA --out small
     python benchmarks/evidence/recipe_on_images.py run small --weights lite0.safetensors --minutes 10 --out recipe.csv
     python benchmarks/evidence/recipe_on_images.py table recipe.csv
+    python benchmarks/evidence/recipe_on_images.py settings small PROBABILITIES --case acne:doctor --out acne_srjt.npz
 
 ``pack`` reads DATA/deepdrid256, eyepacs256, appareal144 and acne160 (labels.csv, images; votes.csv or readings.csv)
 and writes their images of 128 × 128 pixels as one file per set, about 29 MiB together.
 ``lite0_weights.py`` makes the weights. ``run`` appends one row per training; after so many minutes it ends, and the
 same command continues. The six methods that matter most come
 first, in all cases of fold 0, then of fold 1, and so on. ``table`` prints means over folds and seeds.
+
+``settings`` collects what ``run --probabilities FOLDER`` kept of the validation sides (noisy labels) of ``srjt``, for
+``noise_estimation.py``, ``label_errors.py`` and ``ranges.py``.
 
 One such network does not fill a large GPU: add --processes 12 there (and start NVIDIA's MPS). For another machine copy
 the folder ``small`` (40 MiB with the weights in it).
@@ -76,6 +80,24 @@ def labels(folder: Path) -> dict[str, np.ndarray]:
     return columns
 
 
+def settings(small: Path, kept: Path, *, case: str, out: Path) -> None:
+    """Every sample once, as its fold's networks, which have not seen it, predict it."""
+    name, kind = case.split(":")
+    data = recipe_cases.open_set(small / f"{name}.npz")
+    columns: dict[str, list[np.ndarray]] = {"labels": [], "true": [], "probabilities": [], "groups": []}
+    for fold, split in enumerate(data.splits):
+        with np.load(kept / f"{name}-{kind}-{fold}-0-srjt.npz") as sides:
+            p = sides["validation"].astype(np.float64).mean(axis=0)
+            rows = (sides["noisy"], data.clean.labels[split.validation], p / p.sum(axis=1, keepdims=True))
+        for column, values in zip(columns.values(), (*rows, split.validation), strict=True):
+            column.append(values)
+    arrays = {column: np.concatenate(values) for column, values in columns.items()}
+    matrix = np.zeros((data.clean.num_classes,) * 2)
+    np.add.at(matrix, (arrays["true"], arrays["labels"]), 1.0)
+    rate = float((arrays["labels"] != arrays["true"]).mean())
+    np.savez(out, **arrays, matrix=matrix / matrix.sum(axis=1, keepdims=True), kind=name, rate=rate)  # type: ignore[arg-type]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -92,11 +114,18 @@ def main() -> None:
     running.add_argument("--learning-rate", type=float)
     running.add_argument("--limit", type=int, help="so many images of each set only, to try it out")
     recipe_cases.add_arguments(running)
+    collecting = commands.add_parser("settings")
+    collecting.add_argument("sets", type=Path)
+    collecting.add_argument("kept", type=Path)
+    collecting.add_argument("--case", default="acne:doctor")
+    collecting.add_argument("--out", type=Path, required=True)
     shown = commands.add_parser("table")
     shown.add_argument("results", type=Path, nargs="+")
     args = parser.parse_args()
     if args.command == "pack":
         pack(args.data, args.out)
+    elif args.command == "settings":
+        settings(args.sets, args.kept, case=args.case, out=args.out)
     elif args.command == "table":
         recipe_table.show(args.results)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +28,27 @@ METHODS = {
     "elr": ("nothing", "`elr`"),
     "gce": ("nothing", "`gce`"),
     "sord": ("nothing", "`sord`"),
+    "corn": ("nothing", "`corn`"),
+    "sce": ("nothing", "`sce`"),
+    "cdw-ce": ("nothing", "`cdw-ce`"),
     "co-teaching+ours": ("the true rate", "`co-teaching+ours`"),
     "f-correction": ("the true matrix", "`f-correction`"),
     "srjt, 100 verified": ("100 verified grades", "`srjt`"),
     "clean labels": ("all true grades", "`standard`"),
 }
+IMAGE_CASES = {
+    ("deepdrid", "truncated"): "DeepDRiD, truncated 0.4",
+    ("deepdrid", "quasi"): "quasi 0.4",
+    ("deepdrid", "one-sided"): "one-sided",
+    ("acne", "doctor"): "ACNE04, one doctor",
+    ("appareal", "vote"): "APPA-REAL, one vote",
+    ("eyepacs", "as_it_is"): "EyePACS as it is",
+}
+TESTED_CASES = list(IMAGE_CASES)[:5]  # on EyePACS the truth is not known, and four methods ran
 DEVELOPED_ON = (0, 1)  # folds
 TEST_TO_TRAIN = 20 / 60  # sizes of the sides
-MAE, MACRO_F1 = "mae median ensemble", "macro_f1 median ensemble"  # the grades that srjt predicts by default
+MAE, MACRO_F1 = "mae predict ensemble", "macro_f1 predict ensemble"  # the grades that srjt predict gives
+LEARN_SOFT_LABELS = ("sord", "co-teaching+ours", "jocor+ours", "codis+ours")
 
 
 def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -48,82 +61,142 @@ def unseen(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[~runs["fold"].isin(DEVELOPED_ON)]
 
 
-def means(runs: pd.DataFrame, measure: str) -> pd.DataFrame:
+def means(
+    runs: pd.DataFrame, measure: str, *, cases: Iterable[tuple[str, str]] = tuple(CASES)
+) -> pd.DataFrame:
     """Methods × cases; missing where a fold is missing."""
+    runs = runs[[case in cases for case in zip(runs["set"], runs["noise"], strict=True)]]
     table = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, sort=False)
     count = runs.pivot_table(index="method", columns=["set", "noise"], values=measure, aggfunc="count")
     found = table.where(count.reindex_like(table) == runs["fold"].nunique())
-    for case in CASES:  # trained once on the true grades, whatever the noise
+    for case in cases:  # trained once on the true grades, whatever the noise
         if case[0] == "deepdrid" and case in found and "clean labels" in found.index:
             found.loc["clean labels", [case]] = found.loc["clean labels", ("deepdrid", "quasi")]
     return found
 
 
-def recipe(runs: pd.DataFrame) -> str:
-    """MAE / macro-F1 of the median grade. Bold: best of those not told true grades."""
+def recipe(
+    runs: pd.DataFrame, cases: Mapping[tuple[str, str], str], extra: Mapping[str, str] | None = None
+) -> str:
+    """MAE / macro-F1 of the predicted grades. Bold: best of those not told true grades.
+
+    extra: a further cell for each method, under the heading of the empty name.
+    """
     found = {name: told for name, told in METHODS.items() if name in set(runs["method"])}
     compared = [name for name, (told, _) in found.items() if "grades" not in told]
-    tables = ((means(runs, MAE), "min"), (means(runs, MACRO_F1), "max"))
+    tables = ((means(runs, MAE, cases=cases), "min"), (means(runs, MACRO_F1, cases=cases), "max"))
     rows = []
     for name, (told, label) in found.items():
         cells = []
-        for case in CASES:
+        for case in cases:
             parts = []
             for table, best in tables:
                 value, best_value = table.loc[name, case], getattr(table.loc[compared, case], best)()
                 text = "–" if pd.isna(value) else f"{value:.3f}"
                 parts.append(f"**{text}**" if name in compared and value == best_value else text)
             cells.append("–" if parts == ["–", "–"] else " / ".join(parts))
-        rows.append([told, label, *cells])
-    return pipes(["told", "method", *CASES.values()], rows)
+        rows.append([told, label, *([] if extra is None else [extra[name]]), *cells])
+    return pipes(["told", "method", *([] if extra is None else [extra[""]]), *cases.values()], rows)
+
+
+def feature_runs(folder: Path) -> pd.DataFrame:
+    """These runs kept the median without undoing soft labels: methods that learn those have the most likely grade."""
+    runs = pd.read_csv(folder / "recipe_features.csv")
+    soft = runs["method"].isin(LEARN_SOFT_LABELS)
+    for measure in (MAE, MACRO_F1):
+        plain, argmax = (runs[measure.replace("predict", rule)] for rule in ("median", "argmax"))
+        runs = runs.assign(**{measure: plain.where(~soft, argmax)})
+    return runs
 
 
 def recipe_on_features(folder: Path) -> str:
-    return recipe(unseen(pd.read_csv(folder / "recipe_features.csv")))
+    return recipe(unseen(feature_runs(folder)), CASES)
+
+
+def image_runs(folder: Path, name: str = "recipe_images") -> pd.DataFrame:
+    """The runs on images; ``settings`` is what was changed of the method's own way to learn the weights."""
+    runs = pd.read_csv(folder / f"{name}.csv")
+    parts = runs["method"].str.partition(":")
+    return runs.assign(method=parts[0], settings=parts[2])
 
 
 def recipe_on_images(folder: Path) -> str:
-    return recipe(unseen(pd.read_csv(folder / "recipe_images.csv")))
+    runs = image_runs(folder)
+    assert not set(runs["fold"]) & set(DEVELOPED_ON)
+    rates = {"": "learning rate: DeepDRiD, ACNE04, others"}
+    for name, own in runs.groupby("method"):
+        used = [own[own["set"] == one]["settings"] for one in ("deepdrid", "acne", "appareal")]
+        rates[str(name)] = ", ".join(_rate(str(name), one.iloc[0]) if len(one) else "–" for one in used)
+    return recipe(runs, IMAGE_CASES, rates)
+
+
+def _rate(method: str, settings: str) -> str:
+    if settings:
+        return f"{float(settings.rpartition('=')[2]):.0e}".replace("e-0", "e-")
+    return "1e-3" if method.startswith("srjt") else "1e-4 (steps)"
+
+
+def recipe_rates(folder: Path) -> str:
+    """Noisy validation MAE by rate, folds 0 and 1: the lowest one is used on folds 2 to 4."""
+    runs = image_runs(folder, "recipe_rates")
+    measure = "mae noisy validation ensemble"
+    table = runs.pivot_table(index="method", columns=["set", "settings"], values=measure)
+    rows = []
+    for name in (name for name in METHODS if name in table.index):
+        cells = []
+        for one in ("deepdrid", "acne"):
+            own = table.loc[name, one].sort_index()
+            cells += [f"**{value:.3f}**" if value == own.min() else f"{value:.3f}" for value in own]
+        rows.append([METHODS[name][1], *cells])
+    options = [_rate("", one) for one in table["deepdrid"].columns.sort_values()]
+    return pipes(["method", *(f"{one}, {rate}" for one in ("DeepDRiD", "ACNE04") for rate in options)], rows)
+
+
+def recipe_optimisers(folder: Path) -> str:
+    """The search for how ``srjt`` learns the weights: MAE / macro-F1 of the median, folds 0 and 1."""
+    runs = pd.read_csv(folder / "recipe_search.csv").query("round == 'optimiser'")
+    rows = []
+    for name in dict.fromkeys(runs["method"]):
+        own = runs[runs["method"] == name].groupby(["set", "noise"])
+        mae, f1 = (own[f"{measure} median ensemble"].mean() for measure in ("mae", "macro_f1"))
+        rows.append([name.removeprefix("srjt: "), *(
+            f"{mae[case]:.3f} / {f1[case]:.3f}" if case in mae else "–" for case in IMAGE_CASES
+        )])  # fmt: skip
+    return pipes(["", *IMAGE_CASES.values()], rows)
 
 
 def recipe_differences(folder: Path) -> str:
-    """``srjt`` minus each other method on images: means over the cases in each fold, by the corrected resampled t-test.
+    """``srjt`` minus each other method on images: means over five cases in each fold, corrected resampled t-test.
 
-    The folds share training patients, which the test allows for; a fold is another test side and another training.
+    Folds 2 to 4 alone, on which nothing was chosen. They share training patients, which the test allows for; a fold is
+    another test side and another training.
     """
-    runs = pd.read_csv(folder / "recipe_images.csv")
-    others = [name for name in METHODS if name not in ("srjt", "srjt, 100 verified", "clean labels")]
+    runs = image_runs(folder)
+    by_fold = {name: [_by_fold(runs, name, measure) for measure in (MAE, MACRO_F1)] for name in METHODS}
+    others = [name for name in METHODS if not name.startswith("srjt") and by_fold[name][0] is not None]
     tests = {
-        (name, measure, folds): corrected_t_test(
-            _by_fold(part, "srjt", measure) - _by_fold(part, name, measure), test_train_ratio=TEST_TO_TRAIN
-        )
+        (name, k): corrected_t_test(by_fold["srjt"][k] - by_fold[name][k], test_train_ratio=TEST_TO_TRAIN)
         for name in others
-        for measure in (MAE, MACRO_F1)
-        for folds, part in (("all", runs), ("new", unseen(runs)))
+        for k in (0, 1)
     }
-    first = [(name, measure, "all") for name in others for measure in (MAE, MACRO_F1)]
-    adjusted = dict(zip(first, holm([tests[key].p_value or 1.0 for key in first]), strict=True))
+    adjusted = dict(zip(tests, holm([test.p_value or 1.0 for test in tests.values()]), strict=True))
     rows = []
     for name in others:
         cells = []
-        for measure in (MAE, MACRO_F1):
-            one, new = tests[name, measure, "all"], tests[name, measure, "new"]
-            cells += [
-                f"{one.difference:+.3f} ({one.low:+.3f} to {one.high:+.3f})",
-                f"{adjusted[name, measure, 'all']:.3f}",
-                f"{new.difference:+.3f}",
-            ]
+        for k in (0, 1):
+            test = tests[name, k]
+            difference = f"{test.difference:+.3f} ({test.low:+.3f} to {test.high:+.3f})"
+            cells += [difference.replace("-", "−"), f"{adjusted[name, k]:.3f}"]
         rows.append([*METHODS[name], *cells])
-    head = ["told", "method"]
-    for measure in ("MAE", "macro-F1"):
-        head += [f"{measure}, five folds", "p, Holm", "folds 2 to 4"]
-    return pipes(
-        head, [[cell.replace("-", "−") if k > 1 else cell for k, cell in enumerate(row)] for row in rows]
-    )
+    return pipes(["told", "method", "MAE", "p, Holm", "macro-F1", "p, Holm"], rows)
 
 
-def _by_fold(runs: pd.DataFrame, method: str, measure: str) -> np.ndarray:
-    """(F,) means over the six cases."""
+def _by_fold(runs: pd.DataFrame, method: str, measure: str) -> np.ndarray | None:
+    """(F,) means over the tested cases; None if a run is missing."""
     own = runs[runs["method"] == method].pivot_table(index="fold", columns=["set", "noise"], values=measure)
-    assert not own.isna().to_numpy().any(), f"{method} lacks runs"
-    return own[list(CASES)].mean(axis=1).to_numpy()
+    own = own.reindex(columns=pd.MultiIndex.from_tuples(TESTED_CASES))
+    return (
+        None
+        if len(own) < runs["fold"].nunique() or own.isna().to_numpy().any()
+        else own.mean(axis=1).to_numpy()
+    )

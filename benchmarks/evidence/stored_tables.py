@@ -9,21 +9,35 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from recipe_tables import (
+    MACRO_F1,
+    MAE,
+    METHODS,
     TEST_TO_TRAIN,
-    means,
+    TESTED_CASES,
+    feature_runs,
+    image_runs,
     pipes,
     recipe_differences,
     recipe_on_features,
     recipe_on_images,
+    recipe_optimisers,
+    recipe_rates,
     unseen,
 )
 from scipy import stats
+
+from srjt.studies.paired_tests import PairedTest, corrected_t_test
 
 FAMILIES = {
     "quasi, truncated": "quasi, truncated (the paper's)",
     "asymmetric": "asymmetric (one direction, or by grade)",
     "boundary": "at the boundary between two grades",
     "uniform": "uniform",
+}
+UNTUNED = {
+    "probit": "*a biased reader who sees the severity with an error*",
+    "irregular": "*random rows around an ordinal matrix*",
+    "nominal": "*random other grades*",
 }
 PEERS = ["ours", "votes", "Dawid–Skene", "GLAD", "MACE", "cleanlab"]
 TARGETS = ["majority", "median", "certainty", "posterior", "resample"]
@@ -62,18 +76,21 @@ def ramp(folder: Path) -> str:
 
 
 def noise_rates(folder: Path) -> str:
-    found = pd.read_csv(folder / "noise_rates.csv")
+    found = pd.concat([pd.read_csv(folder / f"noise_rates{part}.csv") for part in ("", "_untuned")])
     truth = found["true rate"]
     found = found.assign(
         ours=(found["rate"] - truth).abs(), theirs=(found["cleanlab"] - truth).abs(),
         covered=(found["low"] <= truth) & (truth <= found["high"]), width=found["high"] - found["low"],
     )  # fmt: skip
     rows = [
-        [name, str(len(part)), f"{part['true rate'].mean():.2f}", f"{part['ours'].mean():.3f}",
+        [name, str(len(part) // part["kind"].nunique()), f"{part['true rate'].mean():.2f}",
+         f"{part['ours'].mean():.3f}",
          f"{part['theirs'].mean():.3f}", f"{part['covered'].mean():.0%}", f"{part['width'].mean():.2f}"]
-        for family, name in FAMILIES.items() if len(part := found[found["family"] == family])
+        for family, name in (FAMILIES | UNTUNED).items() if len(part := found[found["family"] == family])
     ]  # fmt: skip
-    return pipes(["readers", "settings", "true rate", "error", "error of cleanlab", "covered", "width"], rows)
+    return pipes(
+        ["readers", "label sets", "true rate", "error", "error of cleanlab", "covered", "width"], rows
+    )
 
 
 def label_errors(folder: Path) -> str:
@@ -237,41 +254,147 @@ def ranges_by_grade(folder: Path) -> str:
     return pipes(["coverage of the worst grade", *names.values()], rows)
 
 
+def feature_differences(folder: Path) -> str:
+    """``srjt`` minus each other method, means over the cases whose test grades are true in each fold."""
+    runs = feature_runs(folder)
+    rows = []
+    for name in ("standard", "eae", "co-teaching+ours", "f-correction"):
+        tests = [lead(runs, name, column) for column in (MAE, MACRO_F1)]
+        rows.append([*METHODS[name], *map(interval, tests)])
+    return pipes(["told", "method", "MAE", "macro-F1"], rows)
+
+
+def lead(runs: pd.DataFrame, other: str, column: str) -> PairedTest:
+    """``srjt`` minus ``other`` on folds that chose nothing, by the corrected resampled t-test. Without EyePACS, whose
+    test labels are noisy too and whose noise nobody knows."""
+    runs = unseen(runs).query("set != 'eyepacs' and method in ['srjt', @other]")
+    wide = runs.pivot_table(index=["fold", "set", "noise"], columns="method", values=column)
+    assert not wide.isna().to_numpy().any(), f"srjt or {other} lacks runs"
+    off = (wide["srjt"] - wide[other]).groupby("fold").mean()
+    return corrected_t_test(off.to_numpy(), test_train_ratio=TEST_TO_TRAIN)
+
+
+def interval(test: PairedTest) -> str:
+    return f"{test.difference:+.3f} ({test.low:+.3f} to {test.high:+.3f})".replace("-", "−")
+
+
+def verified_labels(folder: Path) -> str:
+    found = pd.read_csv(folder / "verified_labels.csv")
+    rows = []
+    for count, part in found.groupby("verified"):
+        means = part.groupby("family")[["width", "width of the sample alone"]].mean()
+        cells = [
+            f"{means.loc[name].iloc[0]:.2f}" + (f" ({means.loc[name].iloc[1]:.2f})" if count else "")
+            for name in FAMILIES
+        ]
+        rows.append([str(count), *cells, f"{part['covered'].sum()} of {len(part)}"])
+    return pipes(["verified", *FAMILIES, "covered"], rows)
+
+
+def purposes(folder: Path) -> str:
+    """The most likely grade → the rule of the purpose, each judged by its purpose."""
+    names = {
+        "clean": "simulated, network predicts true grades",
+        "noisy": "… noisy labels",
+        "over-confident": "… noisy labels, over-confident",
+        "soft": "… soft labels",
+        "sord": "human votes, `sord`",
+        "standard": "human votes, `standard`",
+    }
+    found = pd.read_csv(folder / "purposes.csv").groupby(["network", "purpose", "rule"])["value"].mean()
+    rows = [
+        [name, *(f"{found[network, what, 'argmax']:.3f} → {found[network, what, 'chosen']:.3f}"
+                 for what in ("mae", "qwk", "macro_f1"))]
+        for network, name in names.items()
+    ]  # fmt: skip
+    return pipes(["", "MAE ↓", "QWK ↑", "macro-F1 ↑"], rows)
+
+
+def pooling(folder: Path) -> str:
+    found = pd.read_csv(folder / "pooling.csv").groupby(["images", "shown", "pooling"])["QWK"].mean()
+    names = ["highest", "mean", "naive", "learned"]
+    rows = [
+        [f"{images}, {'all' if shown == 1 else 'a fifth'}", *(f"{found[images, shown, name]:.3f}" for name in names)]
+        for images in (2, 8, 40) for shown in (1.0, 0.2)
+    ]  # fmt: skip
+    return pipes(["images per patient, share of them that show the grade", *names], rows)
+
+
+def duplicates(folder: Path) -> str:
+    found = pd.read_csv(folder / "duplicates.csv")
+    table = found.pivot_table(index="change", columns="set", values="share", sort=False)
+    rows = [[change, *(f"{share:.0%}" for share in table.loc[change])] for change in table.index]
+    return pipes(["change", *table.columns], rows)
+
+
+def garg_start(folder: Path) -> str:
+    found = pd.read_csv(folder / "garg_start.csv")
+    table = found.pivot_table(index="grades", columns=["spread", "start"], values="MAE", sort=False)
+    rows = [
+        [name, *(f"{table.loc[name, (spread, 'published-code')]:.3f} → {table.loc[name, (spread, 'paper')]:.3f}"
+                 for spread in (0.3, 0.8))]
+        for name in table.index
+    ]  # fmt: skip
+    return pipes(["MAE on unseen rows: published start → ours", "clear features", "blurred features"], rows)
+
+
 def summary(folder: Path) -> str:
-    """One row for each kind of evidence."""
-    runs = {name: pd.read_csv(folder / f"recipe_{name}.csv") for name in ("features", "images")}
-    case = ("deepdrid", "truncated")
-    mae = {name: means(unseen(found), "mae median ensemble")[case] for name, found in runs.items()}
-    rates = pd.read_csv(folder / "noise_rates.csv")
-    errors = [(rates[name] - rates["true rate"]).abs().mean() for name in ("rate", "cleanlab")]
-    readers = (
-        pd.read_csv(folder / "readers_simulated.csv")
-        .query("readings == 3")
-        .groupby("method")["log-loss"]
-        .mean()
-    )
-    ranges = pd.read_csv(folder / "ranges_votes.csv").groupby("method")["coverage"].mean()
-    return pipes(
-        ["question", "srjt", "beside it"],
-        [
-            ["heads on features, 40 % of the labels wrong by one grade: MAE on true grades (DeepDRiD)",
-             f"**{mae['features']['srjt']:.3f}** (`srjt`)", f"{mae['features']['standard']:.3f} plain training"],
-            ["the same, fine-tuned images: MAE",
-             f"**{mae['images']['srjt']:.3f}** (`srjt`)", f"{mae['images']['standard']:.3f} plain training"],
-            ["how many labels are wrong: mean error of the estimate (simulated readers)",
-             f"**{errors[0]:.3f}**", f"{errors[1]:.3f} cleanlab"],
-            ["the true grade from three readings: log-loss (simulated readers)",
-             f"**{readers['ours']:.3f}**", f"{readers['Dawid–Skene']:.3f} Dawid–Skene, {readers['votes']:.3f} votes"],
-            ["ranges that promise 90 %, calibrated on human votes (APPA-REAL): how often they hold the truth",
-             f"**{ranges['unknown']:.1%}**", f"{ranges['labels']:.1%} if the votes are taken as right"],
-        ],
+    """One row for each kind of evidence: all cases with true grades, all data sets."""
+    rows = []
+    features = feature_runs(folder).query("set != 'eyepacs'")
+    images = image_runs(folder)
+    images = images[[case in TESTED_CASES for case in zip(images["set"], images["noise"], strict=True)]]
+    for text, runs, column in (
+        ("fine-tuned photographs, the label is one doctor's reading (ACNE04): MAE by the published grade",
+         images[images["set"] == "acne"], MAE),
+        (f"fine-tuned images, wrong labels: MAE on true grades (mean of {len(TESTED_CASES)} cases)", images, MAE),
+        ("heads on features, wrong labels: MAE on true grades (mean of 5 cases)", features, MAE),
+    ):  # fmt: skip
+        mean = unseen(runs).groupby("method")[column].mean()
+        ahead = interval(lead(runs, "standard", column))
+        rows.append([text, f"{mean['srjt']:.3f}", f"{mean['standard']:.3f} plain training: {ahead}"])
+    acne = pd.read_csv(folder / "noise_rates_acne.csv").iloc[0]
+    rows.append(
+        [f"how many readings differ from the published grade (ACNE04; {acne['true rate']:.0%} do)",
+         f"{acne['rate']:.0%} ({acne['low']:.0%} to {acne['high']:.0%})", f"{acne['cleanlab']:.0%} cleanlab"]
     )  # fmt: skip
+    for part, text in (("_untuned", "kinds that the model was not developed on"), ("", "the other kinds")):
+        rates = pd.read_csv(folder / f"noise_rates{part}.csv")
+        ours, theirs = ((rates[name] - rates["true rate"]).abs() for name in ("rate", "cleanlab"))
+        sets = len(rates) // rates["kind"].nunique()
+        rows.append(
+            [f"how many labels are wrong: mean error of the estimate ({sets} simulated sets of labels, {text})",
+             f"{ours.mean():.3f}", f"{theirs.mean():.3f} cleanlab"]
+        )  # fmt: skip
+    readers = pd.read_csv(folder / "readers_seeds.csv").query("readings == 3")
+    wide = readers.pivot_table(index=["seed", "world"], columns="method", values="log-loss")
+    peers = [name for name in PEERS[1:] if name in wide]
+    against = [
+        f"{wide[name].mean():.3f} {name}: {interval(corrected_t_test(wide['ours'] - wide[name], test_train_ratio=0))}"
+        for name in peers
+    ]
+    rows.append(
+        [f"the true grade from three readings: log-loss ({len(wide)} simulated data sets)",
+         f"{wide['ours'].mean():.3f}", "; ".join(against)]
+    )  # fmt: skip
+    for part, text in (
+        ("deepdrid", "DeepDRiD, injected noise"),
+        ("votes", "human votes, which shaped the model"),
+    ):
+        held = pd.read_csv(folder / f"ranges_{part}.csv").groupby("method")["coverage"].mean()
+        rows.append(
+            [f"ranges that promise 90 %: how often they hold the truth ({text})",
+             f"{held['unknown']:.1%}", f"{held['labels']:.1%} if the labels are taken as right"]
+        )  # fmt: skip
+    return pipes(["question", "srjt", "beside it"], rows)
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "recipe-on-features": recipe_on_features,
     "recipe-on-images": recipe_on_images,
     "recipe-differences": recipe_differences,
+    "recipe-rates": recipe_rates,
+    "recipe-optimisers": recipe_optimisers,
     "ramp": ramp,
     "noise-rates": noise_rates,
     "label-errors": label_errors,
@@ -285,5 +408,11 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "ranges-per-patient": ranges_per_patient,
     "ranges-shared": ranges_shared,
     "ranges-by-grade": ranges_by_grade,
+    "feature-differences": feature_differences,
+    "verified-labels": verified_labels,
+    "purposes": purposes,
+    "pooling": pooling,
+    "duplicates": duplicates,
+    "garg-start": garg_start,
     "summary": summary,
 }
