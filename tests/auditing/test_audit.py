@@ -50,7 +50,7 @@ def test_it_finds_the_corrupted_labels(noisy: Manifest, made: Audit) -> None:
 def test_the_folder_is_what_the_review_reads(noisy: Manifest, made: Audit) -> None:
     assert made.folder is not None
     facts = json.loads((made.folder / "audit.json").read_text())
-    assert facts["format"] == 1
+    assert facts["format"] == 2
     assert facts["grades"] == list(noisy.grades)
     assert facts["columns"] == {
         "patient": True,

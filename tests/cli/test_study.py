@@ -97,7 +97,7 @@ def test_a_study_from_plan_to_table(study: Srjt, command: Srjt) -> None:
         assert (code, err) == (0, "")
         assert out == f"{len(table):,} rows of 2 finished runs (of 2): {name}\n"
         read = pd.read_parquet(name) if name.endswith("parquet") else pd.read_csv(
-            name, dtype={"network": str, "variant": str}, keep_default_na=False
+            name, dtype={"network": str, "variant": str}, keep_default_na=False, na_values={"value": [""]}
         )  # fmt: skip
         pd.testing.assert_frame_equal(read, table, check_dtype=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 import srjt
 from fixtures.run_folders import make_run
+from srjt.errors import SrjtError
 from srjt.inference.fitted import fit_after_training
 from srjt.reports.judged_sides import judge_side
 from srjt.reports.model_card import model_card, write_model_card
@@ -85,11 +87,37 @@ def test_the_page_has_scores_examples_and_how_the_run_was_made(folder: Path) -> 
     assert "<b>moderate" not in render(run_page(folder))
 
 
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("metrics.csv", lambda lines: lines[: len(lines) // 2]),
+        ("metrics.csv", lambda lines: lines[:-1]),
+        ("weights.safetensors", lambda lines: []),
+        ("held_out.csv", lambda lines: [lines[0], *lines[2:]]),
+        ("held_out.csv", lambda lines: [line.replace(b"0.", b"0.0") for line in lines]),  # of another run
+    ],
+)
+def test_a_page_of_files_that_the_run_has_not_written_is_refused(
+    folder: Path, tmp_path: Path, name: str, change: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    lines = (run / name).read_bytes().splitlines(keepends=True)
+    (run / name).write_bytes(b"".join(change(lines)))
+    with pytest.raises(SrjtError, match=rf"{name} .* restore the file, or delete summary\.json"):
+        srjt.report(run)
+    if name == "held_out.csv":
+        with pytest.raises(SrjtError, match=r"held_out\.csv is not the file that this run has written"):
+            srjt.load_run(run)
+
+
 def test_without_images_weights_or_sides_nothing_untrue_is_said(folder: Path, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(folder, moved)
     table = (moved / "held_out.csv").read_text()
     (moved / "held_out.csv").write_text(table.replace("/set/", "/gone/"))
+    summary = json.loads((moved / "summary.json").read_text())
+    (moved / "summary.json").write_text(json.dumps({**summary, "files": {}}))
     slugs = {section.slug for section in run_page(moved).sections}
     assert "answers" in slugs
     assert "examples" not in slugs

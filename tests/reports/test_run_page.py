@@ -20,6 +20,7 @@ from srjt.reports.pages.run_page import _noise_used, run_page
 from srjt.reports.pages.settings import settings_section
 from srjt.reports.pages.study_page import study_page
 from srjt.training.config import TrainConfig
+from srjt.training.record.metrics_log import last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, write_facts
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
@@ -63,7 +64,8 @@ def write_run(
     (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
     if finished:
         (folder / "weights.safetensors").write_bytes(b"")
-        (folder / "summary.json").write_text(json.dumps(SUMMARY))
+        averages = last_epochs(read_metrics(folder / "metrics.csv")).to_dict("records")
+        (folder / "summary.json").write_text(json.dumps({**SUMMARY, "last_epochs": averages}))
         columns = "id,grade,true_grade" if truth else "id,grade"
         rows = ["a,0,0", "b,0,1", "c,1,1", "d,1,1"] if truth else ["a,0", "b,0", "c,1", "d,1"]
         (folder / "history.csv").write_text("\n".join([columns, *rows]) + "\n")

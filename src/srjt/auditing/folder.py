@@ -350,7 +350,7 @@ class SummaryFile(BaseModel, extra="allow"):
     readings: PositiveInt = 1
     verified: _Verified | None = None
     twins: dict[str, int] | None = None
-    known: dict[str, float] | None = None
+    known: dict[str, float | None] | None = None  # a share of nothing is none
 
 
 def read_facts(folder: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ __all__ = [
     "as_columns",
     "check_units",
     "describe_labels",
+    "keep_at_training",
     "learn_pooling",
     "pool_answers",
     "units_of",
@@ -295,6 +296,11 @@ def _unit_labels(run: Trained, side: HeldOut, codes: Ints) -> Floats:
     return highest_grade_posterior(_best_labels(side), codes, estimate.transition, certain=certain)
 
 
+def keep_at_training(columns: Sequence[str]) -> str:
+    """What to do for a run that has not kept some columns of its validation side."""
+    return f"train again, to another folder, with `keep_columns=[{', '.join(columns)}]`"
+
+
 def units_of_side(
     side: HeldOut,
     per: Sequence[str],
@@ -307,7 +313,7 @@ def units_of_side(
     if missing := [name for name in per if name not in table]:
         raise NoValidationError(
             f"{why} per {' and '.join(per)} is found on the validation side, of which this run knows no "
-            f"{' and no '.join(missing)}: {otherwise}.",
+            f"{' and no '.join(missing)}: {otherwise}, or {keep_at_training(missing)}.",
             reason=f"of the validation side this run knows no {' and no '.join(missing)}",
         )
     return units_of(table, per, source="the validation side").codes

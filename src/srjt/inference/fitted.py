@@ -11,7 +11,7 @@ import pandas as pd
 from srjt.data.grades import as_text
 from srjt.data.images.store import OnBadImage
 from srjt.errors import SrjtError
-from srjt.inference.answers import learn_pooling, units_of, units_of_side
+from srjt.inference.answers import keep_at_training, learn_pooling, units_of, units_of_side
 from srjt.inference.calibrate import (
     Labelled,
     calibration_side,
@@ -136,7 +136,7 @@ def _calibration_parts(columns: pd.DataFrame, by: str | None, *, given: bool) ->
     if by in (None, "", "grade"):
         return None
     if by not in columns:
-        where = "the validation side: give `calibrate_on` with it"
+        where = f"the validation side: give `calibrate_on` with it, or {keep_at_training([str(by)])}"
         raise SrjtError(
             f"Ranges for each value of {by} need this column in the calibration samples; it is not in "
             f"{'them' if given else where}."

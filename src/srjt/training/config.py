@@ -44,6 +44,9 @@ COMPUTE_ONLY = frozenset(
     {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
 )
 
+# Nor does what the networks learn depend on which columns are written beside their predictions.
+NOT_LEARNT = COMPUTE_ONLY | {"keep_columns"}
+
 # Beyond these a value is a slip of the keyboard, and would fail much later and less clearly.
 LARGEST = {
     "epochs": 10**6,
@@ -143,6 +146,9 @@ class TrainConfig:
     keep : {"last", "best"}
         The networks after the last epoch, as in the paper, or after the epoch with the best value of ``optimise`` on
         the validation side (early stopping).
+    keep_columns : tuple of str
+        Columns of the data, such as the eye, that ``held_out.csv`` keeps, so that ``per`` and ``coverage_by`` may use
+        them later. Default: none but the patient.
     patience : int, optional
         With ``keep="best"``: stop after so many epochs without a better one. Default: train for all epochs.
     precision : {"auto", "fp32", "tf32", "bf16"}
@@ -260,6 +266,7 @@ class TrainConfig:
     patience: int | None = setting(
         None, "With --keep best: stop after N epochs without a better one.", panel=EVALUATION, metavar="N"
     )
+    keep_columns: tuple[str, ...] = setting((), takes="names of columns, such as [eye, centre]")
 
     # how it is computed
     precision: Precision = setting(
@@ -423,7 +430,7 @@ class TrainConfig:
 
     def determining(self) -> dict[str, Any]:
         """Plain values of the settings that determine the result: what identifies a training."""
-        return {name: value for name, value in self.to_dict().items() if name not in COMPUTE_ONLY}
+        return {name: value for name, value in self.to_dict().items() if name not in NOT_LEARNT}
 
     def difference(self, other: TrainConfig) -> dict[str, tuple[Any, Any]]:
         """The settings that determine the result and differ: name → (mine, the other's)."""

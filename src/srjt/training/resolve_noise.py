@@ -238,7 +238,9 @@ def warm_up(config: TrainConfig) -> TrainConfig:
     not_given = {
         name: None for name, value in config.optimisation().items() if getattr(config, name) == value
     }
-    learning = config.replace(method="srjt", method_options={}, milestones=None, **not_given)
+    learning = config.replace(
+        method="srjt", method_options={}, soft_labels="paper", milestones=None, **not_given
+    )
     optimisation = {
         name: value for name, value in learning.optimisation().items() if getattr(learning, name) is None
     }
@@ -248,7 +250,6 @@ def warm_up(config: TrainConfig) -> TrainConfig:
         method_options={},
         noise_rate=None,
         transition=None,
-        soft_labels="paper",
         epochs=max(
             1,
             min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
@@ -256,6 +257,7 @@ def warm_up(config: TrainConfig) -> TrainConfig:
         optimise="mae",
         keep="last",  # a fold of the warm-up has no validation side
         patience=None,
+        keep_columns=(),
         reader_targets="consensus",
         balance=0.0,  # the estimate compares predictions with the frequency of the given labels
     )

@@ -15,10 +15,10 @@ from srjt.training.loop import Fitted
 from srjt.training.record import checkpoint
 from srjt.training.record.held_out import write_held_out
 from srjt.training.record.metrics_log import is_complete, last_epochs, read_metrics
-from srjt.training.record.run_folder import read_summary
+from srjt.training.record.run_folder import check_files, digests, read_summary
 from srjt.training.trained import Trained, load_run
 
-__all__ = ["open_finished", "write_results"]
+__all__ = ["finished_metrics", "open_finished", "write_results"]
 
 
 def write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
@@ -37,6 +37,7 @@ def write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
                 **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
                 "last_epochs": averages.to_dict("records"),
                 "confusion": {name: fitted.confusions[name].tolist() for name in run.held_out},
+                "files": digests(folder),
             },
         )
     except OSError as problem:
@@ -51,16 +52,29 @@ def open_finished(folder: Path, **options: Any) -> Trained:
     run = load_run(folder, **options)
     try:
         history = _read_history(folder / "history.csv")
+    except SrjtError as problem:
+        raise _restore(folder, problem) from None
+    return Trained(**{**vars(run), "metrics": finished_metrics(folder), "history": history})
+
+
+def finished_metrics(folder: Path) -> pd.DataFrame:
+    """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
+    try:
         metrics = read_metrics(folder / "metrics.csv")
         summary = read_summary(folder)
-        if not is_complete(metrics, summary, epochs=int(summary.get("epochs", run.config.epochs))):
+        if not is_complete(metrics, summary, epochs=int(summary["epochs"])):
             raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
     except SrjtError as problem:
-        raise SrjtError(
-            f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the "
-            "same command again."
-        ) from None
-    return Trained(**{**vars(run), "metrics": metrics, "history": history})
+        raise _restore(folder, problem) from None
+    check_files(folder)
+    return metrics
+
+
+def _restore(folder: Path, problem: SrjtError) -> SrjtError:
+    return SrjtError(
+        f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the same "
+        "command again."
+    )
 
 
 def _read_history(path: Path) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.networks import backbones
 from srjt.networks.small import standardise
 from srjt.training.config import TrainConfig
@@ -259,6 +259,7 @@ def single_run(
                     manifest.select(sides[name].rows.numpy(), images=False),
                     scores,
                     from_files=manifest.arrays is None,
+                    columns=config.keep_columns,
                 )
                 for name, scores in probabilities.items()
             }
@@ -295,7 +296,10 @@ def _history(manifest: Manifest, parts: Split, fitted: Fitted) -> pd.DataFrame:
 def _check_inputs(
     data: Manifest, config: TrainConfig, *, custom_network: bool, custom_transform: object
 ) -> None:
-    """Check that the network reads this kind of data, before anything is decoded."""
+    """Check that the network reads this kind of data, and the columns to keep, before anything is decoded."""
+    for column in config.keep_columns:
+        if column not in data.table:
+            raise suggest("column (of the data, for `keep_columns`)", column, map(str, data.table.columns))
     if data.are_features and custom_transform is not None:
         raise SrjtError("transform and eval_transform are for images; these data are rows of features.")
     name = str(config.network)

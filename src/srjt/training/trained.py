@@ -34,7 +34,7 @@ from srjt.training.engine.stacked_networks import StackedNetworks
 from srjt.training.record import checkpoint
 from srjt.training.record.held_out import HeldOut, read_held_out
 from srjt.training.record.image_identity import HASHES_FILE, read_hashes, same_samples
-from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate
+from srjt.training.record.run_folder import RunFacts, check_files, read_facts, read_noise_estimate
 
 __all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_run", "use_run_settings"]
 
@@ -404,6 +404,7 @@ def load_run(
             raise SrjtError(
                 f"The weights in {path} do not fit the network {facts.config.network}: {reason}"
             ) from None
+    check_files(path)
     stacked.to(target)
     if target.type == "cuda":
         channels_last(stacked)

@@ -60,15 +60,10 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
     data = srjt.data.synthetic.generate(images=80, patients=20, size=32)
     # a column may have the name of one of ours
     data.table["reader"], data.table["p1_0"], data.table["side"] = "A", np.arange(80) // 4, "left"
-    texts = {
-        "name": "Ada",
-        "report": "no finding; " * 20_000,
-        "note": "a\rb",
-        "number": [f"{n}" for n in range(80)],
-    }
-    for name, values in texts.items():
-        data.table[name] = values
-    run = srjt.train(data, out=tmp_path / "run", split=srjt.data.folds(data)[0], **SETTINGS)
+    kept = ["reader", "p1_0", "side", "patient"]
+    run = srjt.train(
+        data, out=tmp_path / "run", split=srjt.data.folds(data)[0], keep_columns=kept, **SETTINGS
+    )
     assert set(run.held_out) == {"validation", "test"}
     again = srjt.load_run(tmp_path / "run")
     for name, side in run.held_out.items():
@@ -92,6 +87,31 @@ def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
             "p1_0",
             "side",
         ]  # as `per` and `coverage_by` name them
+
+
+def test_nothing_that_says_who_somebody_is(tmp_path: Path) -> None:
+    data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
+    planted = ("MRN", "ssn", "nhs_number", "phone", "email", "Geburtsdatum", "姓名", "eye")
+    for name in planted:
+        data.table[name] = [f"secret-{name}-{k // 4}" for k in range(40)]
+    split = srjt.data.folds(data)[0]
+    run = srjt.train(data, out=tmp_path / "run", split=split, **SETTINGS)
+    assert all(side.columns == {} for side in run.held_out.values())
+    assert srjt.load_run(tmp_path / "run").held_out["test"].patients == data.select(split.test).patients
+    for file in filter(Path.is_file, (tmp_path / "run").rglob("*")):
+        content = file.read_bytes()
+        assert b"secret" not in content
+        assert not [name for name in planted if len(name) > 3 and name.encode() in content], file
+    with pytest.raises(SrjtError, match=r"Unknown column .*`keep_columns`.* 'eyes': did you mean 'eye'"):
+        srjt.train(data, keep_columns=["eyes"], **SETTINGS)
+    with pytest.raises(SrjtError, match=r"keep_columns was \(\) and is now \('eye',\)"):
+        srjt.train(
+            data,
+            out=tmp_path / "run",
+            split=split,
+            keep_columns=["eye"],
+            **SETTINGS,
+        )
 
 
 def test_without_sides_there_is_no_file(tmp_path: Path) -> None:

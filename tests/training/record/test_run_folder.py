@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import pickle
 import shutil
@@ -55,7 +56,12 @@ def test_what_a_folder_holds(run: Path) -> None:
     assert facts["cpu"] == {"channels_last": False, "onednn": True}
     assert datetime.fromisoformat(facts["provenance"]["started"]) <= datetime.now(timezone.utc)
     assert facts["provenance"]["command"] is None
-    assert json.loads((run / "summary.json").read_text()) == {"epochs": 1, "last_epochs": [], "confusion": {}}
+    summary = json.loads((run / "summary.json").read_text())
+    files = {
+        name: hashlib.sha256((run / name).read_bytes()).hexdigest()
+        for name in ("weights.safetensors", "history.csv")
+    }
+    assert summary == {"epochs": 1, "last_epochs": [], "confusion": {}, "files": files}
 
 
 @pytest.mark.parametrize(

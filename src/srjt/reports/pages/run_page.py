@@ -35,6 +35,7 @@ from srjt.training.record.baselines import compare_with_naive, run_baselines
 from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs, read_metrics
 from srjt.training.record.run_folder import RunFacts, read_facts, read_noise_estimate, read_summary
 from srjt.training.resolve_noise import unknown_noise
+from srjt.training.run_results import finished_metrics
 
 __all__ = ["noise_section", "run_page", "starvation_note"]
 
@@ -44,8 +45,8 @@ def run_page(folder: Path, *, grade_names: Mapping[str, str] | None = None) -> P
     facts = read_facts(folder)
     if grade_names is not None:
         facts = replace(facts, grade_names=check_grade_names(grade_names, facts.grades))
-    metrics = read_metrics(folder / "metrics.csv")
     done = (folder / "summary.json").exists()  # the weights may have been deleted to save space
+    metrics = finished_metrics(folder) if done else read_metrics(folder / "metrics.csv")
     pooled = facts.config.convention == "published-code"
     matrix, rate = _realised_noise(folder, facts)
     evaluated = _evaluated_against(metrics, rate)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.grades import MISSING, as_text
+from srjt.data.grades import as_text
 from srjt.data.manifest import Manifest
-from srjt.data.sources.columns import plain_name
 from srjt.data.sources.table import CANONICAL
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
@@ -30,15 +29,6 @@ FILE = "held_out.csv"
 
 # Names of the file's own columns; such a name in the data gets one more _source.
 OWN = re.compile(r"(side|group|p\d+_\d+)(_source)*")
-# Of further columns: who someone is has no place in a run, and no use there.
-PERSONAL = frozenset(
-    (
-        *("name", "patientname", "fullname", "firstname", "lastname", "surname", "givenname", "familyname"),
-        *("birthdate", "birthday", "dateofbirth", "dob", "patientbirthdate"),
-        *("address", "email", "phone", "telephone"),
-    )
-)
-LONGEST = 64  # characters of a value of a further column
 
 Ints = npt.NDArray[np.int64]
 
@@ -62,7 +52,8 @@ class HeldOut:
     images : list of str or None
         (N,) the absolute path of each image file; None for samples in memory.
     columns : dict of str to list of str
-        (N,) texts of each further column of the data that samples are put together by, such as the eye or the reader.
+        (N,) texts of each further column that training was told to keep (``keep_columns``): no others, since a table
+        may say who somebody is.
     """
 
     ids: list[str]
@@ -86,8 +77,17 @@ class HeldOut:
         return pd.DataFrame({"id": self.ids, **patients, **columns}, dtype=object)
 
 
-def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32], *, from_files: bool) -> HeldOut:
-    """The samples of a side with their predictions, (K, N, C). from_files: whether they are image files."""
+def held_out_side(
+    samples: Manifest,
+    probabilities: npt.NDArray[np.float32],
+    *,
+    from_files: bool,
+    columns: Sequence[str] = (),
+) -> HeldOut:
+    """The samples of a side with their predictions, (K, N, C).
+
+    from_files: whether they are image files. columns: further columns to keep.
+    """
     return HeldOut(
         ids=samples.ids,
         probabilities=probabilities,
@@ -97,35 +97,18 @@ def held_out_side(samples: Manifest, probabilities: npt.NDArray[np.float32], *, 
         patients=samples.patients,
         groups=samples.groups,
         images=[str(path.absolute()) for path in samples.paths] if from_files else None,
-        columns=_further_columns(samples.table),
+        columns=_kept_columns(samples.table, columns),
     )
 
 
-def _further_columns(table: pd.DataFrame) -> dict[str, list[str]]:
-    """Those that samples are put together by; a name that the file uses itself becomes another."""
+def _kept_columns(table: pd.DataFrame, columns: Sequence[str]) -> dict[str, list[str]]:
+    """Those that were asked for and are not kept anyway; a name that the file uses itself becomes another."""
     found: dict[str, list[str]] = {}
-    for column in table.columns:
-        name = str(column)
-        if column in CANONICAL or plain_name(name) in PERSONAL:
-            continue
-        values = [as_text(value) for value in table[column]]
-        if not _puts_together(values) or not _is_short(name):
-            continue
-        name = f"{name}_source" if OWN.fullmatch(name) else name
-        while name in found:
-            name = f"{name}_source"
-        found[name] = values
+    for column in (f"{name}_source" if f"{name}_source" in table else name for name in columns):
+        if column not in CANONICAL:
+            name = f"{column}_source" if OWN.fullmatch(column) else column
+            found[name] = [as_text(value) for value in table[column]]
     return found
-
-
-def _puts_together(values: list[str]) -> bool:
-    """Whether a value repeats, as an eye or a reader does, and none is a free text."""
-    known = [value for value in values if value.casefold() not in MISSING]
-    return len(set(known)) < len(known) and all(map(_is_short, values))
-
-
-def _is_short(text: str) -> bool:
-    return len(text) <= LONGEST and text.isprintable()
 
 
 def _name_in_data(name: str) -> str:

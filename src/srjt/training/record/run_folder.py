@@ -16,6 +16,7 @@ Opening a folder executes no code from it: it contains JSON, CSV and safetensors
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,8 @@ __all__ = [
     "FORMAT",
     "NoiseFile",
     "RunFacts",
+    "check_files",
+    "digests",
     "has_summary",
     "is_finished",
     "lock_run_folder",
@@ -198,11 +201,34 @@ class SummaryFile(BaseModel, extra="allow"):
     kept_epoch: NonNegativeInt = 0
     last_epochs: list[_Score]
     confusion: dict[str, Annotated[list[Any], made_by(_confusions)]]
+    files: dict[Literal["weights.safetensors", "history.csv", "held_out.csv"], str] = {}  # SHA-256 of each
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
     """The contents of ``summary.json``."""
     return read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
+    found = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in found if file.exists()}
+
+
+def check_files(folder: Path) -> None:
+    """Raise an error if a file of a finished run is not the one that it was finished with.
+
+    A file that is gone is no error here: weights are deleted to save space. Runs of earlier versions have no digests.
+    """
+    if not (folder / "summary.json").exists():
+        return
+    written = read_summary(folder).get("files", {})
+    for name, digest in digests(folder).items():
+        if written.get(name, digest) != digest:
+            raise SrjtError(
+                f"{folder / name} is not the file that this run has written, but was cut, changed or replaced: restore "
+                "the file, or delete summary.json there and run the same command again."
+            )
 
 
 @contextlib.contextmanager
