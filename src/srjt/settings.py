@@ -24,7 +24,7 @@ __all__ = ["check_types", "from_names", "load_config", "parse_overrides", "parse
 Config = TypeVar("Config")
 
 LARGEST_CONFIG = 2**18  # bytes; the parser takes a second for so many
-BY_OPTION = "name the modules with --import on the command line."
+BY_OPTION = "name the modules on the command line, with `imports`."
 DEPTH = 6  # of nested lists and settings: a matrix inside method_options has 3
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
@@ -140,7 +140,7 @@ def parse_overrides(assignments: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             raise SrjtError(f"--set {name}=…: the value is not valid YAML: {show(text)}.") from None
     if settings.get("imports"):
-        raise SrjtError(f"imports cannot be given by --set: {BY_OPTION}")
+        raise SrjtError(f"--set imports=… would run code: {BY_OPTION}")
     return settings
 
 

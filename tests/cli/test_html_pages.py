@@ -40,7 +40,7 @@ def test_a_page_of_an_evaluation(command: Srjt, finished: Path, labelled: Path) 
     [
         (["--html", "there.html"], "there.html already exists: choose another file, or pass --force"),
         (["--html", "here"], "here is a folder: give the name of an HTML file"),
-        (["--html", "same", "--out", "same"], "--html and --out are the same file"),
+        (["--html", "same.html", "--out", "same.html"], "--html and --out are the same file"),
     ],
 )
 def test_mistakes(
@@ -48,7 +48,8 @@ def test_mistakes(
 ) -> None:
     Path("there.html").write_text("mine")
     Path("here").mkdir()
-    code, _, err = command(verb, finished, labelled, *arguments)
+    side = ["--side", "test"] if verb == "evaluate" else []
+    code, _, err = command(verb, finished, labelled, *side, *arguments)
     assert (code, len(err.splitlines())) == (2, 1)
     assert said in err
     assert Path("there.html").read_text() == "mine"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import srjt
@@ -63,17 +61,6 @@ def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, fea
     table = srjt.predict(run, named, keep=["refer"], refer_from="2")
     assert set(table["refer"]) <= {"yes", "no"}
     assert set(table["refer_source"]) == {"their word"}
-
-
-def test_lists_of_features_may_name_their_images(run: Trained, features: Manifest, tmp_path: Path) -> None:
-    assert features.arrays is not None
-    rows = features.arrays[:4].tolist()
-    table = pd.DataFrame(
-        {"image": ["a.png", "b.png", "c.png", "d.png"], "grade": [0, 1, 2, 3], "features": rows}
-    )
-    table.to_parquet(tmp_path / "rows.parquet")
-    found = srjt.predict(run, tmp_path / "rows.parquet", recalibrate=False)
-    assert list(found["grade"]) == list(srjt.predict(run, features.arrays[:4], recalibrate=False)["grade"])
 
 
 def test_nothing_to_pool_is_said_in_one_sentence(run: Trained, features: Manifest) -> None:

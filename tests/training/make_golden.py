@@ -46,7 +46,7 @@ def network() -> nn.Module:
 def noisy_data() -> tuple[Any, Any, Any]:
     """The images with noisy labels, the split, and the matrix of the noise."""
     clean = generate(images=130, patients=20, size=32)
-    split = folds(clean, folds=5)[0]
+    split = folds(clean, folds=5, by="stratified")[0]
     matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
     return corrupt_sides(clean, split, matrix, seed=0)[0], split, matrix
 

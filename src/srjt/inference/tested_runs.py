@@ -104,7 +104,7 @@ def in_order_of(other: Tested, first: Tested) -> Tested:
         raise SrjtError(
             f"{other.name} was tested on other images or grades than {first.name}: {'; '.join(differing)}. Give "
             "labelled images that none was trained on with `test`, or train one again on the sides of the other "
-            "(--splits RUN, srjt.data.read_splits)."
+            "(srjt train … --splits RUN, or srjt.data.read_splits)."
         )
     order = np.array([place[sample] for sample in first.ids], dtype=np.int64)
     groups = other.answers.groups
