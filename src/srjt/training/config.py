@@ -402,7 +402,7 @@ class TrainConfig:
     def optimisation(self) -> dict[str, Any]:
         """How the method's recipe learns the weights of this network: the settings that were not given."""
         assert self.network is not None, "for_data chooses it"
-        learning = dict(PAPER_OPTIMISATION)
+        learning: dict[str, Any] = dict(PAPER_OPTIMISATION)
         if self.network in HEAD_RATES:
             learning["learning_rate"] = HEAD_RATES[self.network]
         else:
