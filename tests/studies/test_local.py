@@ -92,7 +92,7 @@ def test_a_warning_names_the_fold(small: Small, tmp_path: Path, monkeypatch: pyt
     data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",)))
     monkeypatch.setattr(worker, "train", lambda manifest, **options: warn("noise unknown"))
     for planned in data.planned_runs():
-        with pytest.warns(UserWarning, match=rf"^none, fold {planned.fold}, seed 0: noise unknown$"):
+        with pytest.warns(UserWarning, match=rf"^Noise none, fold {planned.fold}, seed 0: noise unknown$"):
             worker.run_planned(tmp_path, data, planned, device="cpu")
 
 

@@ -41,7 +41,7 @@ def run_planned(
         manifest = replace(manifest, arrays=data.resized_images(planned.config, cache=cache))
     run = run_folder(folder, planned.key)
     # not the method: all methods share an estimate, and what is said twice is shown once
-    with warnings_about(f"{planned.noise}, fold {planned.fold}, seed {planned.seed}"):
+    with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
         train(
             manifest,
             out=run,
