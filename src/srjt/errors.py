@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 
 __all__ = [
     "STOPPED",
@@ -17,6 +19,7 @@ __all__ = [
     "requirements_of",
     "suggest",
     "warn",
+    "warnings_about",
 ]
 
 
@@ -55,12 +58,25 @@ def count_of(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+_ABOUT: ContextVar[str] = ContextVar("_ABOUT", default="")
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn whoever calls srjt: Python shows a line of theirs beside the warning, not one of ours."""
-    level, frame = 1, sys._getframe()
+    message, level, frame = f"{_ABOUT.get()}{message}", 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "srjt":
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+@contextlib.contextmanager
+def warnings_about(what: str) -> Iterator[None]:
+    """Warnings begin with ``what``, such as the run of a study that they are about."""
+    token = _ABOUT.set(f"{what}: ")
+    try:
+        yield
+    finally:
+        _ABOUT.reset(token)
 
 
 def suggest(kind: str, given: object, known: Iterable[str]) -> UnknownNameError:

@@ -53,6 +53,18 @@ def test_one_line_when_the_host_is_the_best_baseline_and_dashes_without_a_test()
     assert paired_tables(mine[:1], test_train_ratio=1 / 3, metrics=["accuracy"]) == []
 
 
+def test_two_folds_are_shown_as_they_are() -> None:
+    mine = scores(("jocor", "none", [0.5, 0.5]), ("jocor+ours", "none", [0.4, 0.55]))
+    [table] = paired_tables(mine, test_train_ratio=1 / 3, metrics=["accuracy"])
+    [row] = table.rows
+    assert [cell.text for cell in row.cells[4:]] == ["−0.025", "−0.100", "+0.050", "–", "–", "2"]
+    assert {column.group for column in table.columns if column.name in ("low", "high")} == {"the two folds"}
+    assert (
+        "There are two folds, so there are no intervals: the smaller and the larger difference"
+        in table.caption
+    )
+
+
 def test_holm_counts_the_comparisons_of_all_tables_and_clear_ones_are_bold() -> None:
     gain = [0.100, 0.101, 0.102, 0.103, 0.104]  # p far below 0.05
     mine = scores(

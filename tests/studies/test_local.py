@@ -16,7 +16,7 @@ import pytest
 from safetensors.torch import load_file
 
 from processes import Limit
-from srjt.errors import Interrupted, SrjtError
+from srjt.errors import Interrupted, SrjtError, warn
 from srjt.files import lock_folder
 from srjt.studies.config import StudyConfig
 from srjt.studies.executors import worker
@@ -86,6 +86,14 @@ def test_a_run_knows_the_grade_names_of_its_study(
     monkeypatch.setattr(worker, "train", lambda manifest, **options: given.update(options))
     worker.run_planned(tmp_path, data, next(data.planned_runs()), device="cpu")
     assert given["grade_names"] == names
+
+
+def test_a_warning_names_the_fold(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",)))
+    monkeypatch.setattr(worker, "train", lambda manifest, **options: warn("noise unknown"))
+    for planned in data.planned_runs():
+        with pytest.warns(UserWarning, match=rf"^Noise none, fold {planned.fold}, seed 0: noise unknown$"):
+            worker.run_planned(tmp_path, data, planned, device="cpu")
 
 
 @pytest.mark.slow

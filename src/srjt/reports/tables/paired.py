@@ -64,7 +64,7 @@ def paired_tables(
                 if (test["method"], test["noise"]) == (method, noise)
             ]
             for number, test in enumerate(of_method):
-                cells = _paired_cells(test, confidence)
+                cells = _paired_cells(test, confidence, two=_folds(study) == 2)
                 rows.append(Row(cells=cells, rule=bool(rows) and number == 0))
         if rows:
             tables.append(
@@ -74,7 +74,7 @@ def paired_tables(
                     caption="Mean difference over the folds that both methods have, "
                     f"{_how(test_train_ratio, confidence)} {_contains(study)} {_choice(study)} p, Holm: corrected for "
                     f"the {_count(tests)} of this report; “{MISSING}”: too few different folds for a test.",
-                    columns=_paired_columns(confidence),
+                    columns=_paired_columns(confidence, two=_folds(study) == 2),
                     rows=tuple(rows),
                     bold_means=f"p, Holm below {1 - confidence:.2g}",
                 )
@@ -117,7 +117,7 @@ def pooled_table(
                 text=f"{test['hosts']} × {test['noises']}" if test["noises"] > 1 else str(test["hosts"])
             ),
             TableCell(text=_metric(str(test["metric"]))),
-            *_test_cells({**test, "p_holm": corrected}, confidence),
+            *_test_cells({**test, "p_holm": corrected}, confidence, two=_folds(study) == 2),
         )
         rows.append(Row(cells=cells, rule=bool(rows) and test["metric"] == metrics[0]))
     return [
@@ -131,7 +131,7 @@ def pooled_table(
                 Column(name="noise", label="Noise"),
                 Column(name="hosts", label="Hosts × noises"),
                 Column(name="metric", label="Metric"),
-                *_test_columns(confidence),
+                *_test_columns(confidence, two=_folds(study) == 2),
             ),
             rows=tuple(rows),
             bold_means=f"p, Holm below {1 - confidence:.2g}",
@@ -155,12 +155,19 @@ def _how(test_train_ratio: float, confidence: float) -> str:
     )
 
 
+def _folds(study: CollectedValues) -> int:
+    return len({fold for runs in study.planned.values() for fold, _ in runs})
+
+
 def _contains(study: CollectedValues) -> str:
     """What an interval over folds contains."""
     runs = set().union(*study.planned.values())
-    if (folds := len({fold for fold, _ in runs})) <= 2:
-        few = "is one fold" if folds == 1 else "are two folds"
-        return f"There {few}, so there are no intervals."
+    if _folds(study) == 1:
+        return "There is one fold, so there are no intervals."
+    if _folds(study) == 2:
+        return (
+            "There are two folds, so there are no intervals: the smaller and the larger difference are shown."
+        )
     several = len({seed for _, seed in runs}) > 1
     seeds = (
         "seeds are averaged within a fold" if several else "with one seed per fold they cannot be told apart"
@@ -170,7 +177,7 @@ def _contains(study: CollectedValues) -> str:
 
 def _choice(study: CollectedValues) -> str:
     """By which results the best of several methods is chosen."""
-    one_fold = len({fold for runs in study.planned.values() for fold, _ in runs}) == 1
+    one_fold = _folds(study) == 1
     chosen = (
         "by the same results" if one_fold else "for each fold by the other folds, whose patients are others"
     )
@@ -189,18 +196,18 @@ def _merge_roles(tests: Sequence[Mapping[Any, Any]]) -> list[dict[Any, Any]]:
     return list(merged.values())
 
 
-def _paired_columns(confidence: float) -> tuple[Column, ...]:
+def _paired_columns(confidence: float, *, two: bool) -> tuple[Column, ...]:
     return (
         Column(name="method", label="Method"),
         Column(name="noise", label="Noise"),
         Column(name="metric", label="Metric"),
         Column(name="against", label="Against"),
-        *_test_columns(confidence),
+        *_test_columns(confidence, two=two),
     )
 
 
-def _test_columns(confidence: float) -> tuple[Column, ...]:
-    interval = f"{confidence:.0%} interval"
+def _test_columns(confidence: float, *, two: bool) -> tuple[Column, ...]:
+    interval = "the two folds" if two else f"{confidence:.0%} interval"
     return (
         Column(name="difference", label="Difference", kind="number"),
         Column(name="low", label="from", group=interval, kind="number"),
@@ -211,30 +218,35 @@ def _test_columns(confidence: float) -> tuple[Column, ...]:
     )
 
 
-def _paired_cells(test: Mapping[Any, Any], confidence: float) -> tuple[TableCell, ...]:
+def _paired_cells(test: Mapping[Any, Any], confidence: float, *, two: bool) -> tuple[TableCell, ...]:
     opponents = ", ".join(display_name(name) for name in str(test["against"]).split(", "))
     return (
         TableCell(text=display_name(str(test["method"]))),
         TableCell(text=noise_label(str(test["noise"]))),
         TableCell(text=_metric(str(test["metric"]))),
         TableCell(text=f"{opponents} ({test['role']})"),
-        *_test_cells(test, confidence),
+        *_test_cells(test, confidence, two=two),
     )
 
 
-def _test_cells(test: Mapping[Any, Any], confidence: float) -> tuple[TableCell, ...]:
+def _test_cells(test: Mapping[Any, Any], confidence: float, *, two: bool) -> tuple[TableCell, ...]:
     difference, low, high, p, corrected = (
         _known(test[name]) for name in ("difference", "low", "high", "p_value", "p_holm")
     )
     clear = corrected is not None and corrected < 1 - confidence
     return (
         replace(_signed(difference), bold=clear),
-        _signed(low),
-        _signed(high),
+        *(_both(test) if two and test["n"] == 2 else (_signed(low), _signed(high))),
         _p_value(p),
         replace(_p_value(corrected), bold=clear),
         TableCell(text=str(test["n"]), value=float(test["n"])),
     )
+
+
+def _both(test: Mapping[Any, Any]) -> tuple[TableCell, TableCell]:
+    """The smaller and the larger of two folds' differences, in place of an interval: mean ∓ std / √2."""
+    mean, half = float(test["difference"]), float(test["std"]) / 2**0.5
+    return _signed(mean - half), _signed(mean + half)
 
 
 def _metric(metric: str) -> str:

@@ -8,7 +8,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, warnings_about
 from srjt.files import write_atomically
 from srjt.methods.plugins import import_modules
 from srjt.studies.cpu_settings import cpu_setting
@@ -40,19 +40,21 @@ def run_planned(
     if manifest.arrays is not None and not manifest.are_features:
         manifest = replace(manifest, arrays=data.resized_images(planned.config, cache=cache))
     run = run_folder(folder, planned.key)
-    train(
-        manifest,
-        out=run,
-        config=planned.config,
-        split=data.splits[planned.fold],
-        device=device,
-        cache=cache,
-        shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
-        cpu_setting=cpu,
-        grade_names=data.config.grade_names,
-        progress=False,
-        feeds=FEEDS,
-    )
+    # not the method: all methods share an estimate, and what is said twice is shown once
+    with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
+        train(
+            manifest,
+            out=run,
+            config=planned.config,
+            split=data.splits[planned.fold],
+            device=device,
+            cache=cache,
+            shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
+            cpu_setting=cpu,
+            grade_names=data.config.grade_names,
+            progress=False,
+            feeds=FEEDS,
+        )
     # A finished run is never resumed, and its checkpoints would be three quarters of the study's disk space.
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
     error_file(folder, planned.key).unlink(missing_ok=True)
