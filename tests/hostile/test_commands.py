@@ -54,12 +54,12 @@ def test_a_file_that_one_was_sent_executes_nothing(command: Command, verb: tuple
     code, said = command(*verb, "--config", "sent.yaml")
     assert (code, Path("trace").exists()) == (2, False)
     assert (
-        "sent.yaml has the setting imports, but a file must not run code: name the modules with --import"
+        "sent.yaml has the setting imports, but a file must not run code: name the modules on the command line, with --import."
         in said
     )
     code, said = command(*verb, "--set", "imports=[evil]")
     assert (code, Path("trace").exists()) == (2, False)
-    assert "imports cannot be given by --set: name the modules with --import" in said
+    assert "--set imports=… would run code: name the modules on the command line, with --import." in said
     command(*verb, "--import", "evil", "--set", "epochs=none")
     assert Path("trace").exists()
     sys.modules.pop("evil")
