@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["SMALL_NETWORK", "machine_options"]
 
 # as in docs/ten-minutes.md
-SMALL_NETWORK = "--network tiny --image-size 64 --crop 56 --epochs 15 --learning-rate 1e-3"
+SMALL_NETWORK = "--network tiny --image-size 64 --crop 56 --epochs 15"
 
 
 def machine_options(*, features: bool = False) -> list[str]:

@@ -218,7 +218,7 @@ def digests(folder: Path) -> dict[str, str]:
 def check_files(folder: Path) -> None:
     """Raise an error if a file of a finished run is not the one that it was finished with.
 
-    A file that is gone is no error here: weights are deleted to save space. Runs of earlier versions have no digests.
+    A file that is gone is no error here: weights are deleted to save space.
     """
     if not (folder / "summary.json").exists():
         return
