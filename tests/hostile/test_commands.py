@@ -53,10 +53,7 @@ def test_a_file_that_one_was_sent_executes_nothing(command: Command, verb: tuple
     Path("sent.yaml").write_text("imports: [evil]\n" if verb is not STUDY else "train: {imports: [evil]}\n")
     code, said = command(*verb, "--config", "sent.yaml")
     assert (code, Path("trace").exists()) == (2, False)
-    assert (
-        "sent.yaml has the setting imports, but a file must not run code: name the modules on the command line, with --import."
-        in said
-    )
+    assert "sent.yaml has the setting imports, but a file must not run code: name the modules" in said
     code, said = command(*verb, "--set", "imports=[evil]")
     assert (code, Path("trace").exists()) == (2, False)
     assert "--set imports=… would run code: name the modules on the command line, with --import." in said
