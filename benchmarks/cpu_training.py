@@ -18,10 +18,10 @@ from torch.nn import functional as F
 import srjt
 from srjt import networks
 from srjt.data import Manifest
-from srjt.data.images.augment import crop_and_flip, normalise
+from srjt.data.images.feed import crop_and_flip, normalise
 from srjt.data.synthetic import generate
-from srjt.training.engine.cpu_tuning import CANDIDATES, seconds_per_step
-from srjt.training.engine.plan import draw_plan
+from srjt.training.batches import draw_plan
+from srjt.training.devices import CANDIDATES, seconds_per_step
 
 SIZE, CROP, BATCH, EPOCHS, NOISE_RATE = 64, 56, 64, 2, 0.2
 

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.noise.highest_grade import highest_grade_posterior
 from srjt.noise.matrices import corrupt, transition_matrix
+from srjt.noise.quality import highest_grade_posterior
 from srjt.ordinal.decisions import proportion_interval, threshold_for_sensitivity
+from srjt.ordinal.decoding import fit_pooling, highest_per_unit, pool_probabilities
 from srjt.ordinal.metrics import quadratic_weighted_kappa
-from srjt.ordinal.pooling import fit_pooling, highest_per_unit, pool_probabilities
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -27,11 +27,17 @@ import pandas as pd
 import torch
 from scipy.stats import norm
 
-from srjt.noise.explanations import bayes
 from srjt.noise.matrices import corrupt, rho_for_rate, transition_matrix
-from srjt.ordinal.decoding import decode, expected_grade, grade_by_thresholds, undo_soft_labels
-from srjt.ordinal.grade_rules import fit_thresholds, grade_rule_for
-from srjt.ordinal.labels import soft_label_matrix
+from srjt.noise.model import bayes
+from srjt.ordinal.decoding import (
+    decode,
+    expected_grade,
+    fit_thresholds,
+    grade_by_thresholds,
+    grade_rule_for,
+    undo_soft_labels,
+)
+from srjt.ordinal.losses import soft_label_matrix
 from srjt.ordinal.metrics import METRICS, confusion_matrix
 
 Floats = npt.NDArray[np.float64]

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from srjt.data.duplicates import CROPS, SIDE, components, near_pairs, thumbnails
+from srjt.data.duplicates import CROPS, HASHED_SIZE, SIDE, near_pairs, thumbnails
 from srjt.data.images.decode import IMAGE_SUFFIXES, read_image
-from srjt.data.images.hashes import HASHED_SIZE
+from srjt.data.manifest import components
 
 
 def simulated(count: int, *, copies: int, seed: int = 0) -> np.ndarray:

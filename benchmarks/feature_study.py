@@ -103,7 +103,7 @@ def phases(source: Path, *, network: str, epochs: int, batch_size: int) -> None:
 
     from srjt.data import folds, read
     from srjt.training import loop
-    from srjt.training.engine.step import Step
+    from srjt.training.step import Step
     from srjt.training.train import train
 
     torch.set_num_threads(1)

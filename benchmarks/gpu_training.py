@@ -33,7 +33,7 @@ import torch
 
 import srjt
 from srjt.data import Manifest, Split
-from srjt.training.record.reporters import SilentReporter
+from srjt.training.reporters import SilentReporter
 from srjt.training.trained import Trained
 
 METHODS = "co-teaching+ours jocor+ours codis+ours standard sord f-correction garg mixup cdr"

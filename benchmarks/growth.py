@@ -106,9 +106,8 @@ def prepare_audits(folder: Path, rows: int) -> None:
 def measure_audits(folder: Path) -> Steps:
     import srjt
     from srjt.auditing.folder import AuditFolder, read_audit
-    from srjt.review.app import ReviewSession
-    from srjt.review.decisions import Decisions
-    from srjt.review.images import full_image
+    from srjt.auditing.review_app import ReviewSession, full_image
+    from srjt.auditing.review_log import Decisions
 
     kept: dict[str, ReviewSession] = {}
 
@@ -161,8 +160,7 @@ def prepare_studies(folder: Path, runs: int) -> None:
 
 def measure_studies(folder: Path) -> Steps:
     import srjt
-    from srjt.studies.results import StudyResults, collect_results
-    from srjt.studies.status import status_lines
+    from srjt.studies.results import StudyResults, collect_results, status_lines
 
     kept: dict[str, StudyResults] = {}
 

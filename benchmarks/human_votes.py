@@ -19,7 +19,7 @@ import pandas as pd
 from srjt.data import read
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.record.reporters import reporter_for
+from srjt.training.reporters import reporter_for
 
 
 def one_vote_each(folder: Path, *, seed: int) -> pd.DataFrame:

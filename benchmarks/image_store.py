@@ -38,7 +38,7 @@ import resource, sys
 from pathlib import Path
 import pandas as pd
 from srjt.data.manifest import Manifest
-from srjt.data.images import store_build
+from srjt.data.images import store as store_build
 from srjt.data.images.store import open_store
 store_build.FILES_FOR_PROCESSES = 1 << 30  # processes hold one image each: the memory of this one is asked for
 root, cache, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -146,7 +146,7 @@ def building(paths: list[Path], cache: Path, *, workers: int) -> float:
 
 def threads_or_processes(paths: list[Path], root: Path, counts: list[int]) -> None:
     """Medians of three turns, in which the programs alternate."""
-    from srjt.data.images import store_build
+    from srjt.data.images import store as store_build
 
     print(f"{len(paths):,} JPEGs, images/s (against the plain loop in as many threads):")
     for workers in counts:
@@ -174,8 +174,7 @@ def feeding(count: int, folder: Path) -> None:
     """Rates of the feeds, and one batch's crops, on a GPU if there is one."""
     import torch
 
-    from srjt.data.images.augment import draw_crops, gather_crops
-    from srjt.data.images.feed import StreamedFeed, open_feed
+    from srjt.data.images.feed import StreamedFeed, draw_crops, gather_crops, open_feed
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None

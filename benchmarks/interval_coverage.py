@@ -22,8 +22,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.noise.verified import exact_interval, read_verified, use_verified
-from srjt.ordinal.differences import crossed_difference
-from srjt.ordinal.intervals import resampled_metrics
+from srjt.ordinal.intervals import crossed_difference, resampled_metrics
 
 PATIENTS, IMAGES, GRADES = 80, 4, 4
 SIMULATIONS, RESAMPLES = 400, 150

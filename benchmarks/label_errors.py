@@ -19,7 +19,7 @@ from noise_estimation import SIZES, parser
 from noisy_settings import Setting, read
 from simulated_readers import Simulation, simulations
 
-from srjt.noise.label_quality import label_quality
+from srjt.noise.quality import label_quality
 
 SCORES = ("self_confidence", "normalized_margin", "confidence_weighted_entropy")
 

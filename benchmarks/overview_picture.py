@@ -23,7 +23,7 @@ from PIL import Image
 import srjt
 from srjt import noise
 from srjt.data import Manifest, Split, folds
-from srjt.data.corrupt import corrupt_sides
+from srjt.data.splits import corrupt_sides
 from srjt.data.synthetic import generate
 from srjt.reports.figures.canvas import GREY, INK, PALETTE, house_style, new_figure
 

@@ -36,15 +36,21 @@ from PIL import Image
 from torch import Tensor, nn
 
 import srjt
-from srjt.cores import cores
-from srjt.data.sources.unlabelled import read_images
+from srjt.data.sources.folders import read_images
 from srjt.data.synthetic import generate
+from srjt.errors import cores
 from srjt.inference.embed import embed
-from srjt.inference.precision import TUNING_BATCH, with_precision
+from srjt.inference.predict import TUNING_BATCH, with_precision
+from srjt.training.batches import Preprocess
 from srjt.training.config import TrainConfig
-from srjt.training.engine.batches import Preprocess
-from srjt.training.engine.cpu_tuning import channels_last, fastest_setting, use_cpu_setting
-from srjt.training.engine.devices import amp_dtype, choose_device, device_name
+from srjt.training.devices import (
+    amp_dtype,
+    channels_last,
+    choose_device,
+    device_name,
+    fastest_setting,
+    use_cpu_setting,
+)
 from srjt.training.trained import Trained, build_method, build_networks
 
 CROP, BATCH, GRADES = 224, 32, ("0", "1", "2", "3")

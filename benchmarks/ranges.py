@@ -42,16 +42,20 @@ from simulated_readers import simulate
 
 from srjt import noise
 from srjt.data import read
-from srjt.inference.range_evidence import image_evidence, unit_evidence
-from srjt.inference.range_rule import Pooled
-from srjt.inference.ranges import calibrate_ranges, conservative_thresholds
+from srjt.inference.ranges import (
+    Pooled,
+    calibrate_ranges,
+    conservative_thresholds,
+    image_evidence,
+    unit_evidence,
+)
 from srjt.noise.estimate import estimate_noise
-from srjt.noise.true_grades import KnownNoise, LabelNoise, estimated_noise
-from srjt.ordinal.pooling import Pooling, highest_per_unit, pool_probabilities
-from srjt.ordinal.ranges import patient_weights
+from srjt.noise.quality import KnownNoise, LabelNoise, estimated_noise
+from srjt.ordinal.calibration import patient_weights
+from srjt.ordinal.decoding import Pooling, highest_per_unit, pool_probabilities
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.record.held_out import HeldOut
+from srjt.training.folder import HeldOut
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

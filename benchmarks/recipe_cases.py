@@ -32,7 +32,7 @@ import srjt
 from srjt import noise
 from srjt.data import Manifest, Split, folds, from_arrays
 from srjt.ordinal import decode, metrics
-from srjt.ordinal.grade_rules import grade_rule_for
+from srjt.ordinal.decoding import grade_rule_for
 from srjt.settings import parse_overrides
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit

@@ -27,7 +27,7 @@ import torch
 def make(sets: Path, out: Path, *, weights: str, limit: int | None) -> None:
     """Features of the centre crop by a frozen network."""
     from srjt import networks
-    from srjt.data.images.augment import normalise
+    from srjt.data.images.feed import normalise
 
     out.mkdir(parents=True, exist_ok=True)
     for file in sorted(sets.glob("*.npz")):

@@ -20,7 +20,7 @@ import tempfile
 from importlib.metadata import version
 
 import srjt
-from srjt.cli.groups import SUMMARIES
+from srjt.cli import SUMMARIES
 
 ALONE = ["-c", "import typer, rich"]
 COMMANDS = [["--version"], ["--help"], ["methods"], *([name, "--help"] for name in SUMMARIES)]

@@ -35,22 +35,19 @@ import pandas as pd
 import torch
 
 import srjt
-from srjt.cli.dry_run import print_study_times
-from srjt.cores import cores
+from srjt.cli.train import print_study_times
 from srjt.data import Manifest, folds
+from srjt.errors import cores
 from srjt.methods import lookup
+from srjt.studies import study
 from srjt.studies.config import StudyConfig, load_preset
-from srjt.studies.executors import local
 from srjt.studies.folder import write_plan
-from srjt.studies.grid import StudyData
-from srjt.studies.open_data import open_data
+from srjt.studies.plan import SilentWatcher, StudyData, open_data
 from srjt.studies.results import collect_results
-from srjt.studies.watcher import SilentWatcher
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.engine.devices import device_name
-from srjt.training.engine.gpu_sharing import share_gpus
-from srjt.training.engine.worker_pool import Task, WorkerPool
+from srjt.training.devices import device_name
+from srjt.training.workers import Task, WorkerPool, share_gpus
 
 METHODS = (
     "standard", "sord", "label-smooth", "f-correction", "reweight", "mixup", "co-teaching", "co-teaching+ours",
@@ -112,15 +109,15 @@ def workers(args: argparse.Namespace) -> None:
     for name, kind in KINDS.items():
         if args.only_stay and kind is not WorkerPool:
             break
-        with tempfile.TemporaryDirectory() as scratch, mock.patch.object(local, "WorkerPool", kind):
+        with tempfile.TemporaryDirectory() as scratch, mock.patch.object(study, "WorkerPool", kind):
             folder = Path(scratch) / "study"
             planned = write_plan(folder, data, command="benchmark")
             whole = len(planned)
             if args.runs is not None:  # spread over all methods
                 planned = [planned[i] for i in np.linspace(0, whole - 1, args.runs).round().astype(int)]
-            slots = local.Slots.detect(jobs=args.jobs, device=args.device)
+            slots = study.Slots.detect(jobs=args.jobs, device=args.device)
             start = time.perf_counter()
-            outcome = local.run_locally(folder, planned, slots=slots, watcher=SilentWatcher())
+            outcome = study.run_locally(folder, planned, slots=slots, watcher=SilentWatcher())
             wall = time.perf_counter() - start
             if set(outcome.values()) != {"done"}:
                 raise SystemExit(f"{name}: some runs failed: {outcome}")

@@ -20,9 +20,9 @@ import pandas as pd
 from noisy_settings import read
 from simulated_readers import simulations
 
-from srjt.auditing.caveat import network_scores
+from srjt.auditing.scores import network_scores
 from srjt.noise import estimate_noise
-from srjt.noise.label_quality import suggestion_shares, true_grade_posterior
+from srjt.noise.quality import suggestion_shares, true_grade_posterior
 
 
 def main() -> None:

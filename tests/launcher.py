@@ -13,16 +13,8 @@ import sys
 from typing import Any, NoReturn
 
 import torch._dynamo  # the first optimiser imports it
-import torch.distributed
 
-import srjt.auditing.audit
 import srjt.cli
-import srjt.data
-import srjt.inference.evaluate
-import srjt.inference.predict
-import srjt.reports.figures.curves
-import srjt.reports.pages.audit_page
-import srjt.training.single_run
 
 
 def child(order: dict[str, Any]) -> NoReturn:

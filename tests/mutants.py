@@ -33,14 +33,14 @@ MUTANTS = (
     # ------------------------------------------------------------------ metrics and calibration
     Mutant(
         "macro-F1 without grades that are only predicted",
-        "ordinal/metric_formulas.py",
+        "ordinal/metrics.py",
         "counts.sum(axis=-2) + counts.sum(axis=-1), over=_involved(counts))",
         "counts.sum(axis=-2) + counts.sum(axis=-1), over=counts.sum(axis=-1) > 0)",
         ("ordinal/test_metrics.py::test_metrics_agree_with_scikit_learn",),
     ),
     Mutant(
         "quadratic kappa with linear weights",
-        "ordinal/metric_formulas.py",
+        "ordinal/metrics.py",
         "squared = _distance(counts) ** 2",
         "squared = _distance(counts)",
         ("ordinal/test_metrics.py::test_every_metric_by_hand",),
@@ -54,25 +54,25 @@ MUTANTS = (
     ),
     Mutant(
         "recalibration to the labels instead of the true grades",
-        "ordinal/recalibration.py",
+        "ordinal/calibration.py",
         "given = matrix.T[labels]  # (N, C): p(label | true grade)",
         "given = np.eye(len(matrix))[labels]",
-        ("ordinal/test_recalibration.py::test_through_wrong_labels_it_finds_the_same",),
+        ("ordinal/test_calibration.py::test_through_wrong_labels_it_finds_the_same",),
     ),
     # ------------------------------------------------------------------ patients
     Mutant(
         "conformal threshold without the new patient",
-        "ordinal/ranges.py",
+        "ordinal/calibration.py",
         "need = coverage * float(w.sum()) + spare",
         "need = coverage * float(w.sum())",
-        ("ordinal/test_ranges.py::test_two_grades_by_hand",),
+        ("ordinal/test_calibration.py::test_two_grades_by_hand",),
     ),
     Mutant(
         "conformal threshold with images that count alike",
-        "ordinal/ranges.py",
+        "ordinal/calibration.py",
         "return np.asarray(1.0 / images[owner])",
         "return np.ones(samples)",
-        ("ordinal/test_ranges.py::test_images_share_the_weight_of_their_patient",),
+        ("ordinal/test_calibration.py::test_images_share_the_weight_of_their_patient",),
     ),
     Mutant(
         "bootstrap of images instead of patients",
@@ -98,39 +98,39 @@ MUTANTS = (
     ),
     Mutant(
         "holm without the maximum of the ones before",
-        "ordinal/differences.py",
+        "ordinal/intervals.py",
         "np.maximum.accumulate(factors * given[order])",
         "factors * given[order]",
-        ("ordinal/test_differences.py::test_holm_by_hand",),
+        ("ordinal/test_intervals.py::test_holm_by_hand",),
     ),
     Mutant(
         "crossed difference without interaction",
-        "ordinal/differences.py",
+        "ordinal/intervals.py",
         "variance = of_patients + max(0.0, of_trainings - interaction)",
         "variance = of_patients + of_trainings",
-        ("ordinal/test_differences.py::test_what_patients_and_trainings_share_is_counted_once",),
+        ("ordinal/test_intervals.py::test_what_patients_and_trainings_share_is_counted_once",),
     ),
     # ------------------------------------------------------------------ the paper
     Mutant(
         "keep rate whose ramp begins one epoch too early",
-        "ordinal/selection.py",
+        "ordinal/losses.py",
         "return 1.0 - noise_rate * min((epoch - 1) / steps, 1.0)",
         "return 1.0 - noise_rate * min(epoch / steps, 1.0)",
-        ("ordinal/test_selection.py::test_keep_rate_of_the_published_code",),
+        ("ordinal/test_losses.py::test_keep_rate_of_the_published_code",),
     ),
     Mutant(
         "selection of one sample too many",
-        "ordinal/selection.py",
+        "ordinal/losses.py",
         "scatter(-1, order, position) < keep",
         "scatter(-1, order, position) <= keep",
-        ("ordinal/test_selection.py::test_selection_by_hand",),
+        ("ordinal/test_losses.py::test_selection_by_hand",),
     ),
     Mutant(
         "soft labels by squared distance",
-        "ordinal/labels.py",
+        "ordinal/losses.py",
         "torch.softmax(-(grade[:, None] - grade[None, :]).abs(), dim=1)",
         "torch.softmax(-(grade[:, None] - grade[None, :]) ** 2, dim=1)",
-        ("ordinal/test_labels.py::test_soft_labels_of_four_grades_by_hand",),
+        ("ordinal/test_losses.py::test_soft_labels_of_four_grades_by_hand",),
     ),
     Mutant(
         "quasi-Gaussian noise by squared distance",
@@ -142,28 +142,28 @@ MUTANTS = (
     # ------------------------------------------------------------------ several readers
     Mutant(
         "kappa of two readers with other weights",
-        "readers/coefficients.py",
+        "readers/agreement.py",
         ".astype(np.float64) ** power",
         ".astype(np.float64)",
         ("readers/test_agreement.py::test_kappa_of_each_pair_equals_scikit_learn",),
     ),
     Mutant(
         "consensus without the shared deviation",
-        "readers/fit.py",
+        "readers/model.py",
         "    matrices = _times(matrices, shared[:, states.grade])\n",
         "",
         ("readers/test_consensus.py::test_a_reader_is_shrunk_to_what_all_readers_do_and_they_to_the_family",),
     ),
     Mutant(
         "consensus with pseudo-count 20",
-        "readers/fit.py",
+        "readers/model.py",
         "grades = _grade_counts(evidence, posterior) + 1.0",
         "grades = _grade_counts(evidence, posterior) + 20.0",
         ("readers/test_consensus.py::test_the_shares_of_the_grades_are_laplaces",),
     ),
     Mutant(
         "variants' temperature 1",
-        "readers/variants.py",
+        "readers/model.py",
         "_TEMPERATURE = 2.0",
         "_TEMPERATURE = 1.0",
         ("readers/test_consensus.py::test_a_variant_counts_by_the_root_of_its_likelihood",),
@@ -173,14 +173,14 @@ MUTANTS = (
         "readers/uncertainty.py",
         "_DRAWS, _ITERATIONS = 10, 30",
         "_DRAWS, _ITERATIONS = 0, 30",
-        ("readers/test_uncertainty.py::test_resampling_gives_the_variance_of_a_share",),
+        ("readers/test_consensus.py::test_resampling_gives_the_variance_of_a_share",),
     ),
     Mutant(
         "reader interval without what resampling varies",
         "readers/uncertainty.py",
         "beta_interval(rate, rate_variance + drawn.rate, confidence=confidence)",
         "beta_interval(rate, rate_variance, confidence=confidence)",
-        ("readers/test_uncertainty.py::test_what_resampling_varies_is_added_to_every_interval",),
+        ("readers/test_consensus.py::test_what_resampling_varies_is_added_to_every_interval",),
     ),
     # ------------------------------------------------------------------ how many labels are wrong, and what rests on it
     Mutant(
@@ -226,18 +226,18 @@ MUTANTS = (
     ),
     Mutant(
         "default ranges from the point instead of the highest rate",
-        "inference/range_evidence.py",
+        "inference/ranges.py",
         "misled = [posterior_weights(side.labels, noise.highest())]",
         "misled = [posterior_weights(side.labels, noise.joint)]",
         ("inference/test_ranges.py::test_the_default_takes_as_many_labels_for_wrong_as_are_plausible",),
     ),
     Mutant(
         "highest grade of a patient without 'at least one'",
-        "noise/highest_grade.py",
+        "noise/quality.py",
         "np.clip(np.exp(either - top) - np.exp(never - top), 0.0, None) / somewhere",
         "np.exp(either - top)",
         (
-            "noise/test_highest_grade.py::"
+            "noise/test_quality.py::"
             "test_the_likelihood_is_the_sum_over_all_true_grades_of_which_one_is_the_highest",
         ),
     ),

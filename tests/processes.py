@@ -14,8 +14,8 @@ from typing import Any
 PAUSE = """
 import os, signal, time
 from pathlib import Path
-from srjt.training.engine.stop_signal import StopRequest
-from srjt.training.record.metrics_log import MetricsLog
+from srjt.training.workers import StopRequest
+from srjt.training.checkpoint import MetricsLog
 
 add = MetricsLog.add
 

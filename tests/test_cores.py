@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from srjt import cores as module
-from srjt.cores import cores
+from srjt import errors as module
+from srjt.errors import cores
 
 
 @pytest.fixture(autouse=True)

@@ -28,11 +28,11 @@ from torch import nn
 
 from processes import Launcher
 from srjt import OrdinalNoiseClassifier, methods, noise
-from srjt.data.grade_codes import grade_codes
+from srjt import estimator as classifier
+from srjt.data.grades import grade_codes
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError
-from srjt.estimator import classifier
-from srjt.training.resolve_noise import usable_matrix
+from srjt.training.train import usable_matrix
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data do not settle the noise rate")
 few_rows = pytest.mark.filterwarnings("ignore:.*too few to estimate")

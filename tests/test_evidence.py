@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from srjt.errors import SrjtError
-from srjt.ordinal.differences import Difference
+from srjt.ordinal.intervals import Difference
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "evidence" / "compare.py"
 Compare = Callable[..., str]

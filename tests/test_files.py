@@ -1,21 +1,37 @@
-"""Pipes and devices are refused before they are opened: reading them may never end."""
+"""Files, locks, downloads and archives."""
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable
+import stat
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel
 
+import srjt.files as module
 from srjt.auditing.folder import read_audit, read_scores, read_summary
 from srjt.errors import SrjtError
-from srjt.files import check_regular_file, check_regular_files, made_by, read_json, read_limited
+from srjt.files import (
+    check_regular_file,
+    check_regular_files,
+    download,
+    extract,
+    made_by,
+    read_json,
+    read_limited,
+)
 from srjt.networks import weights
 from srjt.studies.folder import read_study
 from srjt.training.trained import load_run
+
+# Pipes and devices are refused before they are opened: reading them may never end.
 
 
 @pytest.mark.parametrize(
@@ -69,7 +85,7 @@ def test_a_pipe_in_a_folder_does_not_hang(tmp_path: Path, open_folder: Callable[
 def test_a_pipe_as_weights_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "w.safetensors")
     with pytest.raises(SrjtError, match="no weights file"):
-        weights.read(tmp_path / "w.safetensors")
+        weights.read_weights(tmp_path / "w.safetensors")
 
 
 class _Part(BaseModel, extra="forbid"):
@@ -120,3 +136,232 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert read_limited(tmp_path / "x", limit=5) == b"12345"
     with pytest.raises(SrjtError, match="x cannot be read: it has more than 4 bytes"):
         read_limited(tmp_path / "x", limit=4)
+
+
+# Against a real server on this machine that breaks off midway, ignores ranges, lies or refuses.
+
+BODY = bytes(range(256)) * 1000
+
+
+class Server(ThreadingHTTPServer):
+    """Sends ``body``, at most ``limit`` bytes per answer; ``ranges``: whether it can resume."""
+
+    body = BODY
+    limit = len(BODY)
+    ranges = True
+    announce = True
+    answers: list[int]  # statuses to give before anything else
+    asked: list[str | None]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/archive.zip"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server, wanted = self.server, self.headers.get("Range")
+        server.asked.append(wanted)
+        if server.answers:
+            self.send_error(server.answers.pop(0))
+            return
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and server.ranges else 0
+        if start and start >= len(server.body):
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(server.body)}")
+            self.end_headers()
+            return
+        rest = server.body[start:]
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(server.body) - 1}/{len(server.body)}")
+        if server.announce:
+            self.send_header("Content-Length", str(len(rest)))
+        self.end_headers()
+        self.wfile.write(rest[: server.limit])  # and the connection ends, however much was announced
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as running:
+        running.answers, running.asked = [], []
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> None:
+    server.limit = 100_000
+    seen: list[tuple[int, int | None]] = []
+    target = tmp_path / "new/archive.zip"
+    download(server.url, target, pause=0, attempts=1, progress=lambda done, total: seen.append((done, total)))
+    assert target.read_bytes() == BODY
+    assert server.asked == [None, "bytes=100000-", "bytes=200000-"]
+    assert seen[-1] == (len(BODY), len(BODY))
+    assert [path.name for path in target.parent.iterdir()] == ["archive.zip"]
+
+
+def test_a_partial_file_of_another_day_is_resumed(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "archive.zip.part").write_bytes(BODY[:1234])
+    download(server.url, tmp_path / "archive.zip", pause=0)
+    assert server.asked == ["bytes=1234-"]
+    assert (tmp_path / "archive.zip").read_bytes() == BODY
+
+
+def test_a_partial_file_that_is_whole_is_finished(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "archive.zip.part").write_bytes(BODY)
+    download(server.url, tmp_path / "archive.zip", pause=0)
+    assert (tmp_path / "archive.zip").read_bytes() == BODY
+
+
+def test_a_partial_file_of_something_longer_is_dropped(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "archive.zip.part").write_bytes(BODY + b"more")
+    download(server.url, tmp_path / "archive.zip", pause=0)
+    assert (tmp_path / "archive.zip").read_bytes() == BODY
+
+
+def test_a_server_that_ignores_ranges_starts_over(server: Server, tmp_path: Path) -> None:
+    server.ranges = False
+    (tmp_path / "archive.zip.part").write_bytes(b"x" * 5000)
+    download(server.url, tmp_path / "archive.zip", pause=0)
+    assert (tmp_path / "archive.zip").read_bytes() == BODY
+
+
+def test_it_gives_up_when_nothing_new_arrives_and_keeps_what_has(server: Server, tmp_path: Path) -> None:
+    server.limit, server.ranges = 70_000, False
+    with pytest.raises(SrjtError, match=r"stopped after 70,000 bytes .*run the same command again"):
+        download(server.url, tmp_path / "archive.zip", pause=0, attempts=3)
+    assert len(server.asked) == 4  # one that got on, three that did not
+    assert (tmp_path / "archive.zip.part").read_bytes() == BODY[:70_000]
+    assert not (tmp_path / "archive.zip").exists()
+    server.limit, server.ranges = len(BODY), True
+    download(server.url, tmp_path / "archive.zip", pause=0)
+    assert (tmp_path / "archive.zip").read_bytes() == BODY
+
+
+def test_temporary_failures_are_retried_and_others_not(server: Server, tmp_path: Path) -> None:
+    server.answers = [503, 429]
+    download(server.url, tmp_path / "archive.zip", pause=0)
+    assert (tmp_path / "archive.zip").read_bytes() == BODY
+    server.answers, server.asked = [404], []
+    with pytest.raises(SrjtError, match="the server answered 404"):
+        download(server.url, tmp_path / "other.zip", pause=0)
+    assert len(server.asked) == 1
+
+
+def test_an_unknown_length_is_accepted(server: Server, tmp_path: Path) -> None:
+    server.announce = False
+    download(server.url, tmp_path / "archive.zip", pause=0)
+    assert (tmp_path / "archive.zip").read_bytes() == BODY
+
+
+def test_no_server_is_one_sentence(server: Server, tmp_path: Path) -> None:
+    url = server.url
+    server.server_close()
+    with pytest.raises(SrjtError, match="stopped after 0 bytes"):
+        download(url, tmp_path / "archive.zip", pause=0, attempts=2)
+    with pytest.raises(SrjtError, match="Only http and https"):
+        download("file:///etc/passwd", tmp_path / "archive.zip")
+
+
+def test_a_disk_too_small_is_reported_before(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.body = BODY
+    usage = module.shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(SrjtError, match="GB are needed"):
+        download(server.url, tmp_path / "archive.zip", pause=0)
+
+
+def archive(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as opened:
+        for name, content in files.items():
+            opened.writestr(name, content)
+    return path
+
+
+def test_unpacking_can_be_repeated(tmp_path: Path) -> None:
+    path = archive(tmp_path / "a.zip", {"p/Mayo 0/a.bmp": b"one", "p/empty/": b"", "p/b.bmp": b"two"})
+    seen: list[tuple[int, int]] = []
+    extract(path, tmp_path / "out", progress=lambda done, total: seen.append((done, total)))
+    assert (tmp_path / "out/p/Mayo 0/a.bmp").read_bytes() == b"one"
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    (tmp_path / "out/p/b.bmp").write_bytes(b"t")  # as a killed copy would leave it
+    stamp = (tmp_path / "out/p/Mayo 0/a.bmp").stat().st_mtime_ns
+    extract(path, tmp_path / "out")
+    assert (tmp_path / "out/p/b.bmp").read_bytes() == b"two"
+    assert (tmp_path / "out/p/Mayo 0/a.bmp").stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/evil", "a/../../evil", "..\\evil", "C:\\evil", "C:/evil", "\\\\host\\evil"]
+)
+def test_paths_outside_of_the_folder_are_refused_before_anything_is_written(
+    tmp_path: Path, name: str
+) -> None:
+    path = archive(tmp_path / "a.zip", {"good": b"1", name: b"2"})
+    with pytest.raises(SrjtError, match="outside of the folder"):
+        extract(path, tmp_path / "deep/out")
+    assert sorted(item.name for item in tmp_path.rglob("*")) == ["a.zip"]
+
+
+def test_links_are_refused(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("link")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as opened:
+        opened.writestr(link, "/etc")
+    with pytest.raises(SrjtError, match="'link' is a link"):
+        extract(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_a_link_that_lay_there_before_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/p").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SrjtError, match="leads out of"):
+        extract(archive(tmp_path / "a.zip", {"p/evil": b"1"}), tmp_path / "out")
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_a_damaged_archive_is_one_sentence_and_leaves_no_damaged_file(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as opened:
+        opened.writestr("a.bmp", b"AAAA" * 100)
+        opened.writestr("b.bmp", b"BBBB" * 100)
+    content = buffer.getvalue()
+    (tmp_path / "a.zip").write_bytes(content.replace(b"BBBB", b"BBXB", 1))
+    with pytest.raises(SrjtError, match=r"damaged .*b\.bmp.*delete it"):
+        extract(tmp_path / "a.zip", tmp_path / "out")
+    assert [item.name for item in (tmp_path / "out").iterdir()] == ["a.bmp"]
+    (tmp_path / "a.zip").write_bytes(content[:300])
+    with pytest.raises(SrjtError, match="damaged"):
+        extract(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_a_linked_partial_file_is_not_written_through(server: Server, tmp_path: Path) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("mine")
+    (tmp_path / "file.part").symlink_to(own)
+    download(server.url, tmp_path / "file", pause=0)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.bmp.part").symlink_to(own)
+    extract(archive(tmp_path / "a.zip", {"a.bmp": b"one"}), tmp_path / "out")
+    assert (tmp_path / "out" / "a.bmp").read_bytes() == b"one"
+    assert own.read_text() == "mine"
+
+
+@pytest.mark.parametrize("names", [("a", "a/b"), ("a", "a/"), ("a.part/", "a"), ("a/b", "a")])
+def test_names_that_clash_are_one_sentence(tmp_path: Path, names: tuple[str, str]) -> None:
+    with pytest.raises(SrjtError, match="cannot be written"):
+        extract(
+            archive(tmp_path / "a.zip", {name: b"" if name.endswith("/") else b"x" for name in names}),
+            tmp_path / "o",
+        )

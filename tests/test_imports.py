@@ -11,27 +11,18 @@ import srjt
 
 SOURCE = Path(srjt.__file__).parent
 
-# From the ground up. A file may import from its own room and from rooms on lower floors, nothing else.
+# From the ground up. A file may import from its own room, from rooms on lower floors, and from rooms to the left
+# of its own on the same floor, nothing else.
 FLOORS = (
-    ("_version", "cores", "errors", "lazy_names"),
-    ("console",),
-    ("files",),
-    ("download", "settings", "notebook_html", "progress"),
-    ("ordinal",),
-    ("noise", "readers"),
+    ("_version", "errors", "console", "files", "settings", "progress", "ordinal", "noise", "readers"),
     ("methods", "networks", "data"),
-    ("training.config",),
-    ("training.engine",),
-    ("training.record",),
     ("training",),
     ("inference", "estimator"),
     ("auditing", "studies"),
-    ("review",),
     ("reports",),
-    ("run",),
-    ("cli",),
+    ("run", "cli"),
 )
-FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+FLOOR = {room: number for number, room in enumerate(room for rooms in FLOORS for room in rooms)}
 MODULES = {
     ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(SOURCE.rglob("*.py"))

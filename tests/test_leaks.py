@@ -19,7 +19,7 @@ import srjt
 from srjt.data.splits import assign_folds
 from srjt.errors import SrjtError
 from srjt.studies.config import StudyConfig
-from srjt.studies.open_data import open_data
+from srjt.studies.plan import open_data
 
 # (image number, patient or none) of each sample: images repeat within and between patients
 samples = st.lists(

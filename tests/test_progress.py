@@ -1,17 +1,40 @@
-"""Progress in Python: where somebody can see it, and nowhere else."""
+"""Progress bars, and results as HTML for notebooks."""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import srjt
 from fixtures.notebooks import Output
 from fixtures.small_images import SETTINGS, Data
 from srjt import progress
-from srjt.progress import Bar, NotebookBar, TerminalBar, progress_bar, show_bar
-from srjt.training.record.reporters import SilentReporter, TerminalReporter, reporter_in_python
+from srjt.auditing.audit import Audit
+from srjt.errors import SrjtError
+from srjt.noise.estimate import NoiseEstimate
+from srjt.progress import (
+    Bar,
+    NotebookBar,
+    TerminalBar,
+    html_block,
+    html_pictures,
+    html_table,
+    html_text,
+    progress_bar,
+    show_bar,
+)
+from srjt.studies.results import StudyResults
+from srjt.training.reporters import SilentReporter, TerminalReporter, reporter_in_python
+
+# Progress in Python: where somebody can see it, and nowhere else.
 
 
 def pretend_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,3 +118,154 @@ def test_a_function_is_called_instead(notebook: list[Output]) -> None:
         decoded(1, 2)
     assert calls == [(1, 2)]
     assert notebook == []
+
+
+# What a notebook shows of results: short lines, tables, pictures; text from files is escaped.
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Balanced(HTMLParser):
+    """Fails if a tag is not closed, or if text became a tag of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        assert tag not in ("script", "b")
+        if tag not in ("img",):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def shown(thing: Any) -> str:
+    """The text of what a notebook shows."""
+    parser = Balanced()
+    parser.feed(thing if isinstance(thing, str) else thing._repr_html_())
+    assert parser.open == []
+    return " ".join(parser.text)
+
+
+def estimate() -> NoiseEstimate:
+    matrix = np.array([[0.9, 0.1], [0.2, 0.8]])
+    return NoiseEstimate(
+        rate=0.15, rate_interval=(0.1, 0.2), transition=matrix, transition_interval=np.stack([matrix, matrix]),
+        prior=np.array([0.5, 0.5]), prior_interval=np.full((2, 2), 0.5), form="free", held_out={}, samples=80,
+        identifiable=False, reason=HOSTILE, assumption="It assumes much.",
+    )  # fmt: skip
+
+
+def test_every_part_escapes_its_text() -> None:
+    parts = [
+        html_block(HOSTILE, html_text(HOSTILE)),
+        html_table([HOSTILE, "<b>"], [[HOSTILE, 1]], caption=HOSTILE),
+        html_pictures([('x" onerror="alert(1)', HOSTILE)]),
+    ]
+    for part in parts:
+        assert HOSTILE in shown(part)
+        assert 'onerror="' not in part
+
+
+def test_the_noise_estimate() -> None:
+    assert (
+        repr(estimate())
+        == "<NoiseEstimate: rate 0.150 (0.100 to 0.200), free noise, 80 labels, not determined>"
+    )
+    text = shown(estimate())
+    assert all(number in text for number in ("0.900", "0.100", "0.800", "It assumes much."))
+    assert HOSTILE in text
+
+
+def test_data_describe_themselves(data: Data) -> None:
+    assert repr(data.manifest) == "<Manifest: 130 images of 20 patients, grades 0, 1, 2, 3>"
+    sides = {side: len(rows) for side, rows in data.split.sides().items()}
+    assert repr(data.split) == "<Split: " + ", ".join(f"{n} {side}" for side, n in sides.items()) + ">"
+    reading = srjt.data.from_arrays(np.zeros((3, 2)), [0, 1, HOSTILE], names=["0", "1"])
+    assert repr(reading) == "<Reading (arrays): 2 rows of features, grades 0, 1; 1 problem>"
+    text = shown(reading)
+    assert "invalid-grade" in text
+    assert "alert(1)" in text
+
+
+def test_the_most_doubtful_labels_come_with_their_pictures(data: Data) -> None:
+    scores = pd.DataFrame(
+        {"id": data.manifest.ids[:6], "grade": "1", "suggested": "2", "quality": np.linspace(0.1, 0.9, 6)}
+    )
+    fitted = cast(Any, SimpleNamespace(manifest=data.manifest))
+    guessed = Audit(scores=scores, estimate=estimate(), summary={}, fitted=fitted)
+    assert repr(guessed) == "<Audit: 6 labels, share of wrong ones not determined (10.0% to 20.0%)>"
+    assert "Noise rate not determined, 0.100 to 0.200 (a guess: 0.150)" in shown(guessed)
+    audit = replace(guessed, estimate=replace(estimate(), identifiable=True, reason=""))
+    assert repr(audit) == "<Audit: 6 labels, 15.0% wrong (10.0% to 20.0%)>"
+    worst = audit.worst(3)
+    assert list(worst.table["id"]) == data.manifest.ids[:3]
+    assert repr(worst).splitlines()[1].split() == [data.manifest.ids[0], "1", "2", "0.10"]
+    assert worst._repr_html_().count('<img src="data:image/jpeg;base64,') == 3
+    assert "1 → 2 (0.10)" in shown(worst)
+    assert "Estimated noise rate" in shown(audit)
+    with pytest.raises(SrjtError, match="at least 1"):
+        audit.worst(0)
+
+
+def test_doubtful_rows_of_features_are_a_table(data: Data) -> None:
+    rows = srjt.data.from_arrays(np.zeros((2, 3)), [0, 1], ids=["a", HOSTILE]).manifest
+    scores = pd.DataFrame({"id": rows.ids, "grade": "0", "suggested": "1", "quality": [0.25, 0.5]})
+    fitted = cast(Any, SimpleNamespace(manifest=rows))
+    text = shown(Audit(scores=scores, estimate=estimate(), summary={}, fitted=fitted).worst())
+    assert HOSTILE in text
+    assert "0.250" in text
+
+
+def study() -> StudyResults:
+    cells = [("co-teaching+ours", "quasi:0.4"), ("standard", "quasi:0.4"), ("standard", "none")]
+    runs = pd.DataFrame(
+        [(m, "", noise, fold, "done" if fold else "left") for m, noise in cells for fold in (0, 1)],
+        columns=["method", "variant", "noise", "fold", "status"],
+    )
+    scores = runs.assign(split="test", metric="mae", value=[0.2, 0.4, 0.5, 0.5, 0.1, 0.1])
+    return StudyResults(
+        folder=Path("study"), facts={}, runs=runs, metrics=pd.DataFrame(), scores=scores.iloc[:-1], confusions={},
+        noise=pd.DataFrame(),
+    )  # fmt: skip
+
+
+def test_the_table_of_a_study_has_the_paper_s_order_and_says_what_is_missing() -> None:
+    table = study().table(["mae"])
+    assert list(table.index) == ["Standard", "Co-teaching + Ours"]
+    assert table.loc["Co-teaching + Ours", ("quasi:0.4", "mae")] == "0.300 ± 0.100"
+    assert table.loc["Standard", ("none", "mae")] == "0.100"  # one run has no deviation
+    assert table.loc["Co-teaching + Ours", ("none", "mae")] == "–"
+    with pytest.raises(SrjtError, match="qwk"):
+        study().table(["qwk"])
+
+
+def test_a_study_describes_itself() -> None:
+    assert repr(study()) == "<StudyResults: study, 6 runs (3 left, 3 done)>"
+    unfinished = StudyResults(**{**vars(study()), "scores": study().scores.iloc[:0]})
+    assert "6 runs" in shown(unfinished)
+
+
+def test_readers_describe_themselves() -> None:
+    graded = pd.DataFrame(
+        {
+            "image": [f"i{k}" for k in range(30) for _ in "ab"],
+            "reader": ["Ann", HOSTILE] * 30,
+            "grade": [grade for k in range(30) for grade in (k % 3, (k % 3 + (k % 5 == 0)) % 3)],
+        }
+    )
+    readings = srjt.data.read_readings(graded).readings
+    assert repr(readings) == "<Readings: 60 readings of 30 items by 2 readers, grades 0, 1, 2>"
+    agreed = srjt.readers.agreement(readings, resamples=20)
+    assert repr(agreed).startswith("<Agreement: 2 readers, 30 shared items, quadratic κ ")
+    found = srjt.readers.consensus(readings)
+    assert repr(found).startswith("<Consensus: 30 items, 60 readings by 2 readers: ")
+    for thing in (agreed, found):
+        assert HOSTILE in shown(thing)
+        assert "bias" in shown(thing)

@@ -13,7 +13,7 @@ import srjt
 from fixtures.held_out_runs import drawn_side, made_run
 from fixtures.small_images import SETTINGS, Data
 from srjt.errors import SrjtError
-from srjt.inference.held_out_scores import held_out_scores
+from srjt.inference.evaluate import held_out_scores
 from srjt.run import Run
 from srjt.training import train as training
 from srjt.training.trained import Trained

@@ -17,9 +17,8 @@ from fixtures.noisy_features import counted
 from srjt.cli import app
 from srjt.data.synthetic import generate, write
 from srjt.studies.config import StudyConfig
-from srjt.studies.executors.worker import run_planned
-from srjt.studies.folder import write_plan
-from srjt.studies.open_data import open_data
+from srjt.studies.folder import run_planned, write_plan
+from srjt.studies.plan import open_data
 
 CLAIMED = {  # what is done with samples → the side that they belong to
     "trained": "train",
@@ -72,13 +71,13 @@ def used(monkeypatch: pytest.MonkeyPatch) -> Used:
         return [manifest.ids[row] for row in split.train]
 
     watch("srjt.training.single_run._check_samples", "trained", training_side)
-    watch("srjt.training.resolve_noise.resolve_split", "noise estimated", training_side)
-    watch("srjt.training.resolve_noise.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids)
+    watch("srjt.training.train.resolve_split", "noise estimated", training_side)
+    watch("srjt.training.train.cross_fit", "noise estimated", lambda _, __, fit: fit.manifest.ids)
     for name in ("label_noise_of", "recalibration_of", "calibrate_ranges"):
-        watch(f"srjt.inference.fitted.{name}", "calibrated", of_side)
+        watch(f"srjt.inference.calibrate.{name}", "calibrated", of_side)
     watch("srjt.inference.answers._validation_side", "decided", lambda _, __, side: side.ids)
     watch("srjt.inference.evaluate.predictions", "evaluated", lambda _, how, __: list(how["samples"]["id"]))
-    monkeypatch.setattr("srjt.training.resolve_noise.estimate_noise", counted)
+    monkeypatch.setattr("srjt.training.train.estimate_noise", counted)
     monkeypatch.setattr("srjt.inference.calibrate.estimate_noise", counted)
     return found
 

@@ -26,8 +26,7 @@ import numpy as np
 import pandas as pd
 
 from srjt.errors import SrjtError, suggest
-from srjt.ordinal.differences import Difference, crossed_difference, holm
-from srjt.ordinal.intervals import resampled_metrics
+from srjt.ordinal.intervals import Difference, crossed_difference, holm, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import (
     GREY,

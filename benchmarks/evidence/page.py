@@ -25,10 +25,10 @@ import compare
 import pandas as pd
 import stored_tables
 
-from srjt.reports.pages.study_page import read_size_ratio
-from srjt.reports.tables.study_tables import study_tables
+from srjt.reports.pages.study import read_size_ratio
+from srjt.reports.study_tables import study_tables
 from srjt.studies.results import RUN_COLUMNS, StudyResults
-from srjt.training.record.metrics_log import last_epochs, read_metrics
+from srjt.training.checkpoint import last_epochs, read_metrics
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/evidence.md", "docs/evidence-tables.md", "README.md", "paper/paper.md")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from srjt._version import __version__
-from srjt.lazy_names import lazy_names
+from srjt.errors import lazy_names
 
 if TYPE_CHECKING:
     from srjt import data, methods, noise, ordinal, readers
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from srjt.inference.explain import explain
     from srjt.inference.export import export
     from srjt.inference.predict import predict
-    from srjt.ordinal.labels import soft_labels
-    from srjt.ordinal.selection import keep_rate
-    from srjt.reports.export_folder import export_folder
+    from srjt.ordinal.losses import keep_rate, soft_labels
+    from srjt.reports.model_card import export_folder
     from srjt.reports.report import report
     from srjt.run import load_run, train
     from srjt.studies.study import study
@@ -59,8 +58,8 @@ __getattr__ = lazy_names(
         "evaluate": "srjt.inference.evaluate",
         "explain": "srjt.inference.explain",
         "export": "srjt.inference.export",
-        "export_folder": "srjt.reports.export_folder",
-        "keep_rate": "srjt.ordinal.selection",
+        "export_folder": "srjt.reports.model_card",
+        "keep_rate": "srjt.ordinal.losses",
         "load_run": "srjt.run",
         "methods": "srjt.methods",
         "noise": "srjt.noise",
@@ -68,7 +67,7 @@ __getattr__ = lazy_names(
         "predict": "srjt.inference.predict",
         "readers": "srjt.readers",
         "report": "srjt.reports.report",
-        "soft_labels": "srjt.ordinal.labels",
+        "soft_labels": "srjt.ordinal.losses",
         "study": "srjt.studies.study",
         "train": "srjt.run",
     },

@@ -10,8 +10,6 @@ from rich.segment import Segment
 
 from srjt.errors import printable
 
-__all__ = ["Console"]
-
 
 class Console(console.Console):
     """rich's console, which shows control characters instead of sending them to the terminal."""

@@ -1,27 +1,21 @@
-"""Errors about the user's input: one sentence that says what is wrong and what to do."""
+"""What every other file may use: errors about the user's input, each one sentence that says what is wrong and
+what to do; public names that a package imports on first use; the CPU cores of this process.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
+import math
+import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "STOPPED",
-    "Interrupted",
-    "SrjtError",
-    "UnknownNameError",
-    "count_of",
-    "missing_extra",
-    "printable",
-    "requirements_of",
-    "suggest",
-    "warn",
-    "warnings_about",
-]
-
+# Errors about the user's input: one sentence that says what is wrong and what to do.
 
 STOPPED = "Stopped. Run the same command again."  # by Ctrl-C, where there is no state to save
 
@@ -112,3 +106,58 @@ def requirements_of(extra: str | None) -> list[str]:
     return [
         name for name, marker in marked if (f"extra=='{extra}'" in marker if extra else "extra" not in marker)
     ]
+
+
+# Import the public names of a package on first use.
+
+
+def lazy_names(package: str, origins: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package whose names are imported on first use, and its modules, too.
+
+    origins: name → the module that defines it, or that it is.
+    """
+
+    def import_name(name: str) -> Any:
+        own = f"{package}.{name}"
+        module = origins.get(name, own)
+        unknown = AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name.startswith("__"):  # asked for by Python itself and by tools
+            raise unknown
+        try:
+            loaded = importlib.import_module(module)
+        except ModuleNotFoundError as problem:
+            if problem.name == own:
+                raise unknown from None
+            raise
+        value = loaded if module == own else getattr(loaded, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return import_name
+
+
+# The CPU cores that this process may use.
+
+CGROUP = Path("/sys/fs/cgroup")  # where Linux tells a container its share of the processor
+
+
+def cores() -> int:
+    """The CPU cores that this process may use; a scheduler or a container may allow fewer than the machine has."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota()
+    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
+
+
+def _quota() -> float | None:
+    """Processor seconds per second that the container gets; None without a limit."""
+    try:
+        try:
+            microseconds, period = (CGROUP / "cpu.max").read_text().split()
+        except FileNotFoundError:  # the first version of control groups
+            microseconds, period = (
+                (CGROUP / "cpu" / name).read_text() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            )
+        quota = float(microseconds) / float(period)  # "max", or a negative number, without a limit
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+    return quota if quota > 0 else None

@@ -16,25 +16,22 @@ from typing import TYPE_CHECKING, ParamSpec
 
 import pandas as pd
 
-from srjt.data.grade_names import display_grade
+from srjt.data.grades import display_grade
 from srjt.errors import SrjtError
-from srjt.inference.evaluate import evaluate
+from srjt.inference.evaluate import evaluate, held_out_scores
 from srjt.inference.explain import explain
 from srjt.inference.export import export
-from srjt.inference.held_out_scores import held_out_scores
 from srjt.inference.predict import predict
-from srjt.notebook_html import html_block
-from srjt.reports.judged_sides import JudgedSide, judge_sides
-from srjt.reports.run_summary import RunSummary, score_table, summarise_run
+from srjt.progress import html_block
+from srjt.reports.run_summary import JudgedSide, RunSummary, judge_sides, score_table, summarise_run
 from srjt.training import train as training
 from srjt.training import trained
-from srjt.training.record.metrics_log import read_metrics
+from srjt.training.checkpoint import read_metrics
 from srjt.training.trained import Trained
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Run", "load_run", "train"]
 
 P = ParamSpec("P")
 
@@ -97,7 +94,7 @@ class Run(Trained):
         matplotlib.figure.Figure
             A notebook shows it; ``figure.savefig("run.png")`` writes it.
         """
-        from srjt.reports.figures.run_overview import run_overview  # matplotlib takes a while
+        from srjt.reports.figures.results import run_overview  # matplotlib takes a while
 
         return run_overview(
             self.metrics,

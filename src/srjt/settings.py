@@ -19,7 +19,6 @@ from srjt.files import read_limited
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["check_types", "from_names", "load_config", "parse_overrides", "parse_yaml", "setting", "show"]
 
 Config = TypeVar("Config")
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from srjt.auditing.caveat import judges_labels, networks_caveat, review_notice, undetermined
-from srjt.auditing.headline import form_sentence
-from srjt.noise.families import FORMS, Form, family
+from srjt.auditing.folder import form_sentence
+from srjt.auditing.scores import judges_labels, networks_caveat, review_notice, undetermined
+from srjt.noise.model import FORMS, Form, family
 
 LABELS = np.array([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])  # the most frequent in 40 %, the median is 1
 ANSWERS = {  # → whether they beat always 1 in MAE

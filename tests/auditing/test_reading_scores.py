@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 import srjt
-from srjt.auditing.reading_scores import score_readings
+from srjt.auditing.scores import score_readings
 from srjt.data import read
-from srjt.data.select_readings import select_readings
+from srjt.data.readers_folder import select_readings
 from srjt.readers import Readings
 
 READERS = ("anna", "bo", "carl")  # carl errs most

@@ -10,9 +10,15 @@ import pandas as pd
 import pytest
 
 from srjt import noise
-from srjt.auditing.caveat import network_scores, networks_sentence, review_notice, suggestions_sentence
 from srjt.auditing.folder import read_audit
-from srjt.auditing.scores import score, summarise
+from srjt.auditing.scores import (
+    network_scores,
+    networks_sentence,
+    review_notice,
+    score,
+    suggestions_sentence,
+    summarise,
+)
 from srjt.data import from_arrays
 from srjt.training.crossfit import CrossFit
 

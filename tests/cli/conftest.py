@@ -48,7 +48,7 @@ def command(
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sentences are wrapped as in a terminal, of 80 columns; without it, as in a pipe."""
-    monkeypatch.setattr("srjt.cli.messages.is_terminal", lambda *, err: True)
+    monkeypatch.setattr("srjt.cli.output.is_terminal", lambda *, err: True)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """labels.csv with noisy and true grades, patients and a split, beside its images."""
     from srjt import noise
     from srjt.data import folds
-    from srjt.data.corrupt import corrupt_sides
+    from srjt.data.splits import corrupt_sides
     from srjt.data.synthetic import generate, write
 
     clean = generate(images=120, patients=20, size=32)

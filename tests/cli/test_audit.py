@@ -13,9 +13,8 @@ import pandas as pd
 import pytest
 
 from srjt.auditing.folder import read_audit
+from srjt.auditing.review_log import Decisions, draw_sample
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.review.decisions import Decisions
-from srjt.review.sample import draw_sample
 
 Srjt = Callable[..., tuple[int, str, str]]
 
@@ -28,7 +27,7 @@ SMALL = [
 @pytest.fixture
 def quick(undrawn: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few resamples and no figures: neither is tested here."""
-    for module in ("training.resolve_noise", "auditing.audit"):
+    for module in ("training.train", "auditing.audit"):
         monkeypatch.setattr(f"srjt.{module}.estimate_noise", partial(estimate_noise, bootstrap=3))
 
 

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from srjt.cli import main
-from srjt.data.sources import dr, limuc
+from srjt.data.sources import published
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -105,7 +105,7 @@ def test_the_next_command_fits_the_machine(
     srjt: Run, labels: Path, monkeypatch: pytest.MonkeyPatch, device: str
 ) -> None:
     """Without a GPU it is the one of docs/ten-minutes.md, which the tests of the documentation run."""
-    monkeypatch.setattr("srjt.training.engine.devices.choose_device", lambda: torch.device(device))
+    monkeypatch.setattr("srjt.training.devices.choose_device", lambda: torch.device(device))
     words = ["srjt", "train", str(labels), "--patient-column", "patient", "--fold", "0", "--out", "run"]
     _, out, _ = srjt("inspect", labels, "--no-decode", "--patient-column", "patient")
     said, _, command = out.rpartition("Next: ")
@@ -308,8 +308,8 @@ def test_limuc_is_fetched_over_a_breaking_line_and_checked(
     assert "Mayo 3: 2 images where 865 were published" in out
     assert [item.name for item in Path("uc").iterdir()] == ["patient_based_classified_images"]
 
-    monkeypatch.setattr(limuc, "COUNTS", (2, 2, 2, 2))
-    monkeypatch.setattr(limuc, "PATIENTS", 4)
+    monkeypatch.setattr(published, "LIMUC_COUNTS", (2, 2, 2, 2))
+    monkeypatch.setattr(published, "LIMUC_PATIENTS", 4)
     asked = BreaksOff.asked
     code, out, _ = srjt("limuc", "uc", "--download", "--url", mirror)
     assert code == 0
@@ -329,7 +329,7 @@ def test_dr_counts_labels_and_images(srjt: Run, monkeypatch: pytest.MonkeyPatch)
     assert "6 labels where Kaggle has 35,126" in out
     assert ": 1 of 6 images, such as " in out
     Image.new("RGB", (8, 8)).save("dr/train/3_right.jpeg")
-    monkeypatch.setattr(dr, "COUNTS", (2, 1, 1, 1, 1))
+    monkeypatch.setattr(published, "DR_COUNTS", (2, 1, 1, 1, 1))
     code, out, _ = srjt("dr", "dr")
     assert code == 0
     assert "as published by Kaggle; no image is missing" in out

@@ -1,4 +1,4 @@
-"""Decisions, answers per patient and grade names, as a person asks for them."""
+"""Decisions and matrices on the terminal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
+
+from srjt.cli.predict import matrix_table
+
+# Decisions, answers per patient and grade names, as a person asks for them.
 
 Srjt = Callable[..., tuple[int, str, str]]
 
@@ -209,3 +214,23 @@ def test_a_run_keeps_its_names(command: Srjt, labelled: Path) -> None:
     code, _, err = command("predict", "run", labelled, "--force")
     assert code == 2
     assert "must name every grade" in err
+
+
+# A matrix of grades on the terminal.
+
+GRADES = ("0", "1", "4")
+GRADE_NAMES = ("0 (none)", "1 (mild)", "4 (proliferative)")
+ROWS = [["10", "2", "0", "0.833"], ["1", "7", "0", "0.875"], ["0", "1", "3", "0.750"]]
+
+
+@pytest.mark.parametrize(("width", "whole"), [(82, True), (60, False), (48, False)])
+def test_names_are_whole(width: int, whole: bool) -> None:
+    console = Console(width=width)
+    table = matrix_table("true", ROWS, grades=GRADES, names=GRADE_NAMES, last="recall", width=width)
+    with console.capture() as printed:
+        console.print(table)
+    heading, *body = [line for line in printed.get().splitlines() if line.startswith(("┃", "│"))]
+    assert ("(proliferative)" in heading) == whole
+    assert [line.split("│")[1].strip() for line in body] == list(GRADE_NAMES)
+    assert "…" not in printed.get()
+    assert [line.split("│")[-2].strip() for line in body] == ["0.833", "0.875", "0.750"]

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from srjt.auditing.review_log import worklist_lines
 from srjt.data import read
 from srjt.data.readers_folder import read_readers_folder
 from srjt.errors import SrjtError
-from srjt.review.worklist import worklist_lines
 
 Srjt = Callable[..., tuple[int, str, str]]
 

@@ -1,3 +1,5 @@
+"""Checks of a dataset, and contact sheets."""
+
 from __future__ import annotations
 
 import csv
@@ -11,7 +13,7 @@ import pytest
 from PIL import Image
 
 from srjt.data import Manifest, Problem, check, drop_unusable, from_arrays, write_problems
-from srjt.data.checks import image_problem, image_sizes
+from srjt.data.checks import contact_sheet, image_problem, image_sizes
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.data.problems import examples
 from srjt.errors import SrjtError
@@ -166,3 +168,36 @@ def test_the_size_of_a_file_that_claims_too_many_pixels_is_unknown(tmp_path: Pat
     kinds = {problem.where: problem.kind for problem in check(manifest, folds=0)}
     assert kinds["a"] == "unreadable-image"
     assert kinds["b"] == "missing-image"
+
+
+COLOURS = [(200, 0, 0), (0, 200, 0), (0, 0, 200)]
+
+
+def test_each_row_shows_images_of_its_grade() -> None:
+    grades = np.repeat([0, 1, 2], 5)
+    images = np.array([np.full((6, 6, 3), COLOURS[grade]) for grade in grades], dtype=np.uint8)
+    sheet = np.asarray(contact_sheet(from_arrays(images, grades).manifest, per_grade=4, tile=20))
+    for grade, colour in enumerate(COLOURS):
+        where = np.flatnonzero((sheet == colour).all(axis=-1).any(axis=1))
+        assert where.max() - where.min() == 19  # one row of tiles
+        assert (sheet[where] == colour).all(axis=-1).sum() == 4 * 20 * 20
+        assert where.min() == 12 + grade * 24
+
+
+def test_patients_come_before_their_second_images_and_bad_files_are_passed_over(tmp_path: Path) -> None:
+    names = []
+    for shade in range(8):
+        names.append(f"{shade}.png")
+        Image.new("RGB", (8, 8), (10 * shade, 0, 99)).save(tmp_path / names[-1])
+    (tmp_path / "7.png").write_text("broken")
+    table = pd.DataFrame(
+        {"id": names, "image": names, "grade": 0, "patient": ["a", "a", "a", "a", "a", "b", "c", "d"]}
+    )
+    whole = Manifest(table=table, grades=("mild", "a severe grade with a very long name"), root=tmp_path)
+    sheet = contact_sheet(whole, per_grade=3, tile=16)
+    shades = {
+        int(red) // 10 for red, green, blue in np.asarray(sheet).reshape(-1, 3) if (green, blue) == (0, 99)
+    }
+    assert len(shades) == 3
+    assert {5, 6} < shades  # patients b and c, and one image of a
+    assert sheet.tobytes() == contact_sheet(whole, per_grade=3, tile=16).tobytes()

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image, ImageFile
 
 from data.stores import count_reads, expected_pixels, opened
-from srjt.data.images import decode_processes
-from srjt.data.images import store_build as build
+from srjt.data.images import decode
+from srjt.data.images import store as build
 from srjt.data.manifest import Manifest
 from srjt.errors import SrjtError
 
@@ -70,7 +70,7 @@ def test_without_working_processes_the_files_are_decoded_here(
         )
         program.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(program))
-        monkeypatch.setattr(decode_processes, "START_SECONDS", 0.1)
+        monkeypatch.setattr(decode, "START_SECONDS", 0.1)
     else:
         monkeypatch.setattr(subprocess, "Popen", killed if fault == "killed" else cannot_start)
     here = count_reads(monkeypatch)
@@ -128,7 +128,7 @@ def test_an_interrupted_end_leaves_the_files_of_others_alone(
 @pytest.mark.slow
 def test_processes_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     program = (
-        "import time; from pathlib import Path; from srjt.data.images.decode_processes import DecodeProcesses\n"
+        "import time; from pathlib import Path; from srjt.data.images.decode import DecodeProcesses\n"
         "p = DecodeProcesses(2, files=[], pixels=Path('x'), offset=0, size=8, resize='crop')\n"
         "p.start()\n"
         "print(*(process.pid for process in p._started), flush=True); time.sleep(600)"

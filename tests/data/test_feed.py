@@ -1,4 +1,4 @@
-"""Resident or streamed, the training gets the same batches in the same order."""
+"""Batches on the device: fed, cropped, flipped, normalised."""
 
 from __future__ import annotations
 
@@ -9,11 +9,31 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
 from torch import Tensor
 
 from srjt.data.images import feed as feeds
-from srjt.data.images.feed import Feed, ResidentFeed, StreamedFeed, open_feed
+from srjt.data.images.feed import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Crops,
+    Feed,
+    ResidentFeed,
+    StreamedFeed,
+    centre_crops,
+    crop_alike,
+    crop_and_flip,
+    draw_crops,
+    gather_crops,
+    normalise,
+    open_feed,
+    view_crops,
+)
 from srjt.errors import SrjtError
+
+# Resident or streamed, the training gets the same batches in the same order.
 
 CPU = torch.device("cpu")
 
@@ -142,3 +162,164 @@ def test_cuda(pixels: np.ndarray, share: float) -> None:
     for batch, step in zip(list(feed.batches(rows)), rows, strict=True):
         assert batch.device.type == "cuda"
         assert np.array_equal(batch.cpu().numpy(), pixels[step.numpy()])
+
+
+# The batched crops are the per-sample ones, in every case and in their frequencies.
+
+
+def by_definition(image_HWC: Tensor, y: int, x: int, flip: bool, size: int) -> Tensor:
+    crop = image_HWC[y : y + size, x : x + size]
+    return (crop.flip(1) if flip else crop).permute(2, 0, 1)
+
+
+def random_pixels(*shape: int) -> Tensor:
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+def test_every_offset_and_flip_is_the_slice() -> None:
+    size, margin = 5, 3
+    cases = [(y, x, f) for y in range(margin + 1) for x in range(margin + 1) for f in (False, True)]
+    pixels = random_pixels(len(cases), size + margin, size + margin, 3)
+    offsets = torch.tensor([case[:2] for case in cases])
+    flips = torch.tensor([case[2] for case in cases])
+    crops = crop_and_flip(pixels, offsets, flips, size=size)
+    assert crops.dtype == torch.uint8
+    for image, crop, (y, x, flip) in zip(pixels, crops, cases, strict=True):
+        assert torch.equal(crop, by_definition(image, y, x, flip, size))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n=st.integers(1, 6),
+    batch=st.integers(0, 5),
+    size=st.integers(1, 6),
+    margin=st.integers(0, 4),
+    data=st.data(),
+)
+def test_gathering_from_the_store(n: int, batch: int, size: int, margin: int, data: st.DataObject) -> None:
+    store = random_pixels(n, size + margin, size + margin, 3)
+    rows = torch.tensor(
+        data.draw(st.lists(st.integers(0, n - 1), min_size=batch, max_size=batch)), dtype=torch.int64
+    )
+    crops = draw_crops(
+        (batch,), margin=margin, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
+    )
+    gathered = gather_crops(store, rows, crops.offsets, crops.flips, size=size)
+    assert gathered.shape == (batch, 3, size, size)
+    assert torch.equal(gathered, crop_and_flip(store[rows], crops.offsets, crops.flips, size=size))
+    for crop, row, (y, x), flip in zip(
+        gathered, rows, crops.offsets.tolist(), crops.flips.tolist(), strict=True
+    ):
+        assert torch.equal(crop, by_definition(store[row], y, x, flip, size))
+
+
+def test_oblong_images() -> None:
+    pixels = random_pixels(2, 6, 9, 3)
+    crops = crop_and_flip(pixels, torch.tensor([[2, 5], [0, 1]]), torch.tensor([False, True]), size=4)
+    assert torch.equal(crops[0], by_definition(pixels[0], 2, 5, False, 4))
+    assert torch.equal(crops[1], by_definition(pixels[1], 0, 1, True, 4))
+
+
+def test_without_a_margin_only_the_flip_remains() -> None:
+    pixels = random_pixels(2, 4, 4, 3)
+    crops = draw_crops((2,), margin=0, generator=torch.Generator())
+    assert crops.offsets.eq(0).all()
+    cut = crop_and_flip(pixels, crops.offsets, torch.tensor([False, True]), size=4)
+    assert torch.equal(cut, torch.stack([pixels[0], pixels[1].flip(1)]).permute(0, 3, 1, 2))
+
+
+def test_offsets_and_flips_are_uniform_and_independent() -> None:
+    margin, draws = 3, 16_000
+    crops = draw_crops((draws,), margin=margin, generator=torch.Generator().manual_seed(1))
+    cell = (crops.offsets[:, 0] * (margin + 1) + crops.offsets[:, 1]) * 2 + crops.flips
+    counts = np.bincount(cell.numpy(), minlength=2 * (margin + 1) ** 2)
+    assert len(counts) == 32  # nothing beyond the margin
+    assert chisquare(counts).pvalue > 0.01
+    # and from one image of an epoch to the next
+    follows = np.bincount((cell[:-1] * 32 + cell[1:]).numpy(), minlength=32 * 32)
+    assert chisquare(follows).pvalue > 0.01
+
+
+def test_the_distribution_is_that_of_the_per_sample_definition() -> None:
+    """Both ways of augmenting one tiny image, as frequencies of whole outcomes."""
+    image = torch.arange(27, dtype=torch.uint8).view(3, 3, 3)
+    draws, size = 8_000, 2
+    crops = draw_crops((draws,), margin=1, generator=torch.Generator().manual_seed(2))
+    ours = crop_and_flip(image.expand(draws, 3, 3, 3).contiguous(), crops.offsets, crops.flips, size=size)
+    possible = torch.stack(
+        [by_definition(image, y, x, f, size) for y in (0, 1) for x in (0, 1) for f in (False, True)]
+    )
+    same = (ours[:, None] == possible).flatten(2).all(2)  # (draws, 8)
+    assert same.sum(1).eq(1).all()
+    assert chisquare(same.sum(0).numpy()).pvalue > 0.01
+
+
+def test_draws_depend_on_the_seed_alone() -> None:
+    first, again, other = (
+        draw_crops((4, 8), margin=32, generator=torch.Generator().manual_seed(seed)) for seed in (5, 5, 6)
+    )
+    assert first.offsets.shape == (4, 8, 2)
+    assert first.flips.shape == (4, 8)
+    assert torch.equal(first.offsets, again.offsets)
+    assert torch.equal(first.flips, again.flips)
+    assert not torch.equal(first.offsets, other.offsets)
+
+
+def test_centre() -> None:
+    crops = centre_crops(2, margin=32)
+    assert crops.offsets.tolist() == [[16, 16], [16, 16]]
+    assert crops.flips.tolist() == [False, False]
+
+
+def test_views_are_the_centre_and_the_corners_each_plain_and_mirrored() -> None:
+    size, margin = 4, 3  # odd: the centre lies nearer to the upper left
+    image = random_pixels(1, size + margin, size + margin, 3)
+    views = view_crops(10, margin=margin)
+    seen = [crop_and_flip(image, v.offsets, v.flips, size=size)[0] for v in views]
+    assert all(
+        torch.equal(crop_alike(image, v, size=size)[0], cut) for v, cut in zip(views, seen, strict=True)
+    )
+    places = [(1, 1), (0, 0), (0, 3), (3, 0), (3, 3)]
+    expected = [by_definition(image[0], y, x, f, size) for y, x in places for f in (False, True)]
+    assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("views", "mirror", "count"), [(1, True, 1), (1, False, 1), (2, True, 2), (10, False, 5)]
+)
+def test_fewer_views_are_among_the_ten(views: int, mirror: bool, count: int) -> None:
+    def plain(crops: list[Crops]) -> list[tuple[list[int], bool]]:
+        return [(crop.offsets[0].tolist(), bool(crop.flips)) for crop in crops]
+
+    ten = plain(view_crops(10, margin=32))
+    fewer = plain(view_crops(views, margin=32, mirror=mirror))
+    assert fewer == [view for view in ten if mirror or not view[1]][:count]
+
+
+def test_memory_is_channels_last_from_crop_to_network() -> None:
+    pixels = random_pixels(3, 8, 8, 3)
+    crops = centre_crops(3, margin=2)
+    cut = crop_and_flip(pixels, crops.offsets, crops.flips, size=6)
+    assert cut.is_contiguous(memory_format=torch.channels_last)
+    assert normalise(cut).is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
+def test_normalise(dtype: torch.dtype, tolerance: float) -> None:
+    images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(2, 3, 16, 16)
+    mean = torch.tensor(IMAGENET_MEAN, dtype=torch.float64).view(3, 1, 1)
+    std = torch.tensor(IMAGENET_STD, dtype=torch.float64).view(3, 1, 1)
+    result = normalise(images, dtype=dtype)
+    assert result.dtype == dtype
+    assert torch.equal(result, normalise(images).to(dtype))  # rounded once, at the end
+    torch.testing.assert_close(result.double(), (images / 255.0 - mean) / std, atol=tolerance, rtol=0)
+    plain = normalise(images, mean=(0, 0, 0), std=(1, 1, 1))
+    torch.testing.assert_close(plain, images / 255)
+
+
+def test_an_offset_beyond_the_store_is_an_error_on_the_cpu() -> None:
+    with pytest.raises(IndexError):
+        crop_and_flip(random_pixels(1, 4, 4, 3), torch.tensor([[3, 3]]), torch.tensor([False]), size=4)
+    for margin in (6, -2):  # the centre of a larger or smaller image
+        with pytest.raises(IndexError, match="outside"):
+            crop_alike(random_pixels(1, 4, 4, 3), centre_crops(1, margin=margin), size=4)

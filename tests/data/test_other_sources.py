@@ -12,7 +12,7 @@ import pytest
 
 from data.test_tables import kinds, picture, table
 from srjt.data import from_arrays, read
-from srjt.data.sources import SOURCES, Reading, Source, dr, limuc
+from srjt.data.sources import SOURCES, Reading, Source, published
 from srjt.errors import SrjtError
 
 
@@ -70,7 +70,7 @@ def test_a_folder_without_images_or_options_that_do_not_apply(
         read(tmp_path)
     for name in "abcd":
         picture(tmp_path / f"flat/{name}.png")
-    monkeypatch.setattr("srjt.data.sources.hints.WALKED", 2)  # the rest of a large folder is not listed
+    monkeypatch.setattr("srjt.data.sources.columns.WALKED", 2)  # the rest of a large folder is not listed
     with pytest.raises(SrjtError, match="flat has at least 2 images, but no subfolders"):
         read(tmp_path / "flat")
     shutil.rmtree(tmp_path / "flat")
@@ -108,7 +108,7 @@ def test_limuc_is_recognised_below_its_archive_folder_too(tmp_path: Path) -> Non
         assert reading.manifest.labels.tolist() == [0, 3, 1]
         assert reading.manifest.patients == ["12", "12", "7"]
         assert [problem.where for problem in reading.problems] == ["7/odd/a.bmp"]
-    assert limuc.differences(reading.manifest)[:3] == [
+    assert published.limuc_differences(reading.manifest)[:3] == [
         "3 images where 11,276 were published",
         "2 patients where 564 were published",
         "Mayo 0: 1 image where 6,105 were published",
@@ -139,12 +139,12 @@ def test_kaggle_patients_are_the_numbers(tmp_path: Path) -> None:
         assert reading.manifest.table["eye"].tolist() == ["left", "right"] * 2
 
 
-@pytest.mark.parametrize("counts", [dr.COUNTS, dr.PAPER_COUNTS])
+@pytest.mark.parametrize("counts", [published.DR_COUNTS, published.DR_PAPER_COUNTS])
 def test_kaggle_counts_are_known(tmp_path: Path, counts: tuple[int, ...]) -> None:
     kaggle(tmp_path, counts)
     manifest = read(tmp_path).manifest
-    assert dr.differences(manifest) == []
-    differences = dr.differences(manifest.select(np.arange(1, len(manifest))))
+    assert published.dr_differences(manifest) == []
+    differences = published.dr_differences(manifest.select(np.arange(1, len(manifest))))
     assert differences[0] == f"{sum(counts) - 1:,} labels where Kaggle has 35,126"
     assert differences[1] == f"grade 0: {counts[0] - 1:,} where Kaggle has 25,810"
 

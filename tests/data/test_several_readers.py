@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from srjt.data import read, read_readings
-from srjt.data.sources.reading_notes import NO_READER, describe_readers
+from srjt.data.sources.readings import NO_READER, describe_readers
 from srjt.data.sources.table import write_table
 from srjt.errors import SrjtError
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from data.stores import SIZE, count_reads, expected_pixels, manifest_of, opened, the_folder
 from srjt.data.images import store
-from srjt.data.images import store_build as build
+from srjt.data.images import store as build
 from srjt.data.images.decode import read_image
 from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
@@ -173,7 +173,7 @@ SLOW_BUILD = """
 import sys, time
 import pandas as pd, numpy as np
 from pathlib import Path
-from srjt.data.images import store, store_build as build
+from srjt.data.images import store, store as build
 from srjt.data.images.decode import read_image
 from srjt.data.manifest import Manifest
 

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from typer.testing import CliRunner
 
-from srjt.cli.data.synthetic import synthetic
+from srjt.cli.data import synthetic
 from srjt.data.manifest import Manifest
-from srjt.data.synthetic.generate import _population, generate, redraw, write
-from srjt.data.synthetic.primitives import noise, stamp
-from srjt.data.synthetic.reader import read_labels
+from srjt.data.synthetic import _population, generate, noise, read_labels, redraw, stamp, write
 from srjt.errors import SrjtError
 
 

@@ -17,7 +17,7 @@ from PIL import Image
 
 from srjt.data import check, from_arrays, read
 from srjt.data.images.store import open_store
-from srjt.data.sources import excel
+from srjt.data.sources import columns as excel
 from srjt.data.sources.table import write_table
 from srjt.errors import SrjtError
 

@@ -23,10 +23,9 @@ from hostile.test_inputs import time_limit
 from srjt.auditing.folder import read_audit, read_summary
 from srjt.auditing.scores import summarise
 from srjt.errors import SrjtError
-from srjt.studies.results import collect_results
-from srjt.studies.status import status_lines
-from srjt.training.record.run_folder import read_facts, read_noise_estimate
-from srjt.training.record.run_folder import read_summary as read_run_summary
+from srjt.studies.results import collect_results, status_lines
+from srjt.training.folder import read_facts, read_noise_estimate
+from srjt.training.folder import read_summary as read_run_summary
 
 pytestmark = pytest.mark.slow
 

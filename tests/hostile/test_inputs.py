@@ -25,9 +25,10 @@ from srjt.data import Manifest, check, drop_unusable, folds, read, read_splits
 from srjt.data.checks import image_sizes
 from srjt.data.images.decode import is_image, read_image
 from srjt.data.sources.features import read_ungraded_features
-from srjt.data.sources.unlabelled import read_images
+from srjt.data.sources.folders import read_images
 from srjt.errors import SrjtError
-from srjt.training.config import TrainConfig, load_config
+from srjt.settings import load_config
+from srjt.training.config import TrainConfig
 
 pytestmark = pytest.mark.slow
 

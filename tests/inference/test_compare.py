@@ -16,7 +16,7 @@ from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
 from srjt.inference.compare import compare, holm
 from srjt.ordinal.metrics import METRICS
-from srjt.training.record.held_out import HeldOut
+from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 

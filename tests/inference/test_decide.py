@@ -14,7 +14,6 @@ from sklearn.metrics import recall_score, roc_auc_score
 
 from fixtures.held_out_runs import drawn_side, made_run
 from srjt.errors import SrjtError
-from srjt.inference.abstain import abstain_from
 from srjt.inference.answers import (
     Answers,
     answers_from,
@@ -23,10 +22,10 @@ from srjt.inference.answers import (
     units_of,
     validation_answers,
 )
-from srjt.inference.decide import Rule, check_options, decide, referral_rule
+from srjt.inference.decide import Rule, abstain_from, check_options, decide, referral_rule
 from srjt.inference.predict import predict_held_out
-from srjt.noise.highest_grade import highest_grade_posterior
 from srjt.noise.matrices import transition_matrix
+from srjt.noise.quality import highest_grade_posterior
 from srjt.ordinal.decisions import referral_probability
 from srjt.training.trained import Trained
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from srjt import networks
 from srjt.data import read
-from srjt.data.images.augment import normalise
+from srjt.data.images.feed import normalise
 from srjt.errors import SrjtError
 from srjt.inference.embed import embed
 

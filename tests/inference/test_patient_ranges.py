@@ -15,13 +15,11 @@ from fixtures.held_out_runs import drawn_side, made_run
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
-from srjt.inference.fitted import fit_after_training
-from srjt.inference.range_evidence import unit_evidence
-from srjt.inference.range_rule import Pooled, RangeRule
-from srjt.inference.ranges import calibrate_ranges
-from srjt.noise.true_grades import KnownNoise, LabelNoise, given_noise
-from srjt.ordinal.pooling import highest_per_unit
-from srjt.training.record.held_out import HeldOut
+from srjt.inference.calibrate import fit_after_training
+from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges, unit_evidence
+from srjt.noise.quality import KnownNoise, LabelNoise, given_noise
+from srjt.ordinal.decoding import highest_per_unit
+from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 CLASSES, CLINICS, PATIENTS, NEW, PROMISED = 4, 16, 50, 200, 0.8

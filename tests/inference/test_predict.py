@@ -1,18 +1,37 @@
-"""Predictions: what each column means."""
+"""Predictions: how they are answered, progress, columns of the user's own."""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import srjt
+from fixtures.held_out_runs import GRADES, drawn_side, made_run
+from srjt.data import Manifest, folds, from_arrays
+from srjt.data.images.feed import ResidentFeed
 from srjt.errors import SrjtError
+from srjt.inference import predict as precision
 from srjt.inference.evaluate import evaluate
-from srjt.inference.predict import predict
-from srjt.training.trained import Trained
+from srjt.inference.explain import network_maps
+from srjt.inference.predict import for_this_cpu, predict, with_precision
+from srjt.ordinal.decisions import decision_confidence
+from srjt.reports.pages.evaluation import trained_on_words
+from srjt.training.batches import evaluation_batch_size
+from srjt.training.devices import CpuSetting
+from srjt.training.folds import features
+from srjt.training.reporters import SilentReporter
+from srjt.training.trained import Trained, use_run_settings
+
+# Predictions: what each column means.
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +45,15 @@ def folder(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(folder: Path) -> Trained:
+def run_of_images(folder: Path) -> Trained:
     return srjt.load_run(folder, device="cpu")
 
 
 PS = ["p_0", "p_1", "p_2", "p_3"]
 
 
-def test_columns_and_their_relations(run: Trained, data: Any) -> None:
-    table = predict(run, data.manifest, decoding="argmax")
+def test_columns_and_their_relations(run_of_images: Trained, data: Any) -> None:
+    table = predict(run_of_images, data.manifest, decoding="argmax")
     assert list(table.columns) == [
         "image",
         "patient",
@@ -50,23 +69,23 @@ def test_columns_and_their_relations(run: Trained, data: Any) -> None:
     assert table["grade"].astype(int).to_numpy().tolist() == p.argmax(axis=1).tolist()
     assert table["expected_grade"].to_numpy() == pytest.approx(p @ np.arange(4), abs=1e-5)
     assert table["entropy"].to_numpy() == pytest.approx(-(p * np.log(p)).sum(axis=1), abs=1e-5)
-    one, two = (predict(run, data.manifest, network=n)[PS].to_numpy() for n in ("1", "2"))
+    one, two = (predict(run_of_images, data.manifest, network=n)[PS].to_numpy() for n in ("1", "2"))
     assert p == pytest.approx((one + two) / 2, abs=1e-6)
     assert not np.allclose(one, two)
     assert table["disagreement"].to_numpy() == pytest.approx(np.abs(one - two).sum(axis=1) / 2, abs=1e-6)
     assert table["disagreement"].between(0, 1).all()
 
 
-def test_decoding(run: Trained, data: Any) -> None:
-    p = predict(run, data.manifest)[PS].to_numpy(np.float64)
-    median = predict(run, data.manifest, decoding="median")["grade"].astype(int)
+def test_decoding(run_of_images: Trained, data: Any) -> None:
+    p = predict(run_of_images, data.manifest)[PS].to_numpy(np.float64)
+    median = predict(run_of_images, data.manifest, decoding="median")["grade"].astype(int)
     below = p.cumsum(axis=1)
     clear = (np.abs(below - 0.5) > 1e-6).all(
         axis=1
     )  # elsewhere float32 rounding decides, which differs by machine
     assert clear.mean() > 0.9
     assert median[clear].tolist() == (below < 0.5).sum(axis=1)[clear].tolist()
-    expected = predict(run, data.manifest, decoding="expected")["grade"].astype(int)
+    expected = predict(run_of_images, data.manifest, decoding="expected")["grade"].astype(int)
     assert np.abs(expected.to_numpy() - p @ np.arange(4)).max() <= 0.5 + 1e-6
 
 
@@ -81,9 +100,9 @@ def test_opened_from_its_folder_it_predicts_the_same(
         assert np.array_equal(a, b)
 
 
-def test_the_size_of_a_batch_does_not_matter(run: Trained, data: Any) -> None:
-    whole = run.probabilities(data.manifest.arrays)[0]
-    few = run.probabilities(data.manifest.arrays[:7])[0]
+def test_the_size_of_a_batch_does_not_matter(run_of_images: Trained, data: Any) -> None:
+    whole = run_of_images.probabilities(data.manifest.arrays)[0]
+    few = run_of_images.probabilities(data.manifest.arrays[:7])[0]
     assert few == pytest.approx(whole[:, :7], abs=1e-6)
 
 
@@ -103,20 +122,22 @@ def test_an_ordinal_head_decides_by_its_own_rule(data: Any, settings: dict[str, 
     assert table.attrs["grade_rule"] == "what garg itself decides on"
 
 
-def test_misspelt_choices(run: Trained, data: Any) -> None:
+def test_misspelt_choices(run_of_images: Trained, data: Any) -> None:
     with pytest.raises(SrjtError, match="Unknown network 'ensembel': did you mean 'ensemble'"):
-        evaluate(run, data.manifest, network="ensembel")
+        evaluate(run_of_images, data.manifest, network="ensembel")
     with pytest.raises(SrjtError, match="Unknown decoding 'medain': did you mean 'median'"):
-        evaluate(run, data.manifest, decoding="medain")
+        evaluate(run_of_images, data.manifest, decoding="medain")
 
 
-def test_evaluate_agrees_with_the_metrics_of_the_training(run: Trained, folder: Path, data: Any) -> None:
-    from srjt.training.record.metrics_log import read_metrics
+def test_evaluate_agrees_with_the_metrics_of_the_training(
+    run_of_images: Trained, folder: Path, data: Any
+) -> None:
+    from srjt.training.checkpoint import read_metrics
 
     test = data.manifest.select(data.split.test)
     logged = read_metrics(folder / "metrics.csv").query("split == 'test' and epoch == 3")
     for network in ("ensemble", "1", "2"):
-        found = evaluate(run, test, network=network, decoding="argmax", resamples=50)
+        found = evaluate(run_of_images, test, network=network, decoding="argmax", resamples=50)
         assert found.judged_by == "true grades"
         assert found.by_patient
         assert found.samples == len(test) == np.sum(found.confusion)
@@ -129,29 +150,312 @@ def test_evaluate_agrees_with_the_metrics_of_the_training(run: Trained, folder: 
     assert sum(b["samples"] for b in as_dict["calibration"]) == len(test)
 
 
-def test_runs_and_data_may_be_paths(folder: Path, run: Trained, data: Any, labels: Path) -> None:
-    expected = predict(run, data.manifest)[PS].to_numpy()
+def test_runs_and_data_may_be_paths(folder: Path, run_of_images: Trained, data: Any, labels: Path) -> None:
+    expected = predict(run_of_images, data.manifest)[PS].to_numpy()
     by_table = predict(folder, labels)  # the table, and with it the order of the manifest
     assert by_table[PS].to_numpy() == pytest.approx(expected, abs=1e-6)
     by_folder = predict(str(folder), str(labels.parent))  # every image below it
     assert sorted(by_folder["image"]) == sorted(by_table["image"])
     found = evaluate(folder, labels, resamples=20)
-    assert found.confusion == evaluate(run, data.manifest, resamples=20).confusion
+    assert found.confusion == evaluate(run_of_images, data.manifest, resamples=20).confusion
     assert found.judged_by == "true grades"
 
 
-def test_mistaken_runs_and_data_are_one_sentence(run: Trained, data: Any, tmp_path: Path) -> None:
+def test_mistaken_runs_and_data_are_one_sentence(run_of_images: Trained, data: Any, tmp_path: Path) -> None:
     for function in (predict, evaluate):
         with pytest.raises(SrjtError, match="is not the folder of a run"):
             function(tmp_path, data.manifest)
         with pytest.raises(SrjtError, match=r"A run is what srjt\.train returns, .*; got dict"):
             function({}, data.manifest)  # type: ignore[operator]
         with pytest.raises(SrjtError, match=r"Data are a manifest, a path, .*; got int"):
-            function(run, 7)  # type: ignore[operator]
+            function(run_of_images, 7)  # type: ignore[operator]
         with pytest.raises(SrjtError, match="nowhere does not exist"):
-            function(run, tmp_path / "nowhere")
+            function(run_of_images, tmp_path / "nowhere")
     with pytest.raises(SrjtError, match=r"pair \(images, grades\)"):
-        evaluate(run, data.manifest.arrays)
+        evaluate(run_of_images, data.manifest.arrays)
     np.savez(tmp_path / "images.npz", images=data.manifest.arrays)
     with pytest.raises(SrjtError, match=r"takes images, and .*images\.npz is a file of arrays"):
-        predict(run, tmp_path / "images.npz")
+        predict(run_of_images, tmp_path / "images.npz")
+
+
+# How answers came about: what is said is what was done.
+
+
+def test_what_is_said_is_what_was_done(run: Trained, features: Manifest) -> None:
+    few = features.select(np.arange(80))
+    table = srjt.predict(run, few, per="patient", refer_from="2", sensitivity=0.9, abstain=0.2, coverage=0.8)
+    how, threshold, cut = (table.attrs[name] for name in ("how", "threshold", "cut"))
+    json.dumps(table.attrs)  # plain values, as pandas writes them to Parquet
+    score = (table["p_2"] + table["p_3"]).to_numpy()
+    assert ((score >= threshold) == (table["refer"] == "yes")).all()
+    assert how["refer"].startswith(
+        f"if p(grade ≥ 2) ≥ {threshold:.3g}. The threshold is found on the validation"
+    )
+    assert ((decision_confidence(score, threshold=threshold) < cut) == (table["unsure"] == "yes")).all()
+    assert how["unsure"].endswith(f"is below {cut:.3g}, as it is for at most 0.2 of the validation side")
+    assert how["calibrated on"] == "the validation side of the run: 120 samples of 30 patients"
+    assert how["one answer per"] == "patient: the highest grade of the images"
+    assert (how["networks"], how["precision"]) == ("one", "fp32")
+    assert how["range"] == "contains the true grade with a probability of at least 0.8"
+
+    images = srjt.predict(run, few).sort_values(["grade", "expected_grade"])
+    assert dict(zip(table["patient"], table["highest_image"], strict=True)) == dict(
+        zip(images["patient"], images["image"], strict=True)  # the last of each patient
+    )
+
+
+def test_what_was_not_asked_for_is_not_said(run: Trained, features: Manifest) -> None:
+    few = features.select(np.arange(8))
+    run = replace(run, config=run.config.replace(precision="tf32"))  # which a CPU does not have
+    table = srjt.predict(run, few, recalibrate=False, decoding="argmax")
+    assert table.attrs["how"] == {
+        "networks": "one", "precision": "fp32", "recalibration": "none", "grade": "the most likely grade",
+    }  # fmt: skip
+    assert (table.attrs["threshold"], table.attrs["cut"]) == (None, None)
+    other = features.select(folds(features)[0].test)
+    given = srjt.predict(run, few, calibrate_on=other, coverage=0.8, refer_from="1", threshold="grade")
+    assert given.attrs["how"]["calibrated on"] == "other labelled samples: 120 samples of 30 patients"
+    assert given.attrs["how"]["refer"] == "if predicted grade ≥ 1. The predicted grade decides."
+
+
+# The bar over DICOM headers, which the reading of data shows, obeys the ``progress`` of the caller.
+
+
+class ReadError(Exception):
+    """The data would have been read."""
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "train": lambda path, **how: srjt.train(path, **how),
+    "evaluate": lambda path, **how: srjt.evaluate(made_run(held_out={"validation": drawn_side(40)}), path, **how),
+    "study": lambda path, **how: srjt.study(path, methods=["standard"], out=path.parent / "study", **how),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "how", "shown"),
+    [
+        *((name, {}, True) for name in CALLS),
+        *((name, {"progress": False}, False) for name in CALLS),
+        ("train", {"reporter": SilentReporter()}, False),
+        ("evaluate", {"progress": lambda done, total: None}, False),
+    ],
+)
+def test_the_bar_over_headers_obeys_the_caller(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, how: dict[str, Any], shown: bool
+) -> None:
+    table = tmp_path / "labels.csv"
+    table.write_text("image,grade\n" + "".join(f"{grade}.dcm,{grade}\n" for grade in GRADES))
+    seen = []
+
+    def read_headers(reading: object, *, progress: object) -> None:
+        seen.append(progress)
+        raise ReadError
+
+    monkeypatch.setattr("srjt.data.sources.with_patients_of_headers", read_headers)
+    with pytest.raises(ReadError):
+        CALLS[name](table, **how)
+    assert seen == [shown]
+
+
+# Data whose grades or columns have names that differ from the run's, or are those of its answers.
+
+
+def test_samples_with_another_scale_are_refused(run: Trained, features: Manifest) -> None:
+    """Without the mildest grade, labels are other positions: they would be compared with the wrong grades."""
+    severe = features.select(np.flatnonzero(features.labels > 0))
+    assert severe.arrays is not None
+    other = from_arrays(severe.arrays, severe.labels).manifest
+    assert other.grades == ("1", "2", "3")
+    with pytest.raises(SrjtError, match="The samples have the grades 1, 2, 3, the run has 0, 1, 2, 3"):
+        srjt.evaluate(run, other)
+    with pytest.raises(SrjtError, match="the run has 0, 1, 2, 3"):
+        srjt.predict(run, features, coverage=0.9, calibrate_on=other)
+    assert srjt.evaluate(run, (severe.arrays, severe.labels), resamples=0).samples == len(severe)
+
+
+def test_row_numbers_of_other_arrays_are_no_overlap(run: Trained, features: Manifest) -> None:
+    assert features.arrays is not None
+    other = from_arrays(features.arrays[::-1].copy(), features.labels[::-1].copy()).manifest
+    assert set(other.ids) & set(run.held_out["validation"].ids)
+    assert srjt.evaluate(run, other, resamples=0).overlaps == ()
+    assert set(other.ids) >= set(run.training_ids)
+    assert trained_on_words(run, other) == ""
+    assert srjt.compare(run, run, test=other, resamples=10).trained_on == {}
+    run = replace(run, hashes=None)  # as those of an older version: ids are all that is known
+    for few, have in ((1, "1 of them has the id of a sample"), (7, "7 of them have the ids of samples")):
+        learnt = features.select([int(name) for name in run.training_ids[-few:]])
+        assert trained_on_words(run, learnt).startswith(f"{have} that this run was trained on: ")
+    corrected = features.labels
+    corrected[::10] = (corrected[::10] + 1) % features.num_classes
+    for labels, grades in ((features.labels, "grades"), (corrected, "many of the grades")):
+        said = trained_on_words(run, from_arrays(features.arrays, labels).manifest)
+        assert said.startswith(
+            f"{len(run.training_ids)} of them have the row numbers and {grades} of samples "
+        )
+    validation = features.select([features.ids.index(name) for name in run.held_out["validation"].ids])
+    (same,) = srjt.evaluate(run, validation, resamples=0).overlaps
+    assert (same.samples, same.patients) == (len(validation), len(set(validation.patients or [])))
+    assert str(replace(same, fitted=("ranges",), samples=1, patients=None)) == (
+        "1 of the samples has the id of a sample that was used to fit the ranges: if they are the same, the scores "
+        "look too good. Evaluate samples of other patients, such as the test side."
+    )
+
+
+def test_columns_with_the_names_of_ours_are_kept_under_another(run: Trained, features: Manifest) -> None:
+    named = features.select(np.arange(40))
+    named.table["refer"] = "their word"
+    table = srjt.predict(run, named, keep=["refer"], refer_from="2")
+    assert set(table["refer"]) <= {"yes", "no"}
+    assert set(table["refer_source"]) == {"their word"}
+
+
+def test_nothing_to_pool_is_said_in_one_sentence(run: Trained, features: Manifest) -> None:
+    nobody = features.select(np.arange(0))
+    assert len(srjt.predict(run, nobody)) == 0
+    with pytest.raises(
+        SrjtError, match="There are no samples to predict, so there is nothing to pool per patient"
+    ):
+        srjt.predict(run, nobody, per="patient", coverage=0.8)
+
+
+@pytest.mark.parametrize("name", ["grade", "images", "refer", "label", "p_2"])
+def test_answers_are_not_pooled_by_a_column_with_the_name_of_ours(
+    run: Trained, features: Manifest, name: str
+) -> None:
+    few = features.select(np.arange(40))
+    few.table[name] = few.table["patient" if name != "grade" else name]
+    for use in (srjt.predict, srjt.evaluate):
+        with pytest.raises(SrjtError, match=f"The answers have a column named {name} themselves: pool by"):
+            use(run, few, per=["patient", name])
+
+
+# Predictions in bfloat16, the layout for this CPU, and the size of evaluation batches.
+
+
+@pytest.fixture(scope="module")
+def precise_run(data: Any) -> Trained:
+    return srjt.train(
+        data.manifest, split=data.split, noise_rate=0.2, network="tiny", image_size=32, crop=28, epochs=1,
+        batch_size=16, tune_cpu=False, device="cpu",
+    )  # fmt: skip
+
+
+def test_bf16_is_close_and_says_how_close(precise_run: Trained, data: Any) -> None:
+    exact = predict(precise_run, data.manifest)
+    rounded = predict(precise_run, data.manifest, precision="bf16")
+    difference = np.abs(exact[PS].to_numpy() - rounded[PS].to_numpy()).max()
+    assert 0 < difference < 0.02  # 8 significant bits
+    assert exact.attrs["precision"] == ""
+    said = re.match(
+        r"bf16: of 16 images predicted in fp32 too, (\d+) ha(s|ve) another most likely grade, "
+        r"and no probability differs by more than (\d+(?:\.\d+)?(?:e-\d+)?)",
+        rounded.attrs["precision"],
+    )
+    assert said is not None
+    assert 0 < float(said[3]) < 0.02  # of some of the images, in another batch
+
+
+def test_the_run_itself_is_not_changed(precise_run: Trained, data: Any) -> None:
+    before = precise_run.probabilities(data.manifest.arrays)[0]
+    predict(precise_run, data.manifest, precision="bf16")
+    assert np.array_equal(precise_run.probabilities(data.manifest.arrays)[0], before)
+    assert np.array_equal(with_precision(precise_run, "fp32").probabilities(data.manifest.arrays)[0], before)
+    assert all(p.is_contiguous() for p in precise_run.networks.parameters())
+
+
+def test_a_slower_bf16_is_said(precise_run: Trained, data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter([0.0, 1.0, 1.0, 3.0])
+    monkeypatch.setattr(precision.time, "perf_counter", lambda: next(seconds))
+    cost = precision.compare_precisions(
+        precise_run, with_precision(precise_run, "bf16"), data.manifest.arrays
+    )
+    assert cost.endswith(". It is not faster than fp32 on this machine")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_on_a_gpu_the_flags_are_those_of_the_run(
+    precise_run: Trained, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flags() -> tuple[bool, bool]:
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+    on_gpu = replace(
+        precise_run, config=precise_run.config.replace(precision=precision), device=torch.device("cuda")
+    )
+    matmul, strict = torch.get_float32_matmul_precision(), torch.get_deterministic_debug_mode()
+    try:
+        for theirs in ("highest", "medium"):
+            torch.set_float32_matmul_precision(theirs)
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            before = flags()
+            with use_run_settings(on_gpu):
+                assert flags() == (precision != "fp32",) * 2
+            assert flags() == before
+            assert torch.get_float32_matmul_precision() == theirs
+            assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.set_deterministic_debug_mode(strict)
+
+
+def test_everything_is_computed_with_the_flags_of_the_run(data: Any) -> None:
+    """deterministic: the flag that a CPU has too."""
+    seen: list[bool] = []
+
+    class Recording(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.backends.cudnn.deterministic)
+            return super().forward(x)
+
+    def network() -> nn.Module:
+        return Recording(
+            nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 4)
+        )
+
+    run = srjt.train(
+        data.manifest, split=data.split, network=network, method="standard", image_size=32, crop=28, epochs=1,
+        batch_size=16, deterministic=True, device="cpu",
+    )  # fmt: skip
+    assert all(seen[1:])  # also for the held-out sides; the first call only finds the number of features
+    pixels = data.manifest.arrays[:4]
+    calls = {
+        "probabilities": lambda: run.probabilities(pixels),
+        "maps": lambda: network_maps(run, pixels),
+        "neighbours": lambda: features(run, ResidentFeed(torch.from_numpy(pixels)), np.arange(4)),
+    }
+    for name, call in calls.items():
+        seen.clear()
+        call()
+        assert seen, name
+        assert all(seen), name
+        assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_mistakes(precise_run: Trained, data: Any) -> None:
+    with pytest.raises(SrjtError, match="Unknown precision 'bf8'"):
+        predict(precise_run, data.manifest, precision="bf8")
+    with pytest.raises(SrjtError, match="trained on features"):
+        precision.check_precision(replace(precise_run, in_shape=(5,)), "bf16")
+
+
+def test_only_a_run_from_a_gpu_gets_another_layout(
+    precise_run: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = CpuSetting(channels_last=True)
+    monkeypatch.setattr(precision, "fastest_setting", lambda *_, **__: found)
+    assert for_this_cpu(precise_run, images=10**6) is precise_run
+    from_gpu = replace(precise_run, cpu=None)
+    assert for_this_cpu(from_gpu, images=10) is from_gpu
+    tuned = for_this_cpu(from_gpu, images=10**6)
+    assert (tuned.cpu, tuned.preprocess.channels_last) == (found, True)
+
+
+@pytest.mark.parametrize(("crop", "size"), [(28, 1024), (112, 128), (224, 32), (448, 8), (10_000, 1)])
+def test_batches_on_a_cpu_do_not_grow_with_the_images(crop: int, size: int) -> None:
+    feed = ResidentFeed(torch.zeros(1, 2, 2, 3, dtype=torch.uint8))
+    assert evaluation_batch_size(feed, crop=crop, largest=1024) == size
+    on_gpu = ResidentFeed(torch.zeros(1, 2, 2, 3, dtype=torch.uint8, device="meta"))
+    features = ResidentFeed(torch.zeros(1, 5))
+    assert {evaluation_batch_size(f, crop=crop, largest=1024) for f in (on_gpu, features)} == {1024}

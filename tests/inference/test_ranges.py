@@ -16,15 +16,17 @@ import srjt
 from srjt import noise
 from srjt.data import Manifest, folds
 from srjt.errors import SrjtError
-from srjt.inference.calibrate import recalibration_of
-from srjt.inference.fitted import fit_after_training
-from srjt.inference.range_evidence import image_evidence, unit_evidence
-from srjt.inference.range_rule import RangeRule
-from srjt.inference.ranges import calibrate_ranges, conservative_thresholds
-from srjt.noise.highest_grade import highest_grade_posterior
-from srjt.noise.true_grades import KnownNoise, LabelNoise, given_noise, scaled_joint
-from srjt.ordinal.ranges import range_scores
-from srjt.training.record.held_out import HeldOut
+from srjt.inference.calibrate import fit_after_training, recalibration_of
+from srjt.inference.ranges import (
+    RangeRule,
+    calibrate_ranges,
+    conservative_thresholds,
+    image_evidence,
+    unit_evidence,
+)
+from srjt.noise.quality import KnownNoise, LabelNoise, given_noise, highest_grade_posterior, scaled_joint
+from srjt.ordinal.calibration import range_scores
+from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 CLASSES = 4

@@ -11,7 +11,7 @@ import pytest
 
 import srjt
 from fixtures.fake_timm import FakeTimm
-from srjt.data.images.augment import normalise
+from srjt.data.images.feed import normalise
 
 
 def trained(network: str, data: Any, folder: Path) -> tuple[Any, Any, Any]:

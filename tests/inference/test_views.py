@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import srjt
 from srjt import methods
-from srjt.data.images.augment import IMAGENET_MEAN, IMAGENET_STD
+from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD
 from srjt.errors import SrjtError
 from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
-from srjt.training.engine.batches import Preprocess
-from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.batches import Preprocess
+from srjt.training.devices import StackedNetworks
 from srjt.training.trained import Trained
 
 SIZE, CROP, MARGIN = 32, 28, 4

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from srjt.errors import SrjtError
-from srjt.networks import imagenet_weights as imagenet
+from srjt.networks import weights as imagenet
 
 CONTENT = bytes(range(256)) * 9000  # more than one chunk
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -58,14 +58,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def refused(url: str, sha256: str = SHA256) -> str:
     with pytest.raises(SrjtError) as caught:
-        imagenet.fetch(url, sha256, timeout=5)
+        imagenet.fetch_imagenet_weights(url, sha256, timeout=5)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_fetches_once_into_torchs_cache(server: str, cache: Path):
     for _ in range(2):
-        path = imagenet.fetch(f"{server}/net-{HASH}.pth", SHA256)
+        path = imagenet.fetch_imagenet_weights(f"{server}/net-{HASH}.pth", SHA256)
         assert path == cache / f"net-{HASH}.pth"
         assert path.read_bytes() == CONTENT
     assert Handler.requests == [f"/net-{HASH}.pth"]
@@ -104,7 +104,9 @@ def test_offline_says_exactly_what_to_do(cache: Path):
 def test_a_file_put_there_by_hand_is_used_without_network(cache: Path):
     cache.mkdir(parents=True)
     (cache / f"net-{HASH}.pth").write_bytes(CONTENT)
-    assert imagenet.fetch(f"http://127.0.0.1:9/net-{HASH}.pth", SHA256).read_bytes() == CONTENT
+    assert (
+        imagenet.fetch_imagenet_weights(f"http://127.0.0.1:9/net-{HASH}.pth", SHA256).read_bytes() == CONTENT
+    )
 
 
 def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):
@@ -117,6 +119,6 @@ def test_a_damaged_cached_file_is_reported_and_not_deleted(cache: Path):
 
 
 def test_the_published_hashes_begin_as_the_names_say():
-    for name, (url, sha256) in imagenet.OFFICIAL.items():
+    for name, (url, sha256) in imagenet.OFFICIAL_WEIGHTS.items():
         assert url.endswith(f"/{name}-{sha256[:8]}.pth")
         assert len(bytes.fromhex(sha256)) == 32

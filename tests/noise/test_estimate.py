@@ -10,11 +10,17 @@ import pytest
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.noise import estimate
-from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.noise.explanations import explain
-from srjt.noise.families import FORMS, ONE_SIDED, family
-from srjt.noise.model import _Problem, fit_model, held_out_likelihood
-from srjt.noise.severity_order import pool, rank_images
+from srjt.noise.estimate import NoiseEstimate, estimate_noise, explain
+from srjt.noise.model import (
+    FORMS,
+    ONE_SIDED,
+    _Problem,
+    family,
+    fit_model,
+    held_out_likelihood,
+    pool,
+    rank_images,
+)
 
 SHARES = np.array([0.4, 0.25, 0.2, 0.15])
 

@@ -9,7 +9,7 @@ from scipy.stats import beta
 from srjt.errors import SrjtError
 from srjt.noise import corrupt, transition_matrix
 from srjt.noise.estimate import estimate_noise
-from srjt.noise.label_quality import label_quality
+from srjt.noise.quality import label_quality
 from srjt.noise.verified import (
     Combined,
     exact_interval,

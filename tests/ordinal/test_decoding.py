@@ -1,14 +1,35 @@
-"""Decoding: each answer is the best one for its own measure of error."""
+"""From probabilities to grades, of an image and of a patient."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.stats import norm
 
 from srjt.errors import SrjtError
-from srjt.ordinal.decoding import decode, expected_grade, median_grade, most_likely_grade
+from srjt.ordinal import decode, soft_label_matrix
+from srjt.ordinal.decoding import (
+    FEWEST,
+    GradeRule,
+    LearnedPooling,
+    expected_grade,
+    fit_pooling,
+    fit_thresholds,
+    grade_by_thresholds,
+    grade_rule_for,
+    highest_per_unit,
+    median_grade,
+    most_likely_grade,
+    pool_probabilities,
+    undo_soft_labels,
+)
+from srjt.ordinal.metrics import METRICS, confusion_matrix
+
+# Decoding: each answer is the best one for its own measure of error.
 
 # Sixteenths are exact in floating point, so that ties are real ties.
 distributions = st.lists(st.integers(0, 8), min_size=2, max_size=7).filter(any)
@@ -58,3 +79,335 @@ def test_shapes_are_free_and_grades_are_whole() -> None:
 def test_a_misspelt_decoding_is_suggested() -> None:
     with pytest.raises(SrjtError, match="did you mean 'median'"):
         decode(torch.ones(1, 2), "medain")
+
+
+# Rules by purpose: the best one for the expected metric, whatever the labels say.
+
+PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
+
+
+def drawn(samples: int, classes: int, seed: int, *, sharp: float = 2.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    logits = sharp * torch.randn(samples, classes, generator=generator, dtype=torch.float64)
+    return logits.softmax(dim=1)
+
+
+def expected_value(purpose: str, grades: np.ndarray, probabilities: np.ndarray) -> float:
+    """The metric of the expected counts, larger is better."""
+    counts = probabilities.T @ np.eye(probabilities.shape[1])[grades]
+    value = METRICS[purpose](counts)
+    return -value if METRICS[purpose].lower_is_better else value
+
+
+# ---------------------------------------------------------------------- thresholds
+
+
+def test_thresholds_at_the_halves_round() -> None:
+    p = drawn(200, 5, 0)
+    halves = torch.arange(4) + 0.5
+    assert torch.equal(grade_by_thresholds(p, halves), decode(p, "expected"))
+
+
+@given(st.integers(0, 10**6), st.integers(1, 30))
+def test_for_two_grades_the_threshold_is_the_best_of_all(seed: int, samples: int) -> None:
+    p = drawn(samples, 2, seed)
+    severity = expected_grade(p).numpy()
+    cuts = np.concatenate([[-1.0], np.sort(severity), [2.0]])
+    for purpose in PURPOSES:
+        (found,) = fit_thresholds(severity, p.numpy(), purpose=purpose)  # type: ignore[arg-type]
+        values = [expected_value(purpose, (severity > cut).astype(int), p.numpy()) for cut in cuts]
+        mine = expected_value(purpose, (severity > found).astype(int), p.numpy())
+        assert mine == pytest.approx(np.nanmax(values))
+
+
+@given(st.integers(0, 10**6), st.integers(3, 6), st.integers(2, 60))
+def test_fitted_thresholds_are_never_worse_than_rounding(seed: int, classes: int, samples: int) -> None:
+    p = drawn(samples, classes, seed)
+    for purpose in PURPOSES:
+        cuts = fit_thresholds(expected_grade(p).numpy(), p.numpy(), purpose=purpose)  # type: ignore[arg-type]
+        assert cuts.shape == (classes - 1,)
+        assert (np.diff(cuts) >= 0).all()
+        fitted = grade_by_thresholds(p, torch.from_numpy(cuts)).numpy()
+        before = expected_value(purpose, decode(p, "expected").numpy(), p.numpy())
+        assert not expected_value(purpose, fitted, p.numpy()) < before - 1e-9
+
+
+def test_the_order_of_the_samples_does_not_matter() -> None:
+    p = drawn(80, 4, 3).numpy()
+    severity = p @ np.arange(4)
+    order = np.random.default_rng(0).permutation(80)
+    one = fit_thresholds(severity, p, purpose="macro_f1")
+    assert fit_thresholds(severity[order], p[order], purpose="macro_f1") == pytest.approx(one)
+
+
+def test_for_kappa_the_thresholds_follow_the_closed_form() -> None:
+    """QWK is best where g = m + (mean − m)/κ is rounded: m is the mean grade, κ the value that is reached."""
+    p = drawn(4000, 5, 1, sharp=1.0)
+    severity = expected_grade(p).numpy()
+    cuts = fit_thresholds(severity, p.numpy(), purpose="qwk")
+    kappa = expected_value("qwk", grade_by_thresholds(p, torch.from_numpy(cuts)).numpy(), p.numpy())
+    mean = float(severity.mean())
+    assert cuts == pytest.approx(mean + kappa * (np.arange(4) + 0.5 - mean), abs=0.05)
+
+
+# ---------------------------------------------------------------------- soft labels
+
+
+@given(st.integers(0, 10**6), st.integers(2, 7))
+def test_undoing_finds_the_labels_probabilities(seed: int, classes: int) -> None:
+    q, soft = drawn(20, classes, seed), soft_label_matrix(classes, dtype=torch.float64)
+    found = undo_soft_labels(q @ soft, soft)
+    assert (found >= 0).all()
+    assert found.sum(dim=1).numpy() == pytest.approx(1.0)
+    closer = (found - q).abs().sum(dim=1) <= (q @ soft - q).abs().sum(dim=1) + 1e-9
+    assert closer.all()
+    many = undo_soft_labels(q @ soft, soft, steps=1000)
+    assert (many - q).abs().sum() <= (found - q).abs().sum() + 1e-9
+
+
+def test_one_hot_labels_need_no_undoing() -> None:
+    p = drawn(10, 4, 5)
+    assert undo_soft_labels(p, torch.eye(4)).numpy() == pytest.approx(p.numpy())
+    certain = torch.tensor([[1.0, 0.0, 0.0]])
+    assert undo_soft_labels(certain, torch.eye(3)).tolist() == certain.tolist()
+
+
+def test_a_majority_is_found_again_after_soft_labels() -> None:
+    """Grade 0 has most labels; the median of the soft prediction is grade 1."""
+    soft = soft_label_matrix(3, dtype=torch.float64)
+    p = torch.tensor([[0.55, 0.25, 0.20]], dtype=torch.float64) @ soft
+    assert decode(p, "median").tolist() == [1]
+    assert grade_rule_for("mae", soft_labels=soft).grades(p).tolist() == [0]
+
+
+# ---------------------------------------------------------------------- the choice
+
+
+def test_closed_forms_by_purpose() -> None:
+    p = drawn(FEWEST - 1, 4, 7)
+    expected = {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
+    for few in (None, p):
+        for purpose, how in expected.items():
+            rule = grade_rule_for(purpose, validation=few)  # type: ignore[arg-type]
+            assert (rule.how, rule.purpose) == (how, purpose)
+            assert rule.without_fit == (purpose in ("qwk", "macro_f1"))
+            assert torch.equal(rule.grades(p), decode(p, how))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("purpose", ["qwk", "macro_f1"])
+def test_enough_samples_fit_thresholds(purpose: str) -> None:
+    p = drawn(FEWEST, 4, 8, sharp=1.0)
+    rule = grade_rule_for(purpose, validation=p)  # type: ignore[arg-type]
+    assert rule.how == "thresholds"
+    value = expected_value(purpose, rule.grades(p).numpy(), p.numpy())
+    assert value > expected_value(purpose, decode(p, "expected").numpy(), p.numpy())
+    assert torch.equal(rule.grades(p.float()), rule.grades(p))
+
+
+def macro_f1(grades: torch.Tensor, labels: torch.Tensor) -> float:
+    return METRICS["macro_f1"](confusion_matrix(labels, grades, num_classes=4).numpy())
+
+
+@given(st.integers(0, 10**6), st.floats(0.2, 5.0))
+def test_on_the_validation_side_no_plain_rule_has_a_higher_macro_f1(seed: int, power: float) -> None:
+    """The labels follow other probabilities than the predicted ones."""
+    p = drawn(FEWEST, 4, seed)
+    labels = torch.multinomial(p**power, 1, generator=torch.Generator().manual_seed(seed))[:, 0]
+    rule = grade_rule_for("macro_f1", validation=p, labels=labels)
+    fitted = grade_rule_for("macro_f1", validation=p)
+    plain = [decode(p, "argmax"), decode(p, "median")]
+    best = max(macro_f1(grades, labels) for grades in [fitted.grades(p), *plain])
+    assert macro_f1(rule.grades(p), labels) == best
+    assert rule.rejected == (macro_f1(fitted.grades(p), labels) < best)
+    assert rule.rejected == (rule != fitted)
+    assert (
+        "(by the labels of the validation side it is better than fitted thresholds)" in str(rule)
+        or rule == fitted
+    )
+
+
+def test_macro_f1_of_other_samples_is_not_lowered_on_average() -> None:
+    """Rare severe grades, a quarter of the validation labels wrong by one grade, and networks that are right,
+    far too cautious, or take rare grades for too common or too rare."""
+    shares = np.array([0.6, 0.2, 0.13, 0.07])
+    cuts = norm.ppf(shares.cumsum()[:-1])
+    found: dict[str, list[list[float]]] = {}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        severity = rng.normal(size=900)
+        observed = (severity + 0.5 * rng.normal(size=900)) / 1.25
+        below = norm.cdf((cuts - observed[:, None]) / np.sqrt(0.2))
+        right = np.diff(below, axis=1, prepend=0.0, append=1.0).clip(1e-9)
+        true = np.digitize(severity, cuts)
+        off = np.where(rng.random(300) < 0.25, rng.choice([-1, 1], size=300), 0)
+        labels = torch.from_numpy((true[:300] + off).clip(0, 3))
+        networks = {"right": right, "cautious": right**0.25, "common": right / shares, "rare": right * shares}
+        for name, weights in networks.items():
+            p = torch.from_numpy(weights / weights.sum(axis=1, keepdims=True))
+            rules = (
+                grade_rule_for("macro_f1", validation=p[:300], labels=labels),
+                grade_rule_for("macro_f1", validation=p[:300]),
+                grade_rule_for("accuracy"),
+                grade_rule_for("mae"),
+            )
+            values = [macro_f1(rule.grades(p[300:]), torch.from_numpy(true[300:])) for rule in rules]
+            found.setdefault(name, []).append(values)
+    means = {name: np.mean(values, axis=0) for name, values in found.items()}
+    chosen, *others = np.mean(list(means.values()), axis=0)  # fitted thresholds, most likely grade, median
+    assert chosen > max(others) + 0.005
+    for mean in means.values():
+        assert mean[0] > mean[1] - 0.005
+    assert means["cautious"][0] > means["cautious"][1] + 0.02  # where thresholds would lower it
+
+
+def test_what_a_grade_is_in_words() -> None:
+    soft = soft_label_matrix(3)
+    assert str(GradeRule(how="median")) == "the median"
+    assert str(grade_rule_for("accuracy")) == "the most likely grade, for accuracy"
+    assert str(grade_rule_for("mae", soft_labels=soft)) == (
+        "the median after undoing the soft labels, for the least absolute error"
+    )
+    assert str(grade_rule_for("macro_f1")) == (
+        "the most likely grade, for macro-F1 (thresholds need kept predictions for at least 50 validation samples)"
+    )
+    cut = GradeRule(how="thresholds", thresholds=(0.25, 1.5), purpose="qwk")
+    assert str(cut) == "the expected grade, cut at 0.250, 1.500, for quadratic weighted kappa"
+
+
+def test_a_misspelt_purpose_is_suggested() -> None:
+    with pytest.raises(SrjtError, match="Unknown metric to optimise 'macro-f1': did you mean 'macro_f1'"):
+        grade_rule_for("macro-f1")  # type: ignore[arg-type]
+
+
+# One answer for several images.
+
+HOW = st.sampled_from(["highest", "mean", "learned"])
+LEARNED = LearnedPooling(exponent=3.0, weight=1.5)
+
+
+@st.composite
+def images(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
+    n = draw(st.integers(1, 12))
+    logits = draw(hnp.arrays(float, (n, 4), elements=st.floats(-20, 20)))
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    units = np.unique(draw(hnp.arrays(int, n, elements=st.integers(0, 4))), return_inverse=True)[1]
+    return p / p.sum(axis=1, keepdims=True), units
+
+
+@given(images=images(), how=HOW)
+def test_pooled_probabilities_are_probabilities(images: tuple[np.ndarray, np.ndarray], how: str) -> None:
+    p, units = images
+    pooled = pool_probabilities(p, units, how=how, learned=LEARNED)  # type: ignore[arg-type]
+    assert pooled.shape == (units.max() + 1, 4)
+    assert (pooled >= 0).all()
+    assert pooled.sum(axis=1) == pytest.approx(1.0)
+
+
+@given(images=images(), how=HOW)
+def test_the_order_and_the_number_of_equal_images_do_not_matter(
+    images: tuple[np.ndarray, np.ndarray], how: str
+) -> None:
+    p, units = images
+    once = pool_probabilities(p, units, how=how, learned=LEARNED)  # type: ignore[arg-type]
+    twice = pool_probabilities(
+        np.repeat(p[::-1], 2, axis=0),
+        np.repeat(units[::-1], 2),
+        how=how,
+        learned=LEARNED,  # type: ignore[arg-type]
+    )
+    assert twice == pytest.approx(once)
+
+
+@given(images=images())
+def test_one_image_stays_as_it_is(images: tuple[np.ndarray, np.ndarray]) -> None:
+    p, _ = images
+    alone = np.arange(len(p))
+    for how in ("highest", "mean", "learned"):
+        plain = LearnedPooling(exponent=7.0, weight=1.0)
+        assert pool_probabilities(p, alone, how=how, learned=plain) == pytest.approx(p, abs=2e-6)  # type: ignore[arg-type]
+
+
+@given(images=images())
+def test_the_learned_pooling_lies_between_mean_and_highest(images: tuple[np.ndarray, np.ndarray]) -> None:
+    p, units = images
+
+    def reached(exponent: float) -> np.ndarray:
+        learned = LearnedPooling(exponent=exponent, weight=1.0)
+        return pool_probabilities(p, units, how="learned", learned=learned).cumsum(axis=1)
+
+    highest = pool_probabilities(p, units, how="highest").cumsum(axis=1)
+    assert (reached(2.0) <= reached(1.0) + 1e-9).all()
+    assert (highest <= reached(2.0) + 2e-6).all()
+    assert reached(4096.0) == pytest.approx(highest, abs=5e-3)
+
+
+def test_closed_forms() -> None:
+    p = [[0.9, 0.1], [0.4, 0.6]]
+    geometric = pool_probabilities(p, [0, 0], how="learned", learned=LearnedPooling(exponent=1.0, weight=1.0))
+    assert geometric[0, 0] == pytest.approx(np.sqrt(0.9 * 0.4))
+    # twice the mean of two: independent images, whose highest grade is 0 with probability 0.9 · 0.4
+    independent = pool_probabilities(
+        p, [0, 0], how="learned", learned=LearnedPooling(exponent=1.0, weight=2.0)
+    )
+    assert independent[0, 0] == pytest.approx(0.9 * 0.4)
+
+
+def draw_patients(rng: np.random.Generator, patients: int, *, worst: bool) -> tuple[np.ndarray, ...]:
+    """Patients with 1 to 12 images; if ``worst``, the grade shows in one image only, else in all of them."""
+    units = np.repeat(np.arange(patients), rng.integers(1, 13, patients))
+    grade = rng.integers(0, 3, patients)
+    first = np.append(True, units[1:] != units[:-1])
+    shown = np.where(first, grade[units], 0) if worst else grade[units]
+    logits = 4.0 * (np.arange(3) == shown[:, None]) + rng.normal(0, 1.5, (len(units), 3))
+    p = np.exp(logits)
+    return p / p.sum(axis=1, keepdims=True), units, grade
+
+
+@pytest.mark.parametrize("worst", [True, False])
+def test_the_fit_is_at_least_as_likely_as_the_fixed_rules_on_new_patients(worst: bool) -> None:
+    rng = np.random.default_rng(5)
+    learned = fit_pooling(*draw_patients(rng, 150, worst=worst))
+    p, units, grade = draw_patients(rng, 400, worst=worst)
+
+    def likelihood(how: str) -> float:
+        pooled = pool_probabilities(p, units, how=how, learned=learned)  # type: ignore[arg-type]
+        return float(np.log(np.maximum(pooled[np.arange(len(grade)), grade], 1e-6)).mean())
+
+    assert likelihood("learned") > likelihood("highest")
+    assert likelihood("learned") > likelihood("mean") - 0.01
+
+
+def test_certain_probabilities_are_labels() -> None:
+    p, units, grade = draw_patients(np.random.default_rng(2), 40, worst=True)
+    assert fit_pooling(p, units, np.eye(3)[grade]) == pytest.approx(fit_pooling(p, units, grade))
+
+
+def test_few_patients_stay_near_the_prior() -> None:
+    one = fit_pooling([[0.5, 0.5]], [0], [1])
+    assert 2 < one.exponent < 8
+    assert 0.5 < one.weight < 3
+
+
+def test_a_thousand_images_of_one_patient() -> None:
+    p = np.tile([[0.999999, 0.000001, 0.0]], (1000, 1))
+    for how in ("highest", "mean", "learned"):
+        pooled = pool_probabilities(p, np.zeros(1000, int), how=how, learned=LEARNED)  # type: ignore[arg-type]
+        assert pooled[0, 0] > 0.99
+        assert np.isfinite(pooled).all()
+    extreme = np.tile([[0.0, 0.0, 1.0]], (1000, 1))
+    assert pool_probabilities(extreme, np.zeros(1000, int), how="learned", learned=LEARNED)[0, 2] > 0.999
+
+
+def test_the_highest_grade() -> None:
+    assert highest_per_unit([0, 3, 1, 0], [1, 1, 0, 2]).tolist() == [1, 3, 0]
+
+
+def test_bad_input() -> None:
+    with pytest.raises(SrjtError, match="one unit per image"):
+        pool_probabilities([[0.5, 0.5]], [0, 1])
+    with pytest.raises(SrjtError, match="Unknown pooling 'heighest': did you mean 'highest'"):
+        pool_probabilities([[0.5, 0.5]], [0], how="heighest")  # type: ignore[arg-type]
+    with pytest.raises(SrjtError, match="needs its parameters"):
+        pool_probabilities([[0.5, 0.5]], [0], how="learned")
+    with pytest.raises(SrjtError, match="1 units and 2 labels"):
+        fit_pooling([[0.5, 0.5]], [0], [0, 1])

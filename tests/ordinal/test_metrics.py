@@ -1,4 +1,4 @@
-"""Metrics against scikit-learn, against brute force, and by hand where conventions differ."""
+"""Metrics, and the naive scores beside them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ import sklearn.metrics as oracle
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import f1_score
 
 from srjt.errors import SrjtError
-from srjt.ordinal import metrics
+from srjt.ordinal import PURPOSES, Purpose, metrics
+from srjt.ordinal.metrics import METRICS, naive_baseline
+from srjt.training.folder import compare_with_naive
+
+# Metrics against scikit-learn, against brute force, and by hand where conventions differ.
 
 C = 5
 # Few samples of five grades: absent and never predicted grades are the rule, not the exception.
@@ -160,3 +165,58 @@ def test_counting_needs_no_host_synchronisation() -> None:
     selected = torch.empty(2, 8, dtype=torch.bool, device="meta")
     assert metrics.confusion_matrix(grades, grades, num_classes=4).shape == (4, 4)
     assert metrics.selection_counts(selected, grades, grades, num_classes=4).shape == (2, 4, 4)
+
+
+# One grade for all samples, chosen by the training labels.
+
+counts = st.lists(st.integers(0, 9), min_size=4, max_size=4).filter(any)
+
+
+def test_by_hand() -> None:
+    """Most frequent is grade 3, but the median is grade 1."""
+    naive = naive_baseline([3, 3, 0, 5], [1, 1, 1, 1])
+    assert naive == (0.25, (1 + 0 + 1 + 2) / 4, 2 * 0.25 / 1.25 / 4, 0.0)
+    naive = naive_baseline([1, 1, 0, 5], [2, 0, 0, 2])
+    assert naive == (0.5, 1.5, 2 * 0.5 / 1.5 / 2, 0.0)
+    assert naive_baseline([1, 0, 5], [3, 2, 0]).macro_f1 == 0.0  # a grade that is only predicted
+
+
+@given(training=counts, side=counts)
+def test_against_a_list_of_samples(training: list[int], side: list[int]) -> None:
+    labels, truth = np.repeat(np.arange(4), training), np.repeat(np.arange(4), side)
+    lower_median = np.sort(labels)[(len(labels) - 1) // 2]
+    most_frequent = max(range(4), key=lambda grade: (training[grade], -grade))
+    naive = naive_baseline(training, side)
+    assert naive.accuracy == pytest.approx((truth == most_frequent).mean())
+    assert naive.mae == pytest.approx(np.abs(truth - lower_median).mean())
+    always = np.full(len(truth), most_frequent)
+    assert naive.macro_f1 == pytest.approx(f1_score(truth, always, average="macro", zero_division=0))
+
+
+def test_a_run_that_does_not_beat_it_says_so() -> None:
+    assert compare_with_naive("the test side", score=0.2, naive=0.3, purpose="mae") == ""
+    assert compare_with_naive("these samples", score=0.3333, naive=0.3333, purpose="mae") == (
+        "This run does not beat a naive prediction on these samples: MAE 0.333, and 0.333 by always predicting the "
+        "median training label."
+    )
+    said = compare_with_naive("the test side", "SORD does", score=0.5, naive=2 / 3, purpose="accuracy")
+    assert said == (
+        "SORD does not beat a naive prediction on the test side: accuracy 0.500, and 0.667 by always predicting the "
+        "most frequent training label."
+    )
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_only_the_metric_that_the_grades_are_for_is_judged(purpose: Purpose) -> None:
+    """Answers beat it in this metric, or in the other three only; a perfect score passes where one grade is right."""
+    naive = naive_baseline([4, 3, 2], [4, 3, 2])
+    better = METRICS[purpose].lower_is_better
+    for score, worse in (
+        (getattr(naive, purpose), True),
+        (0.1 if better else 0.9, False),
+        (1 - better, False),
+    ):
+        assert (
+            bool(compare_with_naive("it", score=score, naive=getattr(naive, purpose), purpose=purpose))
+            == worse
+        )

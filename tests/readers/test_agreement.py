@@ -11,7 +11,7 @@ from sklearn.metrics import cohen_kappa_score
 
 from srjt.errors import SrjtError
 from srjt.readers import Readings, agreement
-from srjt.readers.coefficients import krippendorff_alpha
+from srjt.readers.agreement import krippendorff_alpha
 
 # Krippendorff's example of four observers and twelve units ("Computing Krippendorff's Alpha-Reliability", 2011).
 PUBLISHED = [

@@ -1,15 +1,21 @@
-"""A network as one more reader."""
+"""A network as one more reader, and what to read next."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from sklearn.metrics import cohen_kappa_score
 
 from srjt.errors import SrjtError
-from srjt.readers import Readings, compare_network
+from srjt.readers import Readings, compare_network, consensus, next_readings
+from srjt.readers.compare import expected_gain
+from srjt.readers.consensus import expected_error
+from srjt.readers.model import log_columns, state_posterior
+
+# A network as one more reader.
 
 
 def make(seed: int = 0, *, items: int = 200, readers: int = 3, error: float = 0.3):
@@ -61,3 +67,102 @@ def test_undefined_and_wrong_input_are_sentences() -> None:
         compare_network(readings, true, margin=0.0)
     constant = compare_network(readings, np.ones(30, dtype=int), resamples=20)
     assert json.dumps(constant.to_dict(), allow_nan=False)
+
+
+# What to read next: the expected gain against brute force, and the limits.
+
+
+@pytest.fixture(scope="module")
+def readings() -> Readings:
+    """Four readers; the last one is a coin."""
+    rng = np.random.default_rng(0)
+    items, classes = 120, 4
+    true = rng.integers(0, classes, size=items)
+    table = (true + (rng.random((4, items)) < 0.25) * rng.choice([-1, 1], size=(4, items))).clip(0, 3)
+    table[3] = rng.integers(0, classes, size=items)
+    seen = rng.random((4, items)) < 0.6
+    reader, item = np.nonzero(seen)
+    return Readings(
+        items=[f"i{i}" for i in range(items)],
+        readers=["a", "b", "c", "coin"],
+        grades=tuple("0123"),
+        item=item,
+        reader=reader,
+        grade=table[reader, item],
+    )
+
+
+def test_the_gain_is_the_mean_over_all_possible_readings(readings: Readings) -> None:
+    found = consensus(readings)
+    items = np.arange(5)
+    known = [
+        weight
+        * state_posterior(
+            found.evidence,
+            states=fit.states,
+            prior=fit.states.prior(fit.grades, fit.kinds),
+            columns=log_columns(fit.matrices),
+            rows=items,
+        )
+        for weight, fit in zip(found.variants.weights, found.variants.fits, strict=True)
+    ]
+    before = expected_error(
+        sum(by_state @ fit.states.of_grade for by_state, fit in zip(known, found.variants.fits, strict=True))
+    )
+    gain = expected_gain(found, items)
+    for reader in range(4):
+        for item in items:
+            after = 0.0
+            for said in range(4):
+                joint = sum(
+                    (by_state[item] * fit.matrices[reader, :, said]) @ fit.states.of_grade
+                    for by_state, fit in zip(known, found.variants.fits, strict=True)
+                )
+                after += joint.sum() * expected_error((joint / joint.sum())[None])[0]
+            assert gain[item, reader] == pytest.approx(max(before[item] - after, 0.0), abs=1e-9)
+
+
+def test_the_list_is_by_gain_and_asks_nobody_twice(readings: Readings) -> None:
+    found = consensus(readings)
+    wanted = next_readings(found, readings, count=30)
+    assert len(wanted) == 30
+    assert wanted["item"].is_unique
+    assert wanted["gain"].is_monotonic_decreasing
+    done = {
+        (readings.items[i], readings.readers[r]) for i, r in zip(readings.item, readings.reader, strict=True)
+    }
+    assert not done & set(zip(wanted["item"], wanted["reader"], strict=True))
+    assert "coin" not in set(wanted["reader"][:10])  # a coin tells nothing
+
+
+def test_a_limit_per_reader(readings: Readings) -> None:
+    wanted = next_readings(consensus(readings), readings, count=30, per_reader=8)
+    assert wanted["reader"].value_counts().max() <= 8
+    assert len(wanted) == 30
+
+
+def test_items_with_a_reference_are_done(readings: Readings) -> None:
+    reference = np.full(120, -1)
+    reference[:100] = 1
+    known = replace(readings, reference=reference)
+    wanted = next_readings(consensus(known), known, count=120)
+    assert set(wanted["item"]) <= set(readings.items[100:])
+
+
+def test_wrong_arguments_are_sentences(readings: Readings) -> None:
+    found = consensus(readings)
+    with pytest.raises(SrjtError, match="at least 1"):
+        next_readings(found, readings, count=0)
+    with pytest.raises(SrjtError, match="other items or readers"):
+        next_readings(found, replace(readings, readers=["x", "y", "z", "w"]), count=1)
+
+
+def test_a_new_reader_is_the_average_of_the_others(readings: Readings) -> None:
+    """With one reader the new one reads like that one; the list is then for the new reader."""
+    alone = readings.rows(readings.reader == 0)
+    found = consensus(alone)
+    items = np.arange(20)
+    assert expected_gain(found, items, new_reader=True) == pytest.approx(expected_gain(found, items)[:, :1])
+    wanted = next_readings(found, alone, count=5, new_reader=True)
+    assert wanted["reader"].tolist() == ["new reader"] * 5
+    assert wanted["item"].is_unique

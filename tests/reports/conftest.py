@@ -12,9 +12,8 @@ import pytest
 
 import srjt
 from srjt import noise as ordinal_noise
-from srjt.studies.paper import DISPLAY_NAMES
-from srjt.studies.rate_source import rate_source
-from srjt.studies.results import StudyResults
+from srjt.studies.config import rate_source
+from srjt.studies.results import DISPLAY_NAMES, StudyResults
 
 CELL = ["key", "method", "variant", "noise", "fold", "seed"]
 

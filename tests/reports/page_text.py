@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from srjt.reports.pages.html import Page, Section
+from srjt.reports.page import Page, Section
 
 Facts = Mapping[str, Any]
 Rule = Callable[[Facts, "re.Match[str]"], bool]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from srjt.reports.tables.table import Table, TableCell
-from srjt.studies.paper import paper_results
+from srjt.reports.table import Table, TableCell
+from srjt.studies.results import paper_results
 
 NAMES = ["key", "method", "variant", "noise", "fold", "seed"]
 SOFT = "select=soft,update=soft"

@@ -16,11 +16,11 @@ from reports.page_text import Rule, all_sections, check, facts_of, split_sentenc
 from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.readers import Readings
-from srjt.reports.judged_sides import judge_sides
-from srjt.reports.pages.evaluation_page import evaluation_page
-from srjt.reports.pages.html import Page, render
-from srjt.reports.pages.predictions_page import predictions_page
-from srjt.training.record.held_out import HeldOut
+from srjt.reports.page import Page, render
+from srjt.reports.pages.answers import predictions_page
+from srjt.reports.pages.evaluation import evaluation_page
+from srjt.reports.run_summary import judge_sides
+from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested

@@ -10,8 +10,8 @@ import pytest
 import srjt
 from browser import Browser, Tab, needs_browser
 from reports.test_browser import CONTRAST
-from srjt.reports.pages.html import write_page
-from srjt.reports.pages.live_page import live_page
+from srjt.reports.page import write_page
+from srjt.reports.pages.run import live_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 

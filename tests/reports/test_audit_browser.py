@@ -13,8 +13,8 @@ import pytest
 from browser import Browser, Tab, needs_browser
 from srjt import audit, noise, report
 from srjt.data.synthetic import generate
-from srjt.reports.pages.audit_page import audit_page
-from srjt.reports.pages.html import write_page
+from srjt.reports.page import write_page
+from srjt.reports.pages.audit import audit_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 HOSTILE = "<img src=x onerror=alert(1)>"

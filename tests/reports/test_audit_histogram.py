@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from srjt.reports.pages.audit_noise_section import _histogram
+from srjt.reports.pages.audit import _histogram
 
 
 def test_nothing_of_the_histogram_is_cut_off() -> None:

@@ -17,8 +17,8 @@ from fixtures.noisy_features import counted
 from srjt.auditing.folder import read_audit
 from srjt.auditing.scores import summarise
 from srjt.errors import SrjtError
-from srjt.reports.pages.audit_page import audit_page
-from srjt.reports.pages.html import render
+from srjt.reports.page import render
+from srjt.reports.pages.audit import audit_page
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 

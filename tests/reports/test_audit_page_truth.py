@@ -13,7 +13,8 @@ import pytest
 from reports.page_text import Rule, all_sections, check, facts_of
 from reports.test_audit_page import write_folder
 from srjt.auditing.folder import read_audit
-from srjt.reports.pages import audit_noise_section, audit_page
+from srjt.reports.pages import audit as audit_noise_section
+from srjt.reports.pages import audit as audit_page
 
 pytestmark = pytest.mark.slow
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from browser import Browser, Tab, needs_browser
-from srjt.reports.pages.html import write_page
-from srjt.reports.pages.study_page import study_page
+from srjt.reports.page import write_page
+from srjt.reports.pages.study import study_page
 
 pytestmark = [pytest.mark.slow, needs_browser]
 HOSTILE = "<img src=x onerror=alert(1)>.png"

@@ -9,10 +9,8 @@ import pytest
 
 from fixtures.run_folders import make_run
 from srjt.ordinal.calibration import expected_calibration_error
-from srjt.reports.pages.calibration_section import calibration_section
-from srjt.reports.pages.run_page import run_page
-from srjt.training.record.held_out import HeldOut, write_held_out
-from srjt.training.record.run_folder import read_facts
+from srjt.reports.pages.run import calibration_section, run_page
+from srjt.training.folder import HeldOut, read_facts, write_held_out
 
 
 def side(samples: int, *, slope: float, seed: int, truth: bool) -> HeldOut:

@@ -12,8 +12,8 @@ import srjt
 from fixtures.run_folders import edit_json, make_study
 from reports.test_audit_page import write_folder
 from srjt.auditing.folder import read_audit
+from srjt.auditing.review_app import ReviewSession
 from srjt.errors import SrjtError
-from srjt.review.app import ReviewSession
 from srjt.studies.config import StudyConfig
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested

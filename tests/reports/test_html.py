@@ -13,8 +13,8 @@ import pytest
 
 from reports.html_tree import Tree
 from srjt.errors import SrjtError
-from srjt.reports.pages.html import Note, Page, Section, page_figures, render, write_page
-from srjt.reports.pages.study_page import study_notes, study_page
+from srjt.reports.page import Note, Page, Section, page_figures, render, write_page
+from srjt.reports.pages.study import study_notes, study_page
 
 FEW = {
     "methods": ("standard", "co-teaching", "co-teaching+ours"),

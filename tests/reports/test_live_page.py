@@ -13,10 +13,10 @@ import pytest
 import srjt
 from fixtures.run_folders import make_run
 from reports.page_text import facts_of, sentences
-from srjt.reports.live_reporter import LiveReporter
-from srjt.reports.pages.html import render
-from srjt.reports.pages.live_page import live_page
-from srjt.training.record.reporters import SilentReporter
+from srjt.reports.page import render
+from srjt.reports.pages.run import live_page
+from srjt.reports.report import LiveReporter
+from srjt.training.reporters import SilentReporter
 
 COUNTS = {"validation_counts": [6, 3, 2, 1]}
 
@@ -119,7 +119,7 @@ def test_a_page_that_cannot_be_written_does_not_end_a_training(
     def fail(*_: object, **__: object) -> None:
         raise OSError("no space\nleft")
 
-    monkeypatch.setattr("srjt.reports.live_reporter.write_page", fail)
+    monkeypatch.setattr("srjt.reports.report.write_page", fail)
     inner = SilentReporter()
     with LiveReporter(inner, tmp_path / "run") as reporter:
         srjt.train(data.manifest, out=tmp_path / "run", reporter=reporter, **settings)

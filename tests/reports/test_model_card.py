@@ -15,11 +15,11 @@ import yaml
 import srjt
 from fixtures.run_folders import make_run
 from srjt.errors import SrjtError
-from srjt.inference.fitted import fit_after_training
-from srjt.reports.judged_sides import judge_side
+from srjt.inference.calibrate import fit_after_training
 from srjt.reports.model_card import model_card, write_model_card
-from srjt.reports.pages.html import render
-from srjt.reports.pages.run_page import run_page
+from srjt.reports.page import render
+from srjt.reports.pages.run import run_page
+from srjt.reports.run_summary import judge_side
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 

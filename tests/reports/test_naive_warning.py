@@ -11,15 +11,14 @@ import pandas as pd
 import pytest
 
 import srjt
-from srjt.inference.held_out_scores import naive_warning
-from srjt.ordinal.purpose import PURPOSES
-from srjt.reports.judged_sides import judge_sides
+from srjt.inference.evaluate import naive_warning
+from srjt.ordinal import PURPOSES
 from srjt.reports.model_card import model_card
-from srjt.reports.pages.html import Page
-from srjt.reports.pages.live_page import live_page
-from srjt.reports.pages.predictions_page import predictions_page
-from srjt.reports.pages.run_page import run_page
-from srjt.training.record.baselines import compare_with_naive
+from srjt.reports.page import Page
+from srjt.reports.pages.answers import predictions_page
+from srjt.reports.pages.run import live_page, run_page
+from srjt.reports.run_summary import judge_sides
+from srjt.training.folder import compare_with_naive
 
 
 @pytest.mark.parametrize("right", [True, False])

@@ -12,16 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from reports.html_tree import Tree
-from srjt.cli.report import report
+from srjt.cli.study import report
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
-from srjt.reports.pages.html import page_figures, render
-from srjt.reports.pages.run_page import _noise_used, run_page
-from srjt.reports.pages.settings import settings_section
-from srjt.reports.pages.study_page import study_page
+from srjt.reports.page import page_figures, render, settings_section
+from srjt.reports.pages.run import _noise_used, run_page
+from srjt.reports.pages.study import study_page
+from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.record.metrics_log import last_epochs, read_metrics
-from srjt.training.record.run_folder import RunFacts, read_facts, write_facts
+from srjt.training.folder import RunFacts, read_facts, write_facts
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
@@ -264,7 +263,7 @@ def test_the_noise_section_says_where_rates_came_from(
     estimated: float | None,
     sentence: str | None,
 ) -> None:
-    monkeypatch.setattr("srjt.reports.pages.study_page._figures", lambda results: None)  # another section
+    monkeypatch.setattr("srjt.reports.pages.study._figures", lambda results: None)  # another section
     made = study(**{**FEW, "noises": noises, "methods": (*FEW["methods"], *(["srjt"] if estimated else []))})
     source = made.runs["rate_source"].mask(lambda at: at == "given", "given" if given else "estimate")
     made = replace(

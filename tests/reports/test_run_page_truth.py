@@ -14,9 +14,9 @@ import pytest
 
 from fixtures.run_folders import GRADES, SIZES, make_run
 from reports.page_text import Rule, all_sections, check, facts_of
-from srjt.reports.figures import run_figures
-from srjt.reports.pages.run_page import run_page
-from srjt.studies.paper import display_name
+from srjt.reports.figures import results as run_figures
+from srjt.reports.pages.run import run_page
+from srjt.studies.results import display_name
 
 MATRIX = tuple(tuple(0.7 if i == j else 0.1 for j in range(4)) for i in range(4))
 LABEL_MATRIX = [list(row) for row in MATRIX]

@@ -16,7 +16,7 @@ from fixtures.run_folders import edit_json, make_run, make_study
 from reports.test_audit_page import write_folder
 from srjt.errors import SrjtError
 from srjt.files import is_inside, write_atomically, write_json
-from srjt.reports.pages.audit_page import audit_page
+from srjt.reports.pages.audit import audit_page
 from srjt.reports.report import report
 
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested

@@ -11,9 +11,9 @@ import pytest
 
 from fixtures.run_folders import QUASI, edit_json, make_study
 from reports.page_text import Rule, all_sections, check, facts_of, sentences
-from srjt.reports.figures import ablation_figures, study_figures
-from srjt.reports.pages.html import Page
-from srjt.reports.pages.study_page import study_page
+from srjt.reports.figures import study
+from srjt.reports.page import Page
+from srjt.reports.pages.study import study_page
 from srjt.studies.results import collect_results
 
 pytestmark = pytest.mark.slow
@@ -171,8 +171,8 @@ RULES: dict[str, Rule] = {
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Captions are checked, not drawings."""
     for name in ("chart", "confusion_figure", "transition_figure"):
-        monkeypatch.setattr(study_figures, name, lambda *args, **kwargs: None)
-    monkeypatch.setattr(ablation_figures, "small_multiples", lambda *args, **kwargs: None)
+        monkeypatch.setattr(study, name, lambda *args, **kwargs: None)
+    monkeypatch.setattr(study, "small_multiples", lambda *args, **kwargs: None)
 
 
 def page_of(folder: Path, options: dict[str, Any], changes: dict[str, Any]) -> Page:

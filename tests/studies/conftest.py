@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from srjt.studies.config import StudyConfig
-from srjt.studies.executors.local import Slots, run_locally
 from srjt.studies.folder import write_plan
-from srjt.studies.grid import PlannedRun, StudyData
-from srjt.studies.open_data import open_data
+from srjt.studies.plan import PlannedRun, StudyData, open_data
+from srjt.studies.study import Slots, run_locally
 
 Small = Callable[..., StudyConfig]
 

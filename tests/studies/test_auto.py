@@ -11,10 +11,10 @@ import pytest
 
 from srjt.errors import SrjtError
 from srjt.noise import estimate as estimation
-from srjt.reports.pages.study_page import study_page
+from srjt.reports.pages.study import study_page
 from srjt.studies.config import StudyConfig, parse_method
 from srjt.studies.folder import estimates_folder, run_folder
-from srjt.studies.open_data import open_data
+from srjt.studies.plan import open_data
 from srjt.studies.results import collect_results
 
 Small = Callable[..., StudyConfig]

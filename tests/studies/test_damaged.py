@@ -17,13 +17,19 @@ from typer.testing import CliRunner
 from srjt.cli import app
 from srjt.errors import SrjtError
 from srjt.studies.config import StudyConfig
-from srjt.studies.executors.ray_files import write_run_files
-from srjt.studies.executors.worker import write_error_report
-from srjt.studies.folder import error_file, lock_study, read_error, run_folder, run_status, write_plan
-from srjt.studies.open_data import open_data
+from srjt.studies.folder import (
+    error_file,
+    lock_study,
+    read_error,
+    run_folder,
+    run_status,
+    write_error_report,
+    write_plan,
+)
+from srjt.studies.plan import SilentWatcher, open_data
+from srjt.studies.ray_task import write_run_files
 from srjt.studies.results import collect_results
 from srjt.studies.study import choose_executor, run_study
-from srjt.studies.watcher import SilentWatcher
 
 Small = Callable[..., StudyConfig]
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from srjt import methods
-from srjt.studies.paper import (
+from srjt.studies.results import (
     DISPLAY_NAMES,
     display_name,
     host_of,

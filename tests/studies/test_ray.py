@@ -21,17 +21,15 @@ import torch
 from processes import Limit
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
+from srjt.studies import ray as ray_driver
+from srjt.studies import ray as ray_workers
 from srjt.studies.config import StudyConfig
-from srjt.studies.executors import ray_driver, ray_workers
-from srjt.studies.executors.ray_driver import run_on_ray
-from srjt.studies.executors.ray_task import TaskReport, TaskSpec
-from srjt.studies.executors.ray_workers import RayWorker
-from srjt.studies.executors.worker import run_planned
-from srjt.studies.folder import error_file, run_folder, write_plan
-from srjt.studies.grid import PlannedRun
-from srjt.studies.open_data import open_data
+from srjt.studies.folder import error_file, run_folder, run_planned, write_plan
+from srjt.studies.plan import PlannedRun, open_data
+from srjt.studies.ray import RayWorker, run_on_ray
+from srjt.studies.ray_task import TaskReport, TaskSpec
 from srjt.studies.results import StudyResults, collect_results
-from srjt.training.record.metrics_log import read_metrics
+from srjt.training.checkpoint import read_metrics
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
@@ -39,7 +37,7 @@ pytest.importorskip("ray", reason='Ray is not installed: pip install ".[ray]"')
 EPOCHS = 6
 # A module for the nodes, which counts how often they estimate the noise.
 COUNT = """
-from srjt.training import resolve_noise
+from srjt.training import train as resolve_noise
 
 estimate = resolve_noise.estimate_noise
 

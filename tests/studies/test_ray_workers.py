@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from srjt.studies.executors import ray_workers
-from srjt.studies.executors.ray_task import TaskReport
-from srjt.studies.executors.ray_workers import RayWorkers
+from srjt.studies import ray as ray_workers
 from srjt.studies.folder import error_file
-from srjt.studies.watcher import SilentWatcher
+from srjt.studies.plan import SilentWatcher
+from srjt.studies.ray import RayWorkers
+from srjt.studies.ray_task import TaskReport
 
 
 class RayError(Exception):

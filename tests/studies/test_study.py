@@ -1,17 +1,33 @@
-"""``srjt.study``: a comparison from Python."""
+"""A study on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
+from safetensors.torch import load_file
 
 import srjt
-from srjt.errors import SrjtError
-from srjt.studies.grid import PlannedRun
-from srjt.studies.study import choose_executor, resolve_config
+from processes import Limit
+from srjt.errors import Interrupted, SrjtError, warn
+from srjt.files import lock_folder
+from srjt.studies import folder as worker
+from srjt.studies.config import StudyConfig
+from srjt.studies.folder import error_file, lock_study, read_study, run_folder, run_status, write_plan
+from srjt.studies.plan import PlannedRun, open_data
+from srjt.studies.results import collect_results
+from srjt.studies.study import Slots, choose_executor, resolve_config, run_locally
+from srjt.training import workers as worker_pool
+
+# ``srjt.study``: a comparison from Python.
 
 SMALL: dict[str, Any] = {
     "reading": {"images": 60, "patients": 12, "size": 32},
@@ -105,3 +121,389 @@ def test_arguments_override_the_file_which_overrides_the_preset(tmp_path: Path) 
 def test_an_option_of_the_other_executor_is_an_error() -> None:
     with pytest.raises(SrjtError, match="gpus_per_run is an option of the executor 'ray'"):
         choose_executor("local", gpus_per_run=0.5)
+
+
+# Runs in processes of their own: never twice, never lost, and one that fails stops no other.
+
+Small = Callable[..., StudyConfig]
+Run = Callable[..., Any]
+SLOTS = Slots(devices=("cpu", "cpu"), threads=1)
+
+
+def weights(folder: Path) -> dict[str, int]:
+    return {p.parent.name: p.stat().st_mtime_ns for p in folder.glob("runs/*/weights.safetensors")}
+
+
+def test_done_runs_are_never_repeated_and_what_is_added_runs_alone(
+    finished: Path, small: Small, run: Run, witness: Any
+) -> None:
+    before = weights(finished)
+    assert len(before) == 3
+    same = {"only_folds": (0,), "train": {"epochs": 12}}
+    _, _, outcome = run(finished, small(**same), witness)
+    assert set(outcome.values()) == {"done"}
+    assert witness.begun == []
+    planned = read_study(finished)
+    more = small(methods=("standard", "garg", "co-teaching+ours", "sord"), **same)
+    _, planned_runs, outcome = run(finished, more, witness)
+    assert witness.begun == [planned_runs[-1].key]
+    assert witness.over == [(planned_runs[-1].key, "done")]
+    assert before.items() <= weights(finished).items()
+    assert len(collect_results(finished).runs) == 4
+    run(finished, small(**same))  # the former plan again: the fourth run stays where it is
+    assert len(collect_results(finished).runs) == 3
+    assert len(weights(finished)) == 4
+    assert read_study(finished) == planned
+
+
+def test_a_study_folder_says_what_was_asked(finished: Path, small: Small) -> None:
+    facts = read_study(finished)
+    data = open_data(small(only_folds=(0,), train={"epochs": 12}))
+    assert StudyConfig.from_dict(facts["study"]) == data.config
+    assert facts["class_counts"] == data.manifest.class_counts.tolist()
+    assert (facts["patients"], facts["samples"], facts["folds"]) == (24, 120, 3)
+    assert [planned["key"] for planned in facts["cells"]] == [planned.key for planned in data.planned_runs()]
+    splits = pd.read_csv(finished / "splits.csv")
+    for fold, split in enumerate(data.splits):
+        ids = splits[(splits["fold"] == fold) & (splits["split"] == "test")]["id"]
+        assert sorted(ids) == sorted(data.manifest.ids[row] for row in split.test)
+    # every method learnt from the same labels, those of the plan
+    labelled, _ = data.labelled(data.noises[0], 0, 0)
+    for planned in data.planned_runs():
+        history = pd.read_csv(run_folder(finished, planned.key) / "history.csv")
+        np.testing.assert_array_equal(history["grade"], labelled.labels[data.splits[0].train])
+        np.testing.assert_array_equal(history["true_grade"], data.manifest.labels[data.splits[0].train])
+
+
+def test_a_run_knows_the_grade_names_of_its_study(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {str(grade): name for grade, name in enumerate(("none", "mild", "moderate", "severe"))}
+    data = open_data(small(only_folds=(0,), methods=("standard",), grade_names=names))
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(worker, "train", lambda manifest, **options: given.update(options))
+    worker.run_planned(tmp_path, data, next(data.planned_runs()), device="cpu")
+    assert given["grade_names"] == names
+
+
+def test_a_warning_names_the_fold(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = open_data(small(only_folds=(0, 1), methods=("standard",), noises=("none",)))
+    monkeypatch.setattr(worker, "train", lambda manifest, **options: warn("noise unknown"))
+    for planned in data.planned_runs():
+        with pytest.warns(UserWarning, match=rf"^Noise none, fold {planned.fold}, seed 0: noise unknown$"):
+            worker.run_planned(tmp_path, data, planned, device="cpu")
+
+
+@pytest.mark.slow
+def test_one_failing_run_stops_no_other_and_its_error_is_kept(
+    small: Small, run: Run, tmp_path: Path, witness: Any
+) -> None:
+    singular = np.full((4, 4), 0.25).tolist()
+    config = small(methods=("garg", "standard"), noises=("none",), transition=singular, only_folds=(0, 1))
+    _, planned_runs, outcome = run(tmp_path / "study", config, witness)
+    assert {c.method.name: outcome[c.key] for c in planned_runs} == {"garg": "failed", "standard": "done"}
+    assert len(witness.over) == 4
+    results = collect_results(tmp_path / "study")
+    failed = results.runs[results.runs["method"] == "garg"]
+    assert failed["status"].tolist() == ["failed", "failed"]
+    assert all(error.endswith("this one is singular: use less noise.\n") for error in failed["error"])
+    assert set(results.scores["method"]) == {"standard"}
+
+
+@pytest.mark.slow
+def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_result(
+    small: Small, run: Run, tmp_path: Path
+) -> None:
+    config = small(methods=("standard",), only_folds=(0, 1))
+    planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
+    blocked = run_folder(tmp_path, planned_runs[0].key) / "metrics.csv"
+    blocked.mkdir(parents=True)
+    blocked.with_name("run.json").write_text("{}")
+    _, _, outcome = run(tmp_path, config)
+    assert outcome == {planned_runs[0].key: "failed", planned_runs[1].key: "done"}
+    assert "run.json is damaged" in error_file(tmp_path, planned_runs[0].key).read_text()
+    blocked.with_name("run.json").unlink()
+    blocked.rmdir()
+    _, _, outcome = run(tmp_path, config)
+    assert set(outcome.values()) == {"done"}
+    assert not error_file(tmp_path, planned_runs[0].key).exists()
+
+
+CRASH = """
+import os
+from srjt.training.checkpoint import MetricsLog
+
+add = MetricsLog.add
+
+def add_or_crash(log, rows):
+    if os.environ.get("SHARES_A_GPU"):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    add(log, rows)
+
+MetricsLog.add = add_or_crash
+"""
+
+
+@pytest.mark.slow
+def test_runs_that_crash_while_they_share_a_gpu_are_tried_again_one_at_a_time(
+    small: Small, run: Run, tmp_path: Path, witness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU that one run crashes fails for the others too: here it fails for all."""
+    pools: list[tuple[str, ...]] = []
+
+    @contextlib.contextmanager
+    def share(devices: tuple[str, ...]) -> Iterator[dict[str, str]]:
+        pools.append(devices)
+        yield {"SHARES_A_GPU": "yes"} if len(set(devices)) < len(devices) else {}
+
+    monkeypatch.setattr(worker_pool, "share_gpus", share)
+    (tmp_path / "crash.py").write_text(CRASH)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    config = small(methods=("standard", "co-teaching+ours"), only_folds=(0, 1), train={"imports": ("crash",)})
+    _, planned_runs, outcome = run(tmp_path / "study", config, witness, jobs=2)
+    assert set(outcome.values()) == {"done"}
+    assert pools == [("cpu", "cpu"), ("cpu",)]
+    assert witness.notes == [
+        "4 runs failed while several shared a GPU, which one may have crashed for all. Trying again, one at a time."
+    ]
+    assert sorted(witness.begun) == sorted(planned.key for planned in planned_runs)  # each once
+    assert sorted(witness.over) == sorted((planned.key, "done") for planned in planned_runs)
+    assert not list((tmp_path / "study").rglob("errors/*"))
+
+
+def same_scores(folder: Path, undisturbed: Path) -> None:
+    found, expected = (
+        collect_results(where).scores.set_index(["key", "split", "metric"])["value"]
+        for where in (folder, undisturbed)
+    )
+    assert len(found) == 2 * 18
+    pd.testing.assert_series_equal(found, expected[found.index], check_exact=True)
+
+
+class Witness:
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def started(self, planned: PlannedRun) -> None: ...
+
+    def updated(self, running: Sequence[PlannedRun]) -> None: ...
+
+    def ended(self, planned: PlannedRun, status: str) -> None:
+        self.over = [*getattr(self, "over", []), (planned.key, status)]
+
+
+@pytest.fixture
+def limit(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Limit:
+    """Runs that import ``pause`` wait after their third epoch until the limit is lifted."""
+    folder = tmp_path_factory.mktemp("pause")
+    limit = Limit(folder / "limit", epoch=3)
+    (folder / "pause.py").write_text(limit.code)  # for the workers: this process does not import it
+    monkeypatch.chdir(folder)
+    return limit
+
+
+class Murderer(Witness):
+    """Kills the process of the first run when it has done two epochs."""
+
+    def __init__(self, folder: Path, number: int, limit: Limit) -> None:
+        self.folder, self.number, self.limit = folder, number, limit
+        self.victim: str | None = None
+
+    def updated(self, running: Sequence[PlannedRun]) -> None:
+        import multiprocessing
+
+        if self.victim is None:
+            for planned in running:
+                path = run_folder(self.folder, planned.key) / "metrics.csv"
+                if path.exists() and "\n3,test" in path.read_text():
+                    self.victim = planned.key
+                    (process,) = multiprocessing.active_children()
+                    assert process.pid is not None
+                    os.kill(process.pid, self.number)
+                    self.limit.lift()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "method"), [(signal.SIGKILL, "co-teaching+ours"), (signal.SIGTERM, "standard")]
+)
+def test_a_killed_run_fails_is_said_and_resumes_as_if_nothing_had_happened(
+    small: Small, run: Run, finished: Path, tmp_path: Path, limit: Limit, number: signal.Signals, method: str
+) -> None:
+    train = {"epochs": 12, "checkpoint_seconds": 0.0, "imports": ("pause",)}
+    config = small(methods=(method, "garg"), only_folds=(0,), train=train)
+    murderer = Murderer(tmp_path, number, limit)
+    _, planned_runs, outcome = run(tmp_path, config, murderer, jobs=1)
+    assert murderer.victim == planned_runs[0].key
+    assert outcome == {planned_runs[0].key: "failed", planned_runs[1].key: "done"}
+    said = error_file(tmp_path, planned_runs[0].key).read_text()
+    assert f"was ended by {number.name}" in said
+    assert ("memory" in said) == (number == signal.SIGKILL)
+    before = weights(tmp_path)
+    partial = (run_folder(tmp_path, planned_runs[0].key) / "metrics.csv").read_text()
+    _, _, outcome = run(tmp_path, config, jobs=1)
+    assert set(outcome.values()) == {"done"}
+    assert before.items() <= weights(tmp_path).items()
+    # times included, the first epochs are those of the first attempt: it was resumed
+    assert partial[:1000] in (run_folder(tmp_path, planned_runs[0].key) / "metrics.csv").read_text()
+    same_scores(tmp_path, finished)
+
+
+@pytest.mark.slow
+def test_a_run_has_the_same_bits_in_a_used_worker_and_in_a_fresh_one(
+    small: Small, run: Run, finished: Path, tmp_path: Path
+) -> None:
+    """The first two runs of ``finished`` had fresh workers; here one worker trains all, in another order."""
+    import multiprocessing
+
+    workers = set()
+
+    class Counts(Witness):
+        def ended(self, planned: PlannedRun, status: str) -> None:
+            workers.update(process.pid for process in multiprocessing.active_children())
+
+    methods = ("co-teaching+ours", "garg", "standard")
+    config = small(methods=methods, only_folds=(0,), train={"epochs": 12})
+    _, planned_runs, _ = run(tmp_path, config, Counts(), jobs=1)
+    assert len(workers) == 1
+    for planned in planned_runs:
+        found, expected = (
+            load_file(run_folder(where, planned.key) / "weights.safetensors")
+            for where in (tmp_path, finished)
+        )
+        assert found.keys() == expected.keys()
+        for name, tensor in found.items():
+            assert tensor.equal(expected[name]), f"{planned.key}: {name}"
+
+
+@pytest.mark.slow
+def test_asked_to_stop_in_the_middle(
+    small: Small, finished: Path, run: Run, tmp_path: Path, limit: Limit
+) -> None:
+    """As Ctrl-C does it: the runs save their state, and that is not a failure."""
+    train = {"epochs": 12, "checkpoint_seconds": 3600.0, "imports": ("pause",)}
+    config = small(methods=("standard", "garg"), only_folds=(0,), train=train)
+    planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
+
+    class Stops(Witness):
+        asked = False
+
+        def updated(self, running: Sequence[PlannedRun]) -> None:
+            path = run_folder(tmp_path, planned_runs[0].key) / "metrics.csv"
+            if not self.asked and path.exists() and "\n3,test" in path.read_text():
+                self.asked = True
+                os.kill(os.getpid(), signal.SIGINT)
+
+    stops = Stops()
+    with pytest.raises(Interrupted, match="The study stopped with 0 of 2 runs done") as stopped:
+        run(tmp_path, config, stops, jobs=1)
+    assert stopped.value.status == 130
+    assert stops.over == [(planned_runs[0].key, "left")]
+    assert len(list(run_folder(tmp_path, planned_runs[0].key).glob("checkpoints/step-*"))) == 1
+    assert not list(tmp_path.glob("errors/*"))
+    limit.lift()
+    run(tmp_path, config)
+    same_scores(tmp_path, finished)
+
+
+def test_stopped_before_a_run_has_begun_is_not_a_failure(small: Small, tmp_path: Path, witness: Any) -> None:
+    endless = small(train={"epochs": 1000})
+    planned_runs = write_plan(tmp_path, open_data(endless), command="srjt study")
+    witness.started = lambda planned: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(Interrupted, match="The study stopped with 0 of 9 runs done") as stopped:
+        run_locally(tmp_path, planned_runs, slots=SLOTS, watcher=witness)
+    assert stopped.value.status == 143
+    assert [status for _, status in witness.over] == ["left"]
+    assert {run_status(tmp_path, planned.key) for planned in planned_runs} == {"left"}
+    assert not list(tmp_path.glob("errors/*"))
+
+
+@pytest.mark.slow
+def test_a_run_that_somebody_works_on_has_its_turn_later(small: Small, run: Run, tmp_path: Path) -> None:
+    config = small(methods=("standard",), only_folds=(0, 1))
+    planned_runs = write_plan(tmp_path, open_data(config), command="srjt study")
+    busy = run_folder(tmp_path, planned_runs[0].key)
+    busy.mkdir(parents=True)
+    claim = lock_folder(busy)
+    claim.__enter__()
+    assert run_status(tmp_path, planned_runs[0].key) == "running"
+
+    begun: list[str] = []
+
+    class Releases(Witness):
+        def started(self, planned: PlannedRun) -> None:
+            begun.append(planned.key)
+
+        def updated(self, running: Sequence[PlannedRun]) -> None: ...
+
+        def ended(self, planned: PlannedRun, status: str) -> None:
+            if planned == planned_runs[1]:
+                claim.__exit__(None, None, None)
+
+    _, _, outcome = run(tmp_path, config, Releases())
+    assert begun == [planned_runs[1].key, planned_runs[0].key]
+    assert set(outcome.values()) == {"done"}
+
+
+def test_one_study_at_a_time_in_a_folder(tmp_path: Path) -> None:
+    study = tmp_path / "study"
+    second = lock_study(study)
+    with lock_study(study), pytest.raises(SrjtError, match="Another process is working on"):
+        second.__enter__()
+    with lock_study(study):
+        assert study.is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SrjtError, match=r"cannot be written to .*file"), lock_study(tmp_path / "file"):
+        pass
+
+
+def test_folders_of_others_are_left_alone(small: Small, tmp_path: Path) -> None:
+    data = open_data(small())
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(SrjtError, match="holds something else already"):
+        write_plan(tmp_path, data, command="srjt study")
+    (tmp_path / "study.json").write_text(json.dumps({"mine": True}))
+    with pytest.raises(SrjtError, match="damaged or not from srjt"):
+        write_plan(tmp_path, data, command="srjt study")
+    assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["study.json", "thesis.tex"]
+
+
+def test_killed_while_planning(small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was written by then, the same command goes on."""
+    data = open_data(small())
+
+    class Killed(BaseException): ...
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    for name in ("write_json", "_write_noises"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"srjt.studies.folder.{name}", kill)
+            with pytest.raises(Killed):
+                write_plan(tmp_path, data, command="srjt study")
+    assert len(write_plan(tmp_path, data, command="srjt study")) == 9
+    with lock_study(tmp_path):  # sweeps what was left
+        written = ["image_hashes.npz", "noise", "splits.csv", "study.json"]
+        assert sorted(p.name for p in tmp_path.glob("[!.]*")) == written
+
+
+def test_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert Slots.detect() == Slots(devices=("cpu",) * 8, threads=1)
+    assert Slots.detect(jobs=3, device="cpu") == Slots(devices=("cpu",) * 3, threads=2)
+    assert Slots.detect(jobs=20) == Slots(devices=("cpu",) * 20, threads=1)
+    with pytest.raises(SrjtError, match="torch finds no GPU on this machine"):
+        Slots.detect(device="cuda")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert Slots.detect(jobs=2).devices == ("cuda:0", "cuda:1", "cuda:0", "cuda:1")
+    assert Slots.detect(device="cuda:1").devices == ("cuda:1",)
+    assert Slots.detect(device="cuda:1, cuda:0", jobs=2).devices == ("cuda:1", "cuda:0", "cuda:1", "cuda:0")
+    with pytest.raises(SrjtError, match="There is no GPU number 2"):
+        Slots.detect(device="cuda:0,cuda:2")
+    with pytest.raises(SrjtError, match="GPUs or the CPU, not both"):
+        Slots.detect(device="cuda:0,cpu")

@@ -18,7 +18,7 @@ from torch import nn
 import srjt
 from srjt import noise
 from srjt.data import folds
-from srjt.data.corrupt import corrupt_sides
+from srjt.data.splits import corrupt_sides
 from srjt.data.synthetic import generate
 
 FILE = Path(__file__).with_name("golden.json")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import srjt
 from srjt.errors import SrjtError
-from srjt.training.engine.plan import balancing_weights, draw_plan
+from srjt.training.batches import balancing_weights, draw_plan
 
 LABELS = torch.tensor([0] * 80 + [1] * 15 + [2] * 5)
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from srjt import methods
-from srjt.cli.settings import layered_settings
+from srjt.cli.samples import layered_settings
 from srjt.errors import SrjtError, UnknownNameError
-from srjt.training.config import TrainConfig, load_config, parse_overrides
+from srjt.settings import load_config, parse_overrides
+from srjt.training.config import TrainConfig
 
 
 def test_defaults_are_the_papers() -> None:

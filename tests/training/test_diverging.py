@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 import srjt
 from srjt.errors import SrjtError
-from srjt.networks.small import tiny
-from srjt.training.record import checkpoint
+from srjt.networks import tiny
+from srjt.training import checkpoint
 
 
 class Explodes(nn.Module):

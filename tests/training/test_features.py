@@ -19,13 +19,13 @@ import srjt
 from processes import Limit
 from srjt import noise
 from srjt.data import Manifest, Split, folds, from_arrays
-from srjt.data.corrupt import corrupt_sides
 from srjt.data.sources.features import pack_features
+from srjt.data.splits import corrupt_sides
 from srjt.errors import Interrupted, SrjtError
 from srjt.inference.predict import predict
-from srjt.networks.small import Standardise, standardise
+from srjt.networks import Standardise, standardise
 from srjt.training.config import TrainConfig
-from srjt.training.record.reporters import SilentReporter
+from srjt.training.reporters import SilentReporter
 from srjt.training.trained import load_run
 
 SETTINGS: dict[str, Any] = {"epochs": 3, "batch_size": 16, "noise_rate": 0.4, "device": "cpu"}

@@ -18,9 +18,9 @@ import srjt
 from srjt.data.splits import Split
 from srjt.errors import Interrupted, SrjtError
 from srjt.ordinal.metrics import METRICS, confusion_matrix
-from srjt.reports.tables.study_tables import comparison_tables, networks_phrase
-from srjt.training.record.metrics_log import MetricRow, best_epoch, kept_epoch, last_epochs
-from srjt.training.record.reporters import SilentReporter
+from srjt.reports.study_tables import comparison_tables, networks_phrase
+from srjt.training.checkpoint import MetricRow, best_epoch, kept_epoch, last_epochs
+from srjt.training.reporters import SilentReporter
 from srjt.training.trained import Trained
 
 SETTINGS: dict[str, Any] = {

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from processes import Limit
-from srjt.training.record.metrics_log import read_metrics
+from srjt.training.checkpoint import read_metrics
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +140,7 @@ def test_asked_to_stop(
 def test_asked_twice_to_stop_it_stops_at_once(launcher: Any, labels: Path, tmp_path: Path) -> None:
     out, saving = tmp_path / "run", tmp_path / "saving"
     slow = (
-        "import signal, srjt.training.record.checkpoint as c, time\n"
+        "import signal, srjt.training.checkpoint as c, time\n"
         "from pathlib import Path\n"
         "usual = signal.getsignal(signal.SIGTERM)\n"
         "def write(*args):\n"
@@ -163,7 +163,7 @@ def test_a_full_disk_leaves_a_run_that_can_be_resumed(
     """A limit on the size of files, set after a few checkpoints, refuses the next one as a full disk would."""
     out = tmp_path / "run"
     full = (
-        "import resource, signal, srjt.training.record.checkpoint as c\n"
+        "import resource, signal, srjt.training.checkpoint as c\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "write, calls = c.write, []\n"
         "def limited(*args):\n"
@@ -197,7 +197,7 @@ def test_the_refused_one_of_two_processes_changes_nothing(
         return [
             "import time\n"
             "from pathlib import Path\n"
-            "from srjt.training.engine import cpu_tuning\n"
+            "from srjt.training import devices as cpu_tuning\n"
             "def choose(*network, **more):\n"
             f"    while not Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"
             f"    return cpu_tuning.CpuSetting({setting})\n"

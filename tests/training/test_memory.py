@@ -15,8 +15,8 @@ from torch import Tensor
 import srjt
 from srjt.errors import Interrupted
 from srjt.methods import registry
-from srjt.methods.elr import EarlyLearning
-from srjt.training.record.reporters import SilentReporter
+from srjt.methods.single import EarlyLearning
+from srjt.training.reporters import SilentReporter
 
 
 class StopAt(SilentReporter):

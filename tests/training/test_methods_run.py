@@ -13,7 +13,7 @@ from torch import nn
 import srjt
 from srjt.errors import SrjtError
 from srjt.inference.predict import predict
-from srjt.networks.small import tiny
+from srjt.networks import tiny
 
 
 @pytest.mark.parametrize("method", srjt.methods.names())

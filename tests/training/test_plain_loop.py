@@ -11,15 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from srjt.data.images.augment import normalise
-from srjt.data.images.feed import open_feed
+from srjt.data.images.feed import normalise, open_feed
+from srjt.training.batches import Preprocess, TrainingSet, draw_plan
 from srjt.training.config import TrainConfig
-from srjt.training.engine.batches import Preprocess, TrainingSet
-from srjt.training.engine.distributed import Process
-from srjt.training.engine.plan import draw_plan
-from srjt.training.engine.stacked_networks import StackedNetworks
+from srjt.training.devices import Process, StackedNetworks
 from srjt.training.loop import Fitted, fit
-from srjt.training.record.reporters import SilentReporter
+from srjt.training.reporters import SilentReporter
 from srjt.training.trained import build_method, build_networks
 
 EPOCHS, BATCH, SIZE, CROP, NOISE = 4, 16, 32, 28, 0.4

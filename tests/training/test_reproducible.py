@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import srjt
-from srjt.training.engine.plan import draw_plan, generator, subseed
-from srjt.training.engine.state import weights
+from srjt.training.batches import draw_plan, generator, subseed
+from srjt.training.step import weights
 from srjt.training.trained import Trained
 
 

@@ -21,10 +21,10 @@ import srjt
 from fixtures.small_images import SETTINGS
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import lock_folder
-from srjt.networks.small import tiny
-from srjt.training.record import checkpoint
-from srjt.training.record.metrics_log import read_metrics
-from srjt.training.record.reporters import SilentReporter
+from srjt.networks import tiny
+from srjt.training import checkpoint
+from srjt.training.checkpoint import read_metrics
+from srjt.training.reporters import SilentReporter
 from srjt.training.trained import Trained
 
 TIMED = ["seconds", "images_per_second", "peak_memory_mb"]
@@ -313,7 +313,7 @@ def test_no_room_for_a_file(
 def test_no_room_for_a_line_of_metrics(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-    from srjt.training.record.metrics_log import MetricRow, MetricsLog
+    from srjt.training.checkpoint import MetricRow, MetricsLog
 
     log = MetricsLog(Path("/dev/full"))
     with pytest.raises(SrjtError, match=r"No space left on device.*run the same command again"):

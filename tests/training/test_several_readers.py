@@ -17,12 +17,10 @@ from srjt.data import Manifest
 from srjt.errors import SrjtError
 from srjt.methods import create
 from srjt.noise import noise_from_posterior
+from srjt.training.batches import balancing_weights, draw_grades
 from srjt.training.config import TrainConfig
-from srjt.training.engine.plan import balancing_weights, draw_grades
-from srjt.training.own_split import resolve_split
-from srjt.training.reader_targets import reader_targets
-from srjt.training.resolve_noise import resolve_noise_rate
-from srjt.training.single_run import fingerprint
+from srjt.training.single_run import fingerprint, reader_targets, resolve_split
+from srjt.training.train import resolve_noise_rate
 
 SETTINGS: dict[str, Any] = {
     "network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "batch_size": 16, "device": "cpu", "tune_cpu": False,

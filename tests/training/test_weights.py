@@ -13,11 +13,11 @@ import torch
 import srjt
 from srjt.data import read
 from srjt.errors import SrjtError
-from srjt.networks import imagenet_weights
+from srjt.networks import weights
 from srjt.studies.study import study
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.record.reporters import SilentReporter
+from srjt.training.reporters import SilentReporter
 
 ADVICE = r"`weights`, .*`pretrained=False`, .*network tiny, .*srjt features"
 
@@ -33,9 +33,9 @@ class Decoding(SilentReporter):
 def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
-    sha256 = imagenet_weights.OFFICIAL["resnet18"][1]
+    sha256 = weights.OFFICIAL_WEIGHTS["resnet18"][1]
     unreachable = ("http://127.0.0.1:9/resnet18-f37072fd.pth", sha256)
-    monkeypatch.setitem(imagenet_weights.OFFICIAL, "resnet18", unreachable)
+    monkeypatch.setitem(weights.OFFICIAL_WEIGHTS, "resnet18", unreachable)
 
 
 @pytest.mark.parametrize("method", ["srjt", "standard"])

@@ -1,39 +1,97 @@
-"""``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the audit."""
+"""``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the audit; where the
+networks of an audit look, on demand.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from PIL import Image
 
 from srjt import methods
 from srjt._version import __version__
-from srjt.auditing.caveat import judges_labels, review_notice, undetermined
-from srjt.auditing.doubtful_labels import DoubtfulLabels
-from srjt.auditing.folder import image_names, prepare_folder, write_audit
-from srjt.auditing.reading_scores import combined_posterior, score_readings
-from srjt.auditing.scores import error_rates, score, summarise
-from srjt.data.grade_names import check_grade_names
+from srjt.auditing.folder import (
+    AuditFolder,
+    DoubtfulLabels,
+    image_file,
+    image_names,
+    prepare_folder,
+    write_audit,
+)
+from srjt.auditing.scores import (
+    combined_posterior,
+    error_rates,
+    judges_labels,
+    review_notice,
+    score,
+    score_readings,
+    summarise,
+    undetermined,
+)
+from srjt.data.grades import check_grade_names
+from srjt.data.images.decode import read_image
 from srjt.data.images.store import OnBadImage
-from srjt.data.select_readings import select_readings
+from srjt.data.readers_folder import select_readings
 from srjt.data.sources.inputs import LabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of, suggest
 from srjt.files import lock_folder
+from srjt.inference.explain import network_maps, overlay, shown_crop
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.notebook_html import html_block, html_text
-from srjt.readers import Readings
+from srjt.progress import html_block, html_text
+from srjt.readers.readings import Readings
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import CrossFit, cross_fit
-from srjt.training.engine.fork_server import check_not_starting
-from srjt.training.parallel_folds import Jobs
-from srjt.training.record.reporters import Reporter, reporter_in_python
-from srjt.training.resolve_noise import resolve_noise_rate
+from srjt.training.folds import Jobs
+from srjt.training.reporters import Reporter, reporter_in_python
+from srjt.training.train import resolve_noise_rate
+from srjt.training.trained import Trained, load_run
+from srjt.training.workers import check_not_starting
 
-__all__ = ["DEFAULTS", "Audit", "audit", "with_noise_rate"]
+# Where the networks of an audit look, on demand: those of the fold in which the sample was held out.
+
+_LOCK = threading.Lock()  # one map at a time: each uses all cores
+
+
+def map_problem(audit: AuditFolder) -> str | None:
+    """Why there can be no maps, in one sentence; None if there can."""
+    if audit.features:
+        return "Features were audited: without images there are no places to show."
+    if audit.folds is None or not _fold_folder(audit, 0).is_dir():
+        return "The networks of this audit are no longer in its folder: run srjt audit again to see where they look."
+    return None
+
+
+def look_maps(audit: AuditFolder, line: int) -> list[Image.Image]:
+    """The image of a sample with the map of each network that was not trained on it."""
+    if (problem := map_problem(audit)) is not None:
+        raise SrjtError(problem)
+    assert audit.folds is not None
+    path = image_file(audit.folder, audit.images[line])
+    with _LOCK:
+        run = _open_run(_fold_folder(audit, int(audit.folds[line])))
+        pixels = read_image(path, size=run.config.image_size, resize=run.config.resize)[None]
+        maps = network_maps(run, pixels)[:, 0]
+    shown = shown_crop(run, pixels)[0]
+    return [overlay(shown, heat) for heat in maps]
+
+
+def _fold_folder(audit: AuditFolder, fold: int) -> Path:
+    return audit.folder / "fits" / f"fold{fold}"
+
+
+@lru_cache(maxsize=5)
+def _open_run(folder: Path) -> Trained:
+    return load_run(folder, device="cpu")
+
+
+# ``srjt.audit``: cross-fit, estimate the noise, score every label, and write the folder of the audit.
 
 # SORD needs no noise rate; 30 epochs are enough to learn the grades, too few to memorise wrong labels.
 DEFAULTS: dict[str, Any] = {"method": "sord", "epochs": 30}

@@ -1,14 +1,5 @@
-"""The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
-
-audit.json       what was audited and how, and the noise estimate
-audit.csv        every label, the most doubtful first
-readings.csv     every reading, the most doubtful first, if several readers graded the samples
-summary.json     noise rate and matrix; error rates by grade, patient and reader
-neighbours.npz   for each line of audit.csv the lines of the most similar samples of each grade
-images/          the images, if the source has them in memory only
-audit.html       the report, written by the command ``srjt audit``; ``srjt.report(folder)`` writes report.html
-fits/            the cross-fitted runs
-warmup/          the noise estimate that the method was trained with, if it needs one
+"""The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it; what its numbers
+count, and its most doubtful labels.
 """
 
 from __future__ import annotations
@@ -27,26 +18,150 @@ import numpy.typing as npt
 import pandas as pd
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
-from srjt.data.formulas import warn_about_formulas
-from srjt.data.grade_names import check_grade_names
+from srjt.data.checks import thumbnail
+from srjt.data.grades import check_grade_names
 from srjt.data.images.decode import BadImageError
-from srjt.data.manifest import Manifest
-from srjt.errors import SrjtError
+from srjt.data.manifest import Manifest, warn_about_formulas
+from srjt.errors import SrjtError, count_of
 from srjt.files import check_regular_file, is_inside, read_json, write_atomically, write_json
+from srjt.progress import html_block, html_pictures, html_table, html_text
 
-__all__ = [
-    "FORMAT",
-    "AuditFolder",
-    "begun_audit",
-    "image_file",
-    "image_names",
-    "prepare_folder",
-    "read_audit",
-    "read_facts",
-    "read_scores",
-    "read_summary",
-    "write_audit",
-]
+# What the numbers of an audit count: labels, or consensus grades and single readings where several readers
+# graded.
+
+_FORMS = {
+    "quasi": "an error by two grades is half as likely as one by one grade, and so on",
+    "truncated": "errors by one grade only",
+    "banded": "each grade has its own error rates, which change by one factor with every further grade",
+    "uniform": "every wrong grade is equally likely",
+    "lowered": "labels of a grade are mostly or often too low, each grade at its own rate",
+    "raised": "labels of a grade are mostly or often too high, each grade at its own rate",
+    "boundary": "errors only near the boundary between two grades",
+}
+
+
+def readers_sentence(summary: Mapping[str, Any]) -> str:
+    """The shares of wrong consensus grades and readings by readers and networks together; "" of one reader."""
+    if "readings" not in summary:
+        return ""
+    wrong = sum(float(row["expected_errors"]) for row in summary["readers"])
+    return (
+        f"About {summary['expected_errors'] / summary['samples']:.0%} of {summary['samples']:,} consensus grades are "
+        f"expected to be wrong, and {wrong / summary['readings']:.0%} of the {summary['readings']:,} readings behind "
+        "them, given all readings and the networks."
+    )
+
+
+def label_noun(summary: Mapping[str, Any]) -> str:
+    return "consensus grade" if "readings" in summary else "label"
+
+
+def estimate_start(summary: Mapping[str, Any], sentence: str) -> str:
+    """The sentence about the noise estimate, which does not know the single readings."""
+    if "readings" not in summary:
+        return sentence
+    return f"Without the single readings, {sentence[0].lower()}{sentence[1:]}"
+
+
+def estimated_from(*, samples: int, folds: int, epochs: int, readers: bool = False) -> str:
+    """What the rate of an audit is computed from, in one sentence: a training estimates it from less."""
+    trainings = f"{folds} trainings of {count_of(epochs, 'epoch')}"
+    if readers:
+        return (
+            f"This estimate is from all {samples:,} consensus grades and {trainings}; srjt train takes the rate of its "
+            "training side from the readings instead, so it may differ."
+        )
+    return (
+        f"Estimated from all {samples:,} labels and {trainings}; srjt train --noise-rate auto uses its training side "
+        "and shorter trainings, so its rate may differ."
+    )
+
+
+def form_sentence(summary: Mapping[str, Any]) -> str:
+    """The likeliest form of noise, and how the matrix that is shown differs from it."""
+    form, weight = str(summary["form"]), summary.get("form_weight")
+    meaning = _FORMS.get(form, "a form of an earlier version")
+    if form == "quasi" and len(summary["matrix"]) == 2:
+        meaning = "both grades are mistaken equally often"
+    how_likely = "" if weight is None else f" ({weight:.0%})"
+    also = " and the verified labels" if "verified" in summary else ""
+    return (
+        f"{form}{how_likely}: {meaning}. The matrix is a mean over all forms, weighted by how well each explains the "
+        f"labels{also}, so it need not look like this."
+    )
+
+
+# The most doubtful labels of an audit, with their images in a notebook.
+
+COLUMNS = ("id", "grade", "suggested", "quality")
+UNJUDGED = ("id", "grade")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubtfulLabels:
+    """Labels that are probably wrong, the most doubtful first; ``audit.worst(20)`` returns them.
+
+    Attributes
+    ----------
+    table : DataFrame
+        Rows of ``Audit.scores``.
+    samples : Manifest
+        The audited samples, which the pictures are taken from.
+    caveat : str
+        What to know first about the networks; "" if they have learnt the grades.
+    judged : bool
+        Whether grades are suggested: not by networks that have learnt nothing.
+    """
+
+    table: pd.DataFrame
+    samples: Manifest
+    caveat: str = ""
+    judged: bool = True
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        shown = self.table[list(COLUMNS if self.judged else UNJUDGED)].to_string(index=False)
+        return f"{self.caveat}\n{shown}" if self.caveat else shown
+
+    def _repr_html_(self) -> str:
+        rows = self.table[list(COLUMNS)].to_dict("records")
+        title = "The most doubtful label" if len(rows) == 1 else f"The {len(rows):,} most doubtful labels"
+        place = {name: row for row, name in enumerate(self.samples.ids)}
+        pictures = [thumbnail(self.samples, place[row["id"]]) for row in rows]
+        header: tuple[str, ...] = ("id", "label", "suggested", "p(label is right)")
+        cells: list[tuple[object, ...]] = [
+            (row["id"], row["grade"], row["suggested"], f"{row['quality']:.3f}") for row in rows
+        ]
+        arrows = [f" → {row['suggested']}" if row["suggested"] else "" for row in rows]
+        texts = [
+            f"{row['grade']}{arrow} ({row['quality']:.2f}) {row['id']}"
+            for row, arrow in zip(rows, arrows, strict=True)
+        ]
+        legend = "Label → suggested grade, if one is (probability that the label is right)."
+        if not self.judged:
+            header, cells = header[:2], [cell[:2] for cell in cells]
+            texts, legend = [f"{row['grade']} {row['id']}" for row in rows], ""
+        if not any(pictures):
+            return html_block(title, html_text(self.caveat), html_table(header, cells))
+        return html_block(
+            title,
+            html_text(self.caveat),
+            html_pictures(zip(pictures, texts, strict=True)),
+            html_text(legend),
+        )
+
+
+# The folder of an audit: ``srjt audit`` writes it, ``srjt review`` and the report read it.
+#
+# audit.json       what was audited and how, and the noise estimate audit.csv        every label, the most
+# doubtful first readings.csv     every reading, the most doubtful first, if several readers graded the
+# samples summary.json     noise rate and matrix; error rates by grade, patient and reader neighbours.npz
+# for each line of audit.csv the lines of the most similar samples of each grade images/          the
+# images, if the source has them in memory only audit.html       the report, written by the command ``srjt
+# audit``; ``srjt.report(folder)`` writes report.html fits/            the cross-fitted runs warmup/
+# the noise estimate that the method was trained with, if it needs one
 
 FORMAT = 2
 TRAININGS = ("fits", "warmup")

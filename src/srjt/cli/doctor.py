@@ -1,4 +1,6 @@
-"""``srjt doctor``: what is installed, what is missing, and what to do about it."""
+"""``srjt doctor`` and ``srjt methods``: what is installed, what is missing, and what there is to choose from.
+Loads neither torch nor rich before it must, so that it answers at once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import os
 import platform
 import shutil
 import tempfile
+import textwrap
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -14,12 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from srjt._version import __version__
+from srjt.cli.options import Import
 from srjt.errors import count_of, requirements_of
 
 if TYPE_CHECKING:
     from srjt.console import Console
+    from srjt.methods.registry import RegisteredMethod
 
-__all__ = ["doctor"]
+# ``srjt doctor``: what is installed, what is missing, and what to do about it.
 
 # What each extra is for. Those for developers (dev, docs, benchmarks) are not listed.
 EXTRAS = {
@@ -216,3 +221,63 @@ def _print(found: dict[str, Any], console: Console) -> None:
     for sentence in found["problems"]:
         console.print(sentence, style="red")
     console.print("Problems: see above." if found["problems"] else "Everything that srjt needs is here.")
+
+
+# ``srjt methods``: what there is to choose from. Loads neither torch nor rich, so that it answers at once.
+
+NEEDS = {"noise_rate": "ε", "transition": "P"}
+LEGEND = """
+needs ε  the share of wrong labels: --noise-rate 0.2, or auto
+needs P  the matrix Pr(label | true grade): --transition FILE, or
+         --noise-rate auto
+scores   joint methods keep the samples of smallest score as clean.
+         ℓ_h: loss of the label as given; ℓ_h1, ℓ_h2: of each network;
+         τ: a temperature below 1, which sharpens it; D: how much the two
+         networks disagree; λ: the weight of D
++ours    the paper's method, added to a joint method, which is called its
+         host: jocor is the host of jocor+ours
+"""
+
+
+def methods(
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Print names only, one per line, for scripts.")
+    ] = False,
+    import_: Import = None,
+) -> None:
+    """List the methods: how each judges samples, what it learns from, and what it needs to know."""
+    from srjt.methods.registry import lookup, names
+
+    if plain:
+        typer.echo("\n".join(names()))
+        return
+    families: dict[str, list[RegisteredMethod]] = {}
+    papers: dict[str, list[str]] = {}
+    for row in map(lookup, names()):
+        families.setdefault(_family(row), []).append(row)
+        papers.setdefault(row.paper, []).append(row.name)
+    longest = max(map(len, names()))
+    typer.secho(f"{'name':{longest + 4}}needs   learns from", bold=True)
+    for family, rows in families.items():
+        typer.secho(f"\n{family}", bold=True)
+        for row in rows:
+            needs = () if row.recipe.noise_rate == "auto" else row.needs
+            start = f" {row.name:{longest + 3}}{', '.join(NEEDS[n] for n in needs) or '–':8}"
+            typer.echo(_wrapped(start, row.updates))
+            if row.scores != "–":
+                typer.secho(_wrapped(" " * (len(start) + 2), f"scores: {row.scores}"), dim=True)
+    notes = [LEGEND, *(f"{', '.join(theirs)}: {paper}" for paper, theirs in papers.items())]
+    typer.secho("\n".join(notes), dim=True)
+
+
+def _wrapped(start: str, text: str) -> str:
+    """The text after ``start``; lines that do not fit into the terminal continue below it."""
+    lines = textwrap.wrap(text, max(20, shutil.get_terminal_size().columns - len(start)))
+    return start + f"\n{' ' * len(start)}".join(lines)
+
+
+def _family(row: RegisteredMethod) -> str:
+    """A heading no longer than the longest name."""
+    if row.networks == 1:
+        return "One network"
+    return "Two, self-relaxed" if row.defaults.get("update") == "soft" else "Two networks"

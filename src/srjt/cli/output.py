@@ -1,16 +1,275 @@
-"""Writing files for the user: never over another one by accident, and with one sentence where it is not possible."""
+"""What commands print and write: sentences in the width of the terminal, warnings as sentences, settings by the
+names of their options, streams that are closed or full, and files that are never overwritten by accident.
+"""
 
 from __future__ import annotations
 
+import ast
+import codecs
+import contextlib
+import io
+import os
+import re
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
-from srjt.errors import SrjtError
+import typer
 
-__all__ = ["check_html", "refuse_overwrite", "typed_command", "writing"]
+from srjt.errors import SrjtError, printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from srjt.training.reporters import Reporter
+
+# Errors and warnings name a setting as it is written in Python, ```grade_column='severity'```; here it
+# becomes the option that is typed in a shell, ``--grade-column severity``.
+
+# a setting in backticks, with or without a value; or a bare name that the message says something about. Other bare
+# names may be the user's: columns, files, grades.
+SETTING = re.compile(
+    r"`(?P<name>[a-z_]+)(?:=(?P<value>[^`]+))?`"
+    r"|^[a-z_]+(?= (?:takes|must (?:be|lie|list)|lies|says|needs|waits|works|is at most|is 1|cannot be negative)\b)"
+    r"|(?<=^Unknown )[a-z]+(?:_[a-z]+)+(?= ')"
+    r"|(?<![\w./`'\"-])[a-z]+(?:_[a-z]+)+(?= '[a-z]+')"  # soft_labels 'estimated'
+)
+# Python's → the command line's
+OTHER_NAMES = {"decoding": "decode", "imports": "import_", "overwrite": "force", "split": "fold"}
+
+_options: dict[str, Any] = {}  # of the command that runs, by name
+
+
+def use_options_of(command: Any) -> None:
+    """From now on, ``as_typed`` uses the options of this command and of its subcommands."""
+    _options.clear()
+    commands = [command, *getattr(command, "commands", {}).values()]
+    _options.update(
+        (option.name, option) for one in commands for option in one.params if option.opts[0][0] == "-"
+    )
+
+
+def as_typed(text: str) -> str:
+    """A message with its settings as options of the command that runs. Other settings lose their backticks."""
+    return SETTING.sub(_as_option, text)
+
+
+def _as_option(found: re.Match[str]) -> str:
+    if found["name"] is None:
+        return _options[found[0]].opts[-1] if found[0] in _options else found[0]
+    name, value = found["name"], found["value"]
+    name = name if name in _options else OTHER_NAMES.get(name, name)
+    option = _options.get(name)
+    if option is None:
+        if "set_" in _options and name in training_settings():
+            return f"--set {name}={value or '…'}"
+        return f"--{name.rstrip('_')}" if name in OTHER_NAMES.values() else found[0].strip("`")
+    flag: str = option.opts[-1]
+    if value is None:
+        return flag
+    try:
+        given = ast.literal_eval(value)
+    except (ValueError, SyntaxError):  # not written by us: a column may have a backtick in its name
+        return found[0]
+    if isinstance(given, bool):
+        return flag if given else next(iter(option.secondary_opts), f"no {flag}")
+    values = given if isinstance(given, list) else [given]
+    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in values)
+
+
+def training_settings() -> set[str]:
+    """The names that ``--set`` knows."""
+    import dataclasses
+
+    from srjt.training.config import TrainConfig
+
+    return {field.name for field in dataclasses.fields(TrainConfig)}
+
+
+# Standard output that is closed, full, ASCII-only, or read by a program that has exited.
+
+
+class _Output(io.TextIOWrapper):
+    """Standard output; an error is one sentence, except for a reader that has exited."""
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as problem:
+            raise _explained(problem) from None
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as problem:
+            raise _explained(problem) from None
+
+
+def _explained(problem: OSError) -> Exception:
+    if isinstance(problem, BrokenPipeError):
+        return problem
+    return SrjtError(f"Standard output cannot be written: {problem.strerror}.")
+
+
+def prepare_streams() -> None:
+    """Make both streams writable with any text: file names may be any bytes, and a terminal may be ASCII-only.
+
+    Without standard output (``>&-``) the first file that is opened would take its number, and prints would end there.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(errors="backslashreplace")
+    if sys.stdout is sys.__stdout__ and type(sys.stdout) is io.TextIOWrapper:
+        before = sys.stdout
+        line_buffering, write_through, encoding = before.line_buffering, before.write_through, before.encoding
+        sys.__stdout__ = sys.stdout = _Output(  # type: ignore[misc]  # __stdout__ is asked for the terminal's width
+            before.detach(),
+            encoding=encoding,
+            errors="backslashreplace",
+            line_buffering=line_buffering,
+            write_through=write_through,
+        )
+
+
+def colours_wanted() -> bool | None:
+    """Whether to write in colours, by the environment; None: if the output is a terminal."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") in ("dumb", "unknown"):
+        return False
+    return True if os.environ.get("FORCE_COLOR") else None
+
+
+def discard_output() -> None:
+    """Send what is still to be written to nowhere, so that Python does not try again, and complain, when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def exit_status(left: SystemExit) -> int:
+    """The documented exit status. typer and rich exit with 1 where the reader of the output has exited, and older
+    versions of typer also at Ctrl-C."""
+    status = left.code if isinstance(left.code, int) else int(left.code is not None)
+    cause: BaseException | None = left
+    while status == 1 and cause is not None:
+        if isinstance(cause, BrokenPipeError):
+            return 141
+        if isinstance(cause, KeyboardInterrupt):
+            return 130
+        cause = cause.__cause__ or cause.__context__
+    return status
+
+
+# Sentences in the width of the terminal, warnings as sentences, and progress bars that leave no trace.
+
+COMMAND = re.compile(r"(.*?)(?:(?<=:) (srjt .*[^.]))?", re.DOTALL)  # a sentence, and the command at its end
+
+
+def is_terminal(*, err: bool) -> bool:
+    """Whether standard output, or standard error, is a terminal."""
+    return _proxied(sys.stderr if err else sys.stdout).isatty()
+
+
+def _proxied(stream: TextIO) -> TextIO:
+    """The stream itself, which rich replaces while it shows a bar; older versions of rich call that no terminal."""
+    own: TextIO = getattr(stream, "rich_proxied_file", stream)
+    return own
+
+
+def say(text: str, *, before: str = "", err: bool = False, **style: Any) -> None:
+    """Print a sentence: wrapped to the terminal's width, on one line in a file or pipe, where it is searched for.
+
+    A line is broken at spaces only, so that a path stays in one piece, and a command at the end of a sentence gets a
+    line of its own: both can be copied. before: what the sentence begins with ("srjt: "), which announces no command.
+    style: as for ``typer.style``.
+    """
+    text = "\n".join(map(printable, text.split("\n")))  # names in it may come from a file that was sent
+    if is_terminal(err=err):
+        sentence, command = COMMAND.fullmatch(text).groups()  # type: ignore[union-attr]
+        width = shutil.get_terminal_size().columns
+        lines = [
+            textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+            for line in f"{before}{sentence}".split("\n")
+        ]
+        text = "\n".join([*lines, f"  {command}"] if command else lines)
+    else:
+        text = f"{before}{text}"
+    stream = sys.stderr if err else sys.stdout
+    if _knows_ascii_only(_proxied(stream)):
+        text = text.encode("ascii", "replace").decode("ascii")
+    # through rich, so that the text goes above its bar and not into it; but not what is meant for a file
+    typer.secho(
+        text, file=stream if is_terminal(err=err) else _proxied(stream), color=colours_wanted(), **style
+    )
+
+
+def _knows_ascii_only(stream: TextIO) -> bool:
+    return codecs.lookup(stream.encoding or "utf-8").name == "ascii"
+
+
+@contextmanager
+def warnings_as_sentences() -> Iterator[None]:
+    """Show each warning once, when it comes up (a training may take hours), without the line of code it came from."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(
+            category, DeprecationWarning
+        ):  # of one library to another: a user can do nothing about it
+            return
+        if str(message) not in shown:
+            shown.add(str(message))
+            say(printable(as_typed(str(message))), before="Warning: ", fg=typer.colors.YELLOW, err=True)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
+
+
+class OptionsReporter:
+    """Passes the progress of a training on, with the settings in its notes as options of the command that runs."""
+
+    def __init__(self, inner: Reporter) -> None:
+        self.inner = inner
+        self.begin, self.decoded = inner.begin, inner.decoded
+        self.stepped, self.finished_epoch = inner.stepped, inner.finished_epoch
+
+    def note(self, text: str) -> None:
+        self.inner.note(as_typed(text))
+
+
+def transient_bar() -> Progress:
+    """A progress bar that disappears when done; in a log nothing is written, not even an empty line."""
+    from rich.progress import Progress
+
+    from srjt.console import Console
+
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A transient bar, as a function of (done, total)."""
+    with transient_bar() as bar:
+        task = bar.add_task(label, total=None, visible=False)
+        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
+
+
+def decoding_bar() -> AbstractContextManager[Callable[[int, int], None]]:
+    """A transient bar over images that are being decoded."""
+    return progress_bar("Decoding")
+
+
+# Writing files for the user: never over another one by accident, and with one sentence where it is not
+# possible.
 
 
 def refuse_overwrite(out: Path | None, *, force: bool) -> None:

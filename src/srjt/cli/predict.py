@@ -1,18 +1,129 @@
-"""``srjt predict``: grades for new images."""
+"""``srjt predict``, ``srjt evaluate`` and ``srjt compare``: the answers of runs, and what they are worth."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from srjt.cli import options
-from srjt.cli.messages import say
-from srjt.errors import SrjtError, count_of
+from srjt.cli.output import say
+from srjt.errors import SrjtError, count_of, printable
 
 if TYPE_CHECKING:
-    from srjt.data import Problem
+    from rich.table import Table
+
+    from srjt.console import Console
+    from srjt.data.manifest import Manifest
+    from srjt.data.problems import Problem
+    from srjt.inference.compare import Comparison
+    from srjt.inference.decide import Abstention, Decision
+    from srjt.inference.ranges import RangeEvaluation
+    from srjt.ordinal.intervals import Interval
+    from srjt.readers.compare import NetworkComparison
+    from srjt.training.trained import Trained
+
+# How commands show decisions, and the options about them that they share.
+
+
+def named_run(run: Trained, names: str | None) -> Trained:
+    """The run with the grade names that were given, or with its own."""
+    from srjt.data.grades import check_grade_names, parse_grade_names
+
+    if names is None:
+        return run
+    return replace(run, grade_names=check_grade_names(parse_grade_names(names), run.grades))
+
+
+def parse_threshold(text: str | None) -> float | Literal["grade"] | None:
+    """A probability, or "grade"."""
+    if text is None:
+        return None
+    if text == "grade":
+        return "grade"
+    try:
+        return float(text)
+    except ValueError:
+        raise SrjtError(f"A threshold is a probability from 0 to 1, or 'grade'; got {text!r}.") from None
+
+
+def print_decision(console: Console, decision: Decision, names: Mapping[str, str]) -> None:
+    """The operating point and the areas of a decision, as a table; then where the threshold comes from."""
+    from rich.table import Table
+
+    from srjt.reports.pages.evaluation import SCORE_NAMES, decision_words, refer_rule
+
+    title = refer_rule(decision, names)
+    table = Table("", "value", "95 % interval", title=title, title_justify="left")
+    for name, interval in decision.operating_point.items():
+        table.add_row(SCORE_NAMES[name], *_cells(interval))
+    if decision.areas:
+        table.add_section()
+        for name, interval in decision.areas.items():
+            table.add_row(SCORE_NAMES[name], *_cells(interval))
+    console.print(table)
+    say(decision_words(decision))
+
+
+def print_abstention(console: Console, abstention: Abstention) -> None:
+    """What remains if the least confident answers are left to a person."""
+    from rich.table import Table
+
+    from srjt.reports.pages.evaluation import SCORE_NAMES, abstention_words
+
+    title = f"Without the {abstention.share:.1%} least confident answers"
+    table = Table("", "value", "95 % interval", title=title, title_justify="left")
+    for name, interval in abstention.kept.items():
+        table.add_row(SCORE_NAMES[name], *_cells(interval))
+    console.print(table)
+    say(abstention_words(abstention))
+
+
+def _cells(interval: Interval) -> tuple[str, str]:
+    value, low, high = interval
+    known = f"{value:.3f}" if math.isfinite(value) else "–"
+    return known, f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–"
+
+
+# A matrix of grades on the terminal, such as a confusion matrix, with the names of the grades.
+
+
+def matrix_table(
+    corner: str,
+    rows: Sequence[Sequence[str]],
+    *,
+    grades: Sequence[str],
+    names: Sequence[str],
+    width: int,
+    last: str | None = None,
+    **style: Any,
+) -> Table:
+    """A row and a column per grade.
+
+    The rows have the whole names, ``names``. So have the columns if all of it fits into ``width`` characters; else
+    they have the ``grades`` alone. last: heading of a further column of ``rows``.
+    """
+    from rich.table import Table
+
+    grades, names = [*map(printable, grades)], [*map(printable, names)]
+    further = [] if last is None else [last]
+    columns = [[name, *cells] for name, *cells in zip([*names, *further], *rows, strict=True)]
+    needed = [max(map(len, column)) + 3 for column in ([corner, *names], *columns)]
+    heads = names if sum(needed) + 1 <= width else grades
+    table = Table(**style)
+    table.add_column(corner, overflow="fold")
+    for head in [*heads, *further]:
+        table.add_column(head, overflow="fold")  # a long grade is broken into lines
+    for name, row in zip(names, rows, strict=True):
+        table.add_row(name, *row)
+    return table
+
+
+# ``srjt predict``: grades for new images.
 
 
 @options.reads_a_source(only=("images", "image_column", "patient_column", "feature_columns"))
@@ -64,19 +175,16 @@ def predict(
     how: dict[str, Any],
 ) -> None:
     """Predict grades: probability per grade, expected grade, entropy, disagreement of the two networks."""
-    from srjt.cli.decisions import named_run, parse_threshold
-    from srjt.cli.messages import decoding_bar
-    from srjt.cli.output import check_html, refuse_overwrite, typed_command, writing
+    from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
     from srjt.cli.samples import calibration_samples, list_unreadable, usable
-    from srjt.data.formulas import neutralise_formula, warn_about_formulas
-    from srjt.data.grade_names import display_grade
+    from srjt.data.grades import display_grade
+    from srjt.data.manifest import neutralise_formula, warn_about_formulas
     from srjt.data.sources.features import read_ungraded_features
-    from srjt.data.sources.unlabelled import read_images
+    from srjt.data.sources.folders import read_images
     from srjt.files import is_stream, write_output
     from srjt.inference.answers import as_columns
-    from srjt.inference.held_out_scores import naive_warning
-    from srjt.inference.kind_of_samples import refuse_other_kind, refuse_other_options
-    from srjt.inference.predict import check_choices
+    from srjt.inference.evaluate import naive_warning
+    from srjt.inference.predict import check_choices, refuse_other_kind, refuse_other_options
     from srjt.inference.predict import predict as predict_run
     from srjt.training.trained import load_run
 
@@ -155,8 +263,8 @@ def predict(
         streamed = is_stream(out)
         write_output(out, content)
     if html is not None:  # after the predictions, which are then not lost if the page cannot be written
-        from srjt.reports.pages.html import write_page
-        from srjt.reports.pages.predictions_page import predictions_page
+        from srjt.reports.page import write_page
+        from srjt.reports.pages.answers import predictions_page
 
         page = predictions_page(
             trained, predicted, data=manifest, sources=sources, command=typed_command("predict"),
@@ -195,3 +303,357 @@ def predict(
         list_unreadable(left_out, skipped, problems=problems)
         named = ", ".join(sample for sample, _ in left_out[:3]) + (", …" if len(left_out) > 3 else "")
         say(f"{count_of(len(left_out), 'image')} could not be read: {named}. Listed in {skipped}.", err=True)
+
+
+# ``srjt evaluate``: a run, judged by labels that it has not seen.
+
+
+@options.reads_a_source(without=("grades",))
+def evaluate(
+    run: options.Run,
+    source: options.SourceArgument,
+    network: options.Network = "ensemble",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
+    views: options.Views = 1,
+    coverage: options.Coverage = None,
+    coverage_by: options.CoverageBy = None,
+    calibrate_on: options.CalibrateOn = None,
+    calibrate_set: options.CalibrateSet = None,
+    label_noise: options.LabelNoise = "unknown",
+    recalibrate: options.Recalibrate = True,
+    side: Annotated[
+        str | None,
+        typer.Option(
+            metavar="train|validation|test",
+            help="Judge this side only. [dim]default: test, with --fold or --splits[/]",
+            show_default=False,
+            rich_help_panel=options.EVALUATION,
+        ),
+    ] = None,
+    fold: options.Fold = None,
+    folds: options.Folds = 5,
+    split_seed: options.SplitSeed = 0,
+    splits: options.Splits = None,
+    group_near_duplicates: options.GroupNearDuplicates = False,
+    refer_from: options.ReferFrom = None,
+    threshold: options.Threshold = None,
+    sensitivity: options.Sensitivity = None,
+    abstain: options.Abstain = None,
+    per: options.Per = None,
+    pool: options.Pool = "highest",
+    grade_names: options.GradeNames = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write everything to a JSON file too.")
+    ] = None,
+    html: options.Html = None,
+    force: options.Force = False,
+    device: options.Device = None,
+    import_: options.Import = None,
+    on_bad_image: options.OnBadImage = "error",
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
+) -> None:
+    """Evaluate a run: metrics with 95 % intervals, confusion matrix, calibration.
+
+    With --refer-from: sensitivity, specificity, predictive values and areas of
+    the decision to refer. With --per patient: one answer per patient.
+
+    The run is judged by the true grades if the data have them, else by the grades
+    as given, or by the consensus with --several-readings consensus: the network is
+    then compared with each reader too. Intervals resample patients. All samples of
+    the source are used. Give --fold, --splits and --group-near-duplicates as you
+    gave them to srjt train to use the test side of that fold, or --side test alone
+    to use the split column.
+    """
+    from rich.table import Table
+
+    from srjt.cli.output import check_html, decoding_bar, refuse_overwrite, typed_command, writing
+    from srjt.cli.samples import calibration_samples, check_fold, chosen_split, grouped, usable
+    from srjt.console import Console
+    from srjt.data.grades import display_grade
+    from srjt.data.sources import read
+    from srjt.errors import SrjtError, suggest
+    from srjt.files import write_json
+    from srjt.inference.evaluate import evaluate
+    from srjt.inference.predict import check_choices, refuse_other_options
+    from srjt.reports.pages.evaluation import label_name, no_patients, trained_on_words, what_was_judged
+    from srjt.training.folder import NAIVE, baseline_on, compare_with_naive
+    from srjt.training.trained import load_run
+
+    check_choices(network, decode, optimise)
+    if splits is None:
+        check_fold(fold, folds)
+    refuse_overwrite(out, force=force)
+    check_html(html, out, force=force)
+    trained = named_run(load_run(run, device=device), grade_names)
+    trained.views(views)  # an error if the run has no such views
+    refuse_other_options(trained, how, about={"features": ["feature_columns", "labels"]})
+    calibration = calibration_samples(
+        calibrate_on, calibrate_set, how=how, grades=trained.grades, on_bad_image=on_bad_image
+    )
+    reading = read(source, grades=list(trained.grades), **how)
+    manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    if side is not None or fold is not None or splits is not None:
+        split = chosen_split(
+            fold=fold, folds=folds, seed=split_seed, file=splits,
+            official=None if fold is not None or splits is not None else True,
+            skipping=on_bad_image == "skip",
+        )  # fmt: skip
+        assert split is not None
+        if fold is not None and splits is None:
+            manifest = grouped(manifest, near=group_near_duplicates)
+        sides = split(manifest).sides()
+        if (side := side or "test") not in sides:
+            raise suggest("side", side, sides)
+        manifest = manifest.select(sides[side])
+        if not len(manifest):
+            raise SrjtError(f"The {side} side has no samples.")
+    if side != "train" and (seen := len(trained.trained_on(manifest))):
+        what = "rows of features" if manifest.are_features else "images"
+        raise SrjtError(
+            f"{seen:,} of {len(manifest):,} {what} were trained on, and a score on them says nothing about new ones: "
+            f"add {_held_out_options(trained, run, manifest)}, or give {what} that the run has not seen."
+        )
+    with decoding_bar() as decoded:
+        found = evaluate(
+            trained, manifest, network=network, optimise=optimise, decoding=decode, views=views,  # type: ignore[arg-type]
+            coverage=coverage, coverage_by=coverage_by, calibrate_on=calibration, label_noise=label_noise,  # type: ignore[arg-type]
+            refer_from=refer_from, threshold=parse_threshold(threshold), sensitivity=sensitivity, abstain=abstain,
+            per=per, pool=pool, recalibrate=recalibrate,  # type: ignore[arg-type]
+            readings=reading.readings, on_bad_image=on_bad_image, progress=decoded,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    if out is not None:  # before anything is printed: the reader (head, less) may go away
+        with writing(out):
+            write_json(out, found.to_dict(), follow_links=True)
+    if html is not None:
+        from srjt.reports.page import write_page
+        from srjt.reports.pages.evaluation import evaluation_page
+
+        write_page(
+            evaluation_page(
+                trained, found, data=manifest, sources=[source], command=typed_command("evaluate")
+            ),
+            html,
+        )
+
+    console = Console(markup=False)
+    what = "rows of features" if manifest.are_features else "images"
+    say(what_was_judged(found, features=manifest.are_features))
+    say(f"A predicted grade is {found.grade_rule}.")
+    if not found.by_patient:
+        say(no_patients(what), fg="yellow")
+    if side != "train" and (known := trained_on_words(trained, manifest)):  # of these evaluate has warned
+        say(known, fg="yellow")
+    for overlap in found.overlaps:
+        say(str(overlap), fg="yellow")
+    # the naive grades are those of images
+    naive = None if found.per else baseline_on(run, [sum(row) for row in found.confusion])
+    trivial_scores = {} if naive is None else naive._asdict()
+    compared = ["naive"] if naive else []
+    metrics = Table("metric", "value", "95 % interval", *compared, caption=NAIVE if naive else None)
+    for name, (value, low, high) in found.intervals.items():
+        trivial = f"{trivial_scores[name]:.3f}" if name in trivial_scores else ""
+        ends = f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–"
+        shown_value = f"{value:.3f}" if math.isfinite(value) else "–"
+        metrics.add_row(name, shown_value, ends, *([trivial] if naive else []))
+    metrics.add_section()
+    metrics.add_row("calibration error", f"{found.calibration_error:.3f}", "")
+    metrics.add_row("ranked probability", f"{found.ranked_probability_score:.3f}", "")
+    console.print(metrics)
+    if found.recalibration:
+        say(f"Probabilities are recalibrated: {found.recalibration}.")
+    shown = [display_grade(grade, trained.grade_names) for grade in trained.grades]
+    recalls = [
+        f"{row[grade] / sum(row):.3f}" if sum(row) else "–" for grade, row in enumerate(found.confusion)
+    ]
+    counts = [[f"{count:,}" for count in row] for row in found.confusion]
+    confusion = matrix_table(
+        f"{label_name(found)} ╲ predicted",
+        [[*row, recall] for row, recall in zip(counts, recalls, strict=True)],
+        grades=trained.grades,
+        names=shown,
+        last="recall",
+        width=console.width,
+    )
+    console.print(confusion)
+    if found.decision is not None:
+        print_decision(console, found.decision, trained.grade_names)
+    if found.abstention is not None and found.abstention.wanted is not None:
+        print_abstention(console, found.abstention)
+    if found.ranges is not None:
+        console.print(_ranges(found.ranges, shown, by_patient=found.by_patient))
+        say(found.ranges.promise)
+    if naive is not None:
+        trivial = getattr(naive, found.purpose)
+        if worse := compare_with_naive(
+            "these samples", score=found.score, naive=trivial, purpose=found.purpose
+        ):
+            say(worse, fg="yellow")
+    if found.readers is not None:
+        _print_readers(found.readers, console)
+    elif found.not_compared:
+        say(found.not_compared, fg="yellow")
+    if out is not None:
+        say(f"Written to {out}.")
+    if html is not None:
+        say(f"The page is in {html}.")
+
+
+def _ranges(found: RangeEvaluation, grades: Sequence[str], *, by_patient: bool) -> Table:
+    """How often ranges contain the grade, and how wide they are."""
+    from rich.table import Table
+
+    from srjt.errors import printable
+
+    def row(name: str, interval: Interval, samples: int | None = None) -> tuple[str, str, str, str]:
+        if samples == 0:
+            return name, "–", "", "0"
+        ends = f"{interval.low:.3f} – {interval.high:.3f}" if math.isfinite(interval.low) else "–"
+        return name, f"{interval.value:.3f}", ends, "" if samples is None else f"{samples:,}"
+
+    caption = "all patients count equally, however many images they have" if by_patient else None
+    table = Table("ranges of grades", "value", "95 % interval", "samples", caption=caption)
+    table.add_row("promised coverage", f"{found.promised:g}", "", "")
+    table.add_row(*row("coverage", found.coverage))
+    for name, (samples, interval) in zip(grades, found.grades, strict=True):
+        table.add_row(*row(f"… of grade {printable(name)}", interval, samples))
+    table.add_row(*row("grades in a range", found.width))
+    return table
+
+
+def _print_readers(found: NetworkComparison, console: Console) -> None:
+    """The network as one more reader."""
+    from rich.table import Table
+
+    from srjt.errors import printable
+
+    table = Table("reader", title="The network as one more reader (quadratic κ)", title_justify="left")
+    for name in ("images", "with network", "with others", "to rest", "network to rest"):
+        table.add_column(name, justify="right")
+    for row in found.by_reader.to_dict("records"):
+        kappas = ("network_kappa", "others_kappa", "reader_to_consensus", "network_to_consensus")
+        table.add_row(printable(row["reader"]), f"{row['items']:,}", *(f"{row[name]:.2f}" for name in kappas))
+    console.print(table)
+    say(
+        "to rest: κ with the consensus of all other readers, of this reader and of the network, on the same images.",
+        dim=True,
+    )
+    say(found.sentence)
+
+
+def _held_out_options(trained: Trained, folder: Path, manifest: Manifest) -> str:
+    """The options with which ``srjt train`` has split the data; else the split column, or the sides of the run."""
+    import shlex
+
+    command = (trained.facts and trained.facts.provenance.get("command")) or ""
+    words = shlex.split(str(command).replace("=", " "))
+    named = ("--fold", "--folds", "--split-seed", "--splits")
+    given = [f"{name} {shlex.quote(words[k + 1])}" for k, name in enumerate(words[:-1]) if name in named]
+    if given:
+        return " ".join(given + [word for word in words if word == "--group-near-duplicates"])
+    return "--side test" if "split" in manifest.table else f"--splits {shlex.quote(str(folder))}"
+
+
+# ``srjt compare``: runs on the same images, with intervals of their differences.
+
+
+@options.reads_a_source(without=("grades",))
+def compare(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="Folders of finished runs; each is compared with the first."),
+    ],
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SOURCE",
+            help="Labelled images to compare on. [dim]default: the runs' common test side[/]",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write a page (.html), the figure (.svg, .png) or all numbers (.json)."
+        ),
+    ] = None,
+    force: options.Force = False,
+    network: options.Network = "ensemble",
+    optimise: options.Optimise = None,
+    decode: options.Decode = None,
+    device: options.Device = None,
+    import_: options.Import = None,
+    *,
+    how: dict[str, Any],
+) -> None:
+    """Compare runs on the same images: differences with 95 % intervals by patient.
+
+    The runs must have been tested on the same images, or be given others with
+    --test. Each run is compared with the first.
+    """
+    from srjt.cli.output import refuse_overwrite, writing
+    from srjt.console import Console
+    from srjt.data.problems import drop_unusable
+    from srjt.data.sources import read
+    from srjt.inference.compare import compare as compare_runs
+    from srjt.inference.predict import refuse_other_options
+    from srjt.reports.report import check_suffix, write_comparison
+    from srjt.training.trained import load_run
+
+    if out is not None:
+        check_suffix(out)
+    refuse_overwrite(out, force=force)
+    if test is None and (given := [name for name, value in how.items() if value is not None]):
+        raise SrjtError(f"--{given[0].replace('_', '-')} is about the images of --test, which is not given.")
+    opened = [load_run(run, device=device) for run in runs]
+    samples = None
+    if test is not None:
+        refuse_other_options(opened[0], how, about={"features": ["feature_columns", "labels"]})
+        reading = read(test, grades=list(opened[0].grades), **how)
+        samples = drop_unusable(reading.manifest, reading.problems, on_bad_image="error")
+    found = compare_runs(
+        *opened,
+        test=samples,
+        network=network,  # type: ignore[arg-type]
+        optimise=optimise,  # type: ignore[arg-type]
+        decoding=decode,  # type: ignore[arg-type]
+    )
+    if out is not None:
+        with writing(out):
+            write_comparison(found, out)
+    _print(Console(markup=False, highlight=False), found)
+    if out is not None:
+        say(f"Written to {out}.")
+
+
+def _print(console: Console, found: Comparison) -> None:
+    from rich.table import Table
+
+    from srjt.reports.pages.evaluation import comparison_notes, describe_samples, p_value_note
+    from srjt.reports.statistics import decimals
+
+    say(describe_samples(found))
+    several = len(found.runs) > 2
+    for run in found.runs[1:]:
+        table = Table(title=f"{run} − {found.runs[0]}", title_justify="left")
+        table.add_column("metric", no_wrap=True)
+        for name in (found.runs[0], run):  # a long name is broken into lines
+            table.add_column(printable(name), justify="right", overflow="fold", min_width=6)
+        for column in ("difference", "95 % interval", "p, Holm" if several else "p"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for row in (row for row in found.differences if row.run == run):
+            value, low, high = row.difference
+            table.add_row(
+                row.metric,
+                f"{row.first:.3f}",
+                f"{row.value:.3f}",
+                decimals(value, signed=True),
+                f"{decimals(low, signed=True)} to {decimals(high, signed=True)}",
+                f"{row.adjusted:.3f}",
+            )
+        console.print(table)
+    say(p_value_note(found))
+    for note in comparison_notes(found):
+        say(note)

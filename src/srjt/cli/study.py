@@ -1,32 +1,38 @@
-"""``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``."""
+"""``srjt study``, ``srjt report`` and ``srjt demo``: the paper's comparison as one command, pages of results,
+and the whole idea in a minute and a half.
+"""
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import options
-from srjt.cli.groups import RunByDefault
-from srjt.cli.messages import say
-from srjt.cli.option_names import as_typed
+from srjt.cli import RunByDefault, options
+from srjt.cli.output import as_typed, say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
+    from srjt.reports.table import Table
     from srjt.studies.config import StudyConfig
-    from srjt.studies.grid import PlannedRun, StudyData
+    from srjt.studies.plan import PlannedRun, StudyData
     from srjt.studies.study import Executor
+
+# ``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``.
 
 RUNS = "Every run"
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")]
 
-app = typer.Typer(
+study_app = typer.Typer(
     cls=RunByDefault,
     no_args_is_help=True,
     add_completion=False,
@@ -36,7 +42,7 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@study_app.command()
 @options.reads_a_source(without=("split_column",))
 @options.takes_settings(only=("epochs", "network"), panel=RUNS)
 def run(
@@ -167,10 +173,10 @@ def run(
 
     Give the same command again to resume. Add a method, and only its runs are new.
     """
-    from srjt.cli.settings import read_matrix
-    from srjt.data.grade_names import parse_grade_names
+    from srjt.cli.samples import read_matrix
+    from srjt.data.grades import parse_grade_names
+    from srjt.settings import parse_overrides
     from srjt.studies.study import choose_executor, resolve_config
-    from srjt.training.config import parse_overrides
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
     train = {**settings, **({"imports": import_} if import_ else {})}
@@ -206,17 +212,16 @@ def run(
     _run(study, out, execute, dry_run=dry_run, timed=time_, device=device, quiet=quiet)
 
 
-@app.command()
+@study_app.command()
 def status(folder: Folder, import_: options.Import = None) -> None:
     """Count the finished, running, failed and remaining runs, and estimate the remaining time."""
-    from srjt.studies.results import collect_results
-    from srjt.studies.status import status_lines
+    from srjt.studies.results import collect_results, status_lines
 
     for line in status_lines(collect_results(folder)):
         say(as_typed(line))
 
 
-@app.command()
+@study_app.command()
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write.")] = Path(
@@ -234,8 +239,7 @@ def export(
     from srjt.cli.output import writing
     from srjt.errors import missing_extra
     from srjt.files import write_output
-    from srjt.studies.results import collect_results
-    from srjt.studies.status import problem_lines
+    from srjt.studies.results import collect_results, problem_lines
 
     results = collect_results(folder)
     table = results.scores if scores else results.metrics
@@ -269,12 +273,11 @@ def _run(
     device: str | None,
     quiet: bool,
 ) -> None:
-    from srjt.cli.dry_run import print_study_times
-    from srjt.cli.messages import decoding_bar
+    from srjt.cli.output import decoding_bar
+    from srjt.cli.train import print_study_times
     from srjt.studies.folder import error_file, run_status
-    from srjt.studies.open_data import open_data
+    from srjt.studies.plan import SilentWatcher, open_data
     from srjt.studies.study import run_study
-    from srjt.studies.watcher import SilentWatcher
 
     with nullcontext() if quiet else decoding_bar() as progress:
         data = open_data(config, progress=progress, quiet=quiet)
@@ -307,9 +310,9 @@ def _run(
 
 def _print_notes(config: StudyConfig, data: StudyData) -> None:
     """What the user should know before the runs begin."""
-    from srjt.data.groups import describe_duplicates
-    from srjt.methods import lookup
-    from srjt.studies.rate_source import rate_source
+    from srjt.data.duplicates import describe_duplicates
+    from srjt.methods.registry import lookup
+    from srjt.studies.config import rate_source
 
     if data.manifest.patients is None:
         say(
@@ -417,3 +420,202 @@ def _epochs_done(folder: Path, planned: PlannedRun) -> int:
             return int(file.read().splitlines()[-1].split(b",")[0])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+# ``srjt report``: a study, a run, an audit or several readers as one page to read, send and print.
+
+
+def report(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Folder of a study, of a single run (finished or not), of an audit or of readers.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="HTML file to write. [dim]default: report.html in the folder[/]",
+            callback=options.html_file,
+        ),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write every figure there, as SVG and PNG.")
+    ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Also write a study's tables there, as Markdown, CSV and LaTeX."),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Metrics of the tables. [dim]default: accuracy,mae,macro_f1[/]"),
+    ] = None,
+    maps: Annotated[
+        bool,
+        typer.Option("--maps", help="Show where the networks of an audit look, for its doubtful labels."),
+    ] = False,
+    grade_names: options.GradeNames = None,
+    force: options.Force = False,
+    import_: options.Import = None,
+) -> None:
+    """Write one self-contained HTML file: tables, figures, the noise, every run, how to reproduce it.
+
+    It needs no network and opens from disk. It names unfinished and failed runs
+    at the top.
+    """
+    from srjt.cli.output import refuse_overwrite
+    from srjt.data.grades import parse_grade_names
+    from srjt.reports.report import report as write_report
+    from srjt.reports.statistics import PAPER_METRICS
+
+    refuse_overwrite(out, force=force)
+    chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
+    names = None if grade_names is None else parse_grade_names(grade_names)
+    page, *others = write_report(
+        folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names
+    )
+    say(f"The report is in {page}.")
+    drawn = [file for file in others if file.suffix in (".svg", ".png")]
+    if figures is not None:
+        say(f"{figures} has {count_of(len(drawn), 'figure file')}.")
+    if tables is not None:
+        say(f"{tables} has {count_of(len(others) - len(drawn), 'table file')}.")
+
+
+# ``srjt demo``: the whole idea in a minute and a half, on synthetic images.
+
+SEEDS = 6
+
+
+def demo(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the runs and the page.")] = Path(
+        "srjt-demo"
+    ),
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How often everything is repeated, for the intervals.")
+    ] = SEEDS,
+    seed: Annotated[int, typer.Option(min=0, help="The first seed; the others follow it.")] = 0,
+    epochs: Annotated[int, typer.Option(min=2, max=10_000, help="Epochs per training.")] = 18,
+    images: Annotated[int, typer.Option(min=200, help="Number of images to learn from, per seed.")] = 700,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Seeds at the same time. [dim]default: one per core[/]"),
+    ] = None,
+    open_page: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Open the page in a browser. [dim]default: in a terminal[/]"),
+    ] = None,
+) -> None:
+    """Train four methods on labels that err as readers do, and show who learns the mistakes, on a page.
+
+    Finished seeds are kept: the same command resumes an interrupted demo. Delete
+    the folder to start over.
+    """
+    from srjt.console import Console
+    from srjt.errors import cores
+    from srjt.reports.demo import DemoSettings, run_seeds
+    from srjt.reports.figures.canvas import save_figure
+    from srjt.reports.page import page_figures, write_page
+    from srjt.reports.pages.demo import (
+        audit_sentences,
+        demo_page,
+        demo_ranking,
+        demo_table,
+        label_sentences,
+        ranking_sentences,
+        told,
+    )
+
+    console = Console(markup=False, highlight=False)
+    settings = DemoSettings(images=images, epochs=epochs)
+    say(
+        f"{seeds} seed{'s' if seeds > 1 else ''}, each with {images:,} images of other patients, read by a simulated "
+        f"reader. {told()}"
+    )
+    chosen = list(range(seed, seed + seeds))
+    out.mkdir(parents=True, exist_ok=True)  # an impossible folder is said here, and not by every worker
+    with _progress(chosen) as show:
+        facts = run_seeds(out, settings, chosen, jobs=jobs or cores(), show=show)
+
+    # In a clone set up by make the command is not on the PATH.
+    command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
+    page = demo_page(facts, settings, folder=out, command=command)
+    for figure in page_figures(page):
+        save_figure(figure, out / "figures")
+    file = out / "demo.html"
+    write_page(page, file)
+
+    say(f"\n{label_sentences(facts[0].labels)[0]}\n")
+    _print_table(console, demo_table(facts))
+    first = facts[0].audit
+    assert first is not None
+    for sentence in (*ranking_sentences(demo_ranking(facts)), audit_sentences(first)[0]):
+        say(sentence)
+    # A path or a command to be copied gets its own line.
+    say("\nThe whole story, with pictures:")
+    typer.echo(f"  {file}")
+    say("Next, on your own data:")
+    typer.echo(f"  {command} data inspect labels.csv")  # which prints a training that the machine can do
+    if open_page or (open_page is None and _is_interactive()):
+        webbrowser.open(file.absolute().as_uri())
+
+
+def _is_interactive() -> bool:
+    """Whether a person sits at a screen: a terminal, a display, and no continuous integration."""
+    display = (
+        not sys.platform.startswith("linux") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    )
+    return sys.stdout.isatty() and bool(display) and not os.environ.get("CI")
+
+
+@contextmanager
+def _progress(seeds: Sequence[int]) -> Iterator[Callable[[int, str, float], None]]:
+    """A bar over all seeds in a terminal; elsewhere a line when a seed is finished."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from srjt.console import Console
+
+    console = Console()
+    shares = dict.fromkeys(seeds, 0.0)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeRemainingColumn(compact=True),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(f"{'training':26}", total=float(len(seeds)))
+
+        def show(seed: int, what: str, share: float) -> None:
+            if share >= 1.0 > shares[seed] and not console.is_terminal:
+                typer.echo(f"seed {seed} is done")
+            shares[seed] = max(share, shares[seed])
+            what = f"seed {seed}, {what}" if what else "training"
+            bar.update(task, completed=sum(shares.values()), description=f"{what:26}")
+
+        yield show
+
+
+def _print_table(console: object, table: Table) -> None:
+    """The table of the page, in 80 columns."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as TerminalTable
+
+    from srjt.console import Console
+
+    assert isinstance(console, Console)
+    shown = TerminalTable(
+        box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, title=table.title, title_justify="left"
+    )
+    for column in table.columns:
+        heading = {"repeated": "repeated ↓"}.get(column.name, column.heading)
+        shown.add_column(heading, justify="left" if column.kind == "text" else "right", no_wrap=True)
+    for row in table.rows:
+        shown.add_row(*(cell.text for cell in row.cells))
+    console.print(shown)
+    say(
+        f"{table.caption} Repeated: the share of the wrong training labels that the networks say again.",
+        dim=True,
+    )

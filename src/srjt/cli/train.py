@@ -1,18 +1,23 @@
-"""``srjt train``: a classifier from your own images and labels."""
+"""``srjt train`` and ``srjt features``: a classifier from your own images and labels, or features for one; and
+what ``--dry-run`` says.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from srjt.cli import options
-from srjt.cli.messages import OptionsReporter, say
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.cli.output import OptionsReporter, say
+from srjt.errors import SrjtError, count_of, printable, suggest
 from srjt.training.config import METHOD
 
 if TYPE_CHECKING:
@@ -20,10 +25,125 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from srjt.ordinal.baselines import NaiveBaseline
-    from srjt.reports.judged_sides import JudgedSide
-    from srjt.training.record.reporters import Reporter
+    from srjt.data.manifest import Manifest
+    from srjt.data.splits import Split
+    from srjt.ordinal.metrics import NaiveBaseline
+    from srjt.reports.run_summary import JudgedSide
+    from srjt.studies.plan import PlannedRun, StudyData
+    from srjt.training.config import TrainConfig
+    from srjt.training.reporters import Reporter
     from srjt.training.trained import Trained
+
+# ``--dry-run`` of ``srjt train`` and ``srjt study``: what would be trained, on what, for how long.
+
+
+def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, device: str | None) -> None:
+    """Print the plan. Nothing is decoded, downloaded or written."""
+    from rich.table import Table
+
+    from srjt import methods
+    from srjt.console import Console
+    from srjt.training.cost import training_cost
+    from srjt.training.devices import choose_device, device_name
+    from srjt.training.train import needs_estimate
+
+    console = Console(highlight=False, markup=False)
+    chosen = choose_device(device)
+    config = config.for_data(features=manifest.are_features)
+    known = methods.lookup(config.method, registered_by=config.imports)
+    networks = known.networks
+    what = "rows of features" if manifest.are_features else "images"
+    table = Table(
+        "side", what, *(["patients"] if manifest.patients else []), *map(printable, manifest.grades)
+    )
+    for name, rows in split.sides().items():
+        if len(rows):
+            side = manifest.select(rows)
+            owners = [f"{len(set(side.patients)):,}"] if side.patients else []
+            table.add_row(name, f"{len(rows):,}", *owners, *(f"{count:,}" for count in side.class_counts))
+    console.print(table)
+    say(
+        f"{config.method}: {networks} × {config.network}, {count_of(config.epochs, 'epoch')} in batches "
+        f"of {config.batch_size:,}."
+    )
+    cost = training_cost(manifest, config, training=len(split.train), device=chosen)
+    say(f"About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}.")
+    parts = [f"{size(cost.network_bytes)} for the networks and the optimiser"]
+    if cost.activation_bytes is not None:
+        parts.append(f"{size(cost.activation_bytes)} for a step")
+    parts.append(f"{size(cost.image_bytes)} for the {what}")
+    say(f"Memory: {', '.join(parts)}.")
+    if needs_estimate(config) and manifest.posterior is None:
+        say("The noise rate is estimated first, by shorter trainings that are not included in the time.")
+    say("Nothing was trained: leave out --dry-run to start.", dim=True)
+
+
+def print_study_times(data: StudyData, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
+    """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
+    from rich.progress import Progress
+    from rich.table import Column, Table
+
+    from srjt.console import Console
+    from srjt.studies.plan import measure_times, time_on
+    from srjt.training.devices import choose_device, device_name
+
+    if not planned_runs:
+        return
+    console = Console(highlight=False, markup=False)
+    chosen = choose_device(device)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("timing the methods")
+        times = measure_times(
+            data,
+            planned_runs,
+            device=chosen,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    method = Column(
+        "method", overflow="fold"
+    )  # a variant's name has no spaces, and nothing of it may be left out
+    table = Table(method, "networks", "runs", "one run", "evaluation", "all runs")
+    for row in times:
+        table.add_row(
+            row.name, str(row.networks), f"{row.runs:,}", duration(row.seconds),
+            f"{row.evaluation / row.seconds:.0%}", duration(row.runs * row.seconds),
+        )  # fmt: skip
+    console.print(table)
+    # in the order in which the runs are started
+    started = sorted(times, key=lambda row: row.networks, reverse=True)
+    seconds = [row.seconds for row in started for _ in range(row.runs)]
+    say(
+        f"{len(seconds):,} run{'s' * (len(seconds) != 1)} on {device_name(chosen)}: about {duration(sum(seconds))} one "
+        f"after the other, {duration(time_on(8, seconds))} on eight such devices."
+    )
+    measured = (
+        "Measured by a few steps of each method, on a GPU without compiling them."
+        if chosen.type == "cuda"
+        else "Measured by a few steps of a method with one network, and of one with two."
+    )
+    say(f"{measured} Start-up, decoding and noise estimates are not included.", dim=True)
+
+
+def duration(seconds: float) -> str:
+    """For example "40 seconds", "12 minutes", "3.5 hours", "15 days"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} second{'' if round(seconds) <= 1 else 's'}"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} minutes"
+    if seconds < 72 * 3600:
+        return f"{seconds / 3600:.1f} hours"
+    return f"{seconds / 86400:,.0f} days"
+
+
+def size(count: int) -> str:
+    """Bytes with a unit."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count / 2**10:.0f} KiB"
+
+
+# ``srjt train``: a classifier from your own images and labels.
 
 SHOWN = ("accuracy", "mae", "macro_f1", "qwk")
 
@@ -127,17 +247,21 @@ def train(
     NAME is called its host.
     """
     from srjt.cli.output import typed_command
-    from srjt.cli.samples import grouped, list_unreadable, usable
-    from srjt.cli.settings import check_settings, layered_settings
-    from srjt.cli.splits import chosen_split
-    from srjt.data import read
-    from srjt.data.grade_names import parse_grade_names
-    from srjt.inference.held_out_scores import rule_in_words
-    from srjt.reports.judged_sides import judge_sides
+    from srjt.cli.samples import (
+        check_settings,
+        chosen_split,
+        grouped,
+        layered_settings,
+        list_unreadable,
+        usable,
+    )
+    from srjt.data.grades import parse_grade_names
+    from srjt.data.sources import read
+    from srjt.inference.evaluate import rule_in_words
     from srjt.reports.model_card import write_model_card
-    from srjt.training.record.reporters import reporter_for
-    from srjt.training.record.run_folder import refuse_other_files
-    from srjt.training.record.trackers import TRACKERS, track
+    from srjt.reports.run_summary import judge_sides
+    from srjt.training.folder import refuse_other_files
+    from srjt.training.reporters import TRACKERS, reporter_for, track
     from srjt.training.train import train as train_run
 
     run_config = layered_settings(
@@ -161,8 +285,7 @@ def train(
         skipping=on_bad_image == "skip",
     )
     if dry_run:
-        from srjt.cli.dry_run import print_dry_run
-        from srjt.training.own_split import resolve_split
+        from srjt.training.single_run import resolve_split
 
         parts = resolve_split(split, manifest, skipped=False)
         print_dry_run(manifest, parts, run_config, device=device)
@@ -185,7 +308,7 @@ def train(
         reporter: Reporter = opened.enter_context(reporter_for(quiet=quiet, show_test=show_test))
         for tracker in trackers if leads else ():
             if tracker == "html":
-                from srjt.reports.live_reporter import FILE, LiveReporter
+                from srjt.reports.report import FILE, LiveReporter
 
                 reporter.note(f"The training is shown in {out / FILE}.")
                 reporter = opened.enter_context(LiveReporter(reporter, out, show_test=show_test))
@@ -227,8 +350,8 @@ def _print_results(run: Trained, out: Path, sides: Mapping[str, JudgedSide], *, 
     """What the paper's tables show, and what the answers of srjt predict are worth; both beside naive baselines."""
     from srjt.console import Console
     from srjt.reports.run_summary import SIDES
-    from srjt.training.record.baselines import NAIVE, run_baselines
-    from srjt.training.record.metrics_log import LAST, kept_epoch, last_epochs
+    from srjt.training.checkpoint import LAST, kept_epoch, last_epochs
+    from srjt.training.folder import NAIVE, run_baselines
 
     metrics = run.metrics
     averages = last_epochs(metrics, pooled=pooled)
@@ -275,3 +398,141 @@ def _metrics_table(title: str, *, caption: str | None) -> Table:
     for name in SHOWN:
         table.add_column(name, justify="right")
     return table
+
+
+# ``srjt features``: compute features of images with a frozen network, once.
+
+
+@options.reads_a_source(without=("labels", "feature_columns"))
+def features(
+    source: options.SourceArgument,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write.")] = Path("features.npz"),
+    force: options.Force = False,
+    backbone: Annotated[
+        str, typer.Option(metavar="NAME", help="resnet18, densenet121, timm:NAME, …")
+    ] = "resnet18",
+    weights: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Local file of weights instead of the published ones.")
+    ] = None,
+    pretrained: Annotated[
+        bool, typer.Option("--pretrained/--no-pretrained", help="Use the published weights, or random ones.")
+    ] = True,
+    flip: Annotated[
+        bool, typer.Option("--flip", help="Average with the features of the mirror image.")
+    ] = False,
+    image_size: Annotated[int, typer.Option(help="Side of the resized images, in pixels.")] = 256,
+    crop: Annotated[int, typer.Option(help="Side of the centre crop from them.")] = 224,
+    resize: Annotated[
+        str, typer.Option(metavar="squash|crop", help="Resize to a square, or the short side and then crop.")
+    ] = "squash",
+    batch_size: Annotated[int, typer.Option(help="Images per step.")] = 64,
+    ungraded: Annotated[
+        bool,
+        typer.Option("--ungraded", help="Images without grades, for srjt predict: a folder, or a table."),
+    ] = False,
+    device: options.Device = None,
+    on_bad_image: options.OnBadImage = "error",
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
+) -> None:
+    """Compute features of images with a frozen network, once.
+
+    The file also holds grades, patients, split and every other column of the
+    source. srjt train, study, audit, evaluate and predict accept it in place of
+    images. A command that was stopped continues when it is repeated.
+    """
+    from srjt.cli.output import refuse_overwrite, writing
+    from srjt.cli.samples import list_unreadable, usable
+    from srjt.data.sources import read
+    from srjt.data.sources.features import pack_features
+    from srjt.data.sources.folders import read_images
+    from srjt.files import write_atomically
+    from srjt.inference.embed import embed
+
+    if out.suffix != ".npz":
+        raise SrjtError(f"Features are written as an .npz file; --out {out} has another suffix.")
+    refuse_overwrite(out, force=force)
+    with _hint_at_train():
+        if ungraded:
+            used = {name: how.pop(name) for name in ("images", "image_column", "patient_column")}
+            unused = [word for word in options.as_words(how) if word.startswith("--")]
+            if unused:
+                say(f"Without effect beside --ungraded: {', '.join(dict.fromkeys(unused))}.", err=True)
+            reading = read_images([source], **used)
+        else:
+            reading = read(source, **how)
+        manifest = usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+        with writing(out):
+            pass  # a folder that cannot be made is an error now, not after an hour
+        with _bars() as (decoded, embedded):
+            made, unreadable = embed(
+                manifest,
+                backbone=backbone,
+                pretrained=pretrained,
+                weights=weights,
+                image_size=image_size,
+                crop=crop,
+                resize=resize,  # type: ignore[arg-type]
+                flip=flip,
+                batch_size=batch_size,
+                device=device,
+                on_bad_image=on_bad_image,  # type: ignore[arg-type]
+                decoded=decoded,
+                embedded=embedded,
+            )
+    with writing(out):
+        write_atomically(out, pack_features(made, graded=not ungraded))
+    list_unreadable(unreadable, skipped, problems=reading.problems)
+    if unreadable:
+        say(f"{count_of(len(unreadable), 'image')} could not be read. Listed in {skipped}.", err=True)
+    assert made.arrays is not None
+    say(f"{count_of(len(made), 'image')}, {made.arrays.shape[1]:,} features each by {backbone}: {out}.")
+    file = shlex.quote(str(out))
+    typer.echo(
+        f"Next: srjt predict RUN {file}"
+        if ungraded
+        else f"Next: srjt train {file} --noise-rate auto --fold 0 --out run"
+    )
+
+
+@contextmanager
+def _hint_at_train() -> Iterator[None]:
+    """A table that has features already needs no network: name the command that has the option for them."""
+    try:
+        yield
+    except SrjtError as problem:
+        text = re.sub(
+            r"(?:read|name) them with `feature_columns(?:=('[^']*'))?`",
+            lambda found: f"srjt train reads them with --feature-columns {found[1] or 'PATTERN'}",
+            str(problem),
+        )
+        if text == str(problem):
+            raise
+        raise SrjtError(text) from None
+
+
+@contextmanager
+def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
+    """Transient bars over images that are decoded and embedded, as functions of (done, total)."""
+    from srjt.cli.output import transient_bar
+
+    with transient_bar() as bar:
+        tasks = [bar.add_task(what, total=None, visible=False) for what in ("Decoding", "Embedding")]
+
+        def decoded(done: int, total: int) -> None:
+            bar.update(tasks[0], completed=done, total=total, visible=True)
+
+        started = False
+
+        def embedded(done: int, total: int) -> None:
+            nonlocal started
+            if started:
+                bar.update(tasks[1], completed=done, total=total)
+                return
+            started = True
+            bar.reset(tasks[1], completed=done, total=total, visible=True)  # finished images have no speed
+            if 0 < done < total:
+                say(f"Resumed: {done:,} of {total:,} images are done.", err=True)
+
+        yield decoded, embedded

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from srjt.lazy_names import lazy_names
+from srjt.errors import lazy_names
 
 if TYPE_CHECKING:
     from srjt.data import synthetic
     from srjt.data.checks import check
-    from srjt.data.groups import DuplicateImagesWarning, LeakageWarning, group_duplicates
+    from srjt.data.duplicates import DuplicateImagesWarning, LeakageWarning, group_duplicates
     from srjt.data.manifest import Manifest
     from srjt.data.problems import Problem, drop_unusable, write_problems
     from srjt.data.sources import Reading, from_arrays, read
-    from srjt.data.sources.several_readers import ReadingsTable, read_readings
+    from srjt.data.sources.readings import ReadingsTable, read_readings
     from srjt.data.splits import Split, folds, official_split, read_splits, write_splits
 
 __all__ = [
@@ -44,21 +44,21 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "DuplicateImagesWarning": "srjt.data.groups",
-        "LeakageWarning": "srjt.data.groups",
+        "DuplicateImagesWarning": "srjt.data.duplicates",
+        "LeakageWarning": "srjt.data.duplicates",
         "Manifest": "srjt.data.manifest",
         "Problem": "srjt.data.problems",
         "Reading": "srjt.data.sources",
-        "ReadingsTable": "srjt.data.sources.several_readers",
+        "ReadingsTable": "srjt.data.sources.readings",
         "Split": "srjt.data.splits",
         "check": "srjt.data.checks",
         "drop_unusable": "srjt.data.problems",
         "folds": "srjt.data.splits",
         "from_arrays": "srjt.data.sources",
-        "group_duplicates": "srjt.data.groups",
+        "group_duplicates": "srjt.data.duplicates",
         "official_split": "srjt.data.splits",
         "read": "srjt.data.sources",
-        "read_readings": "srjt.data.sources.several_readers",
+        "read_readings": "srjt.data.sources.readings",
         "read_splits": "srjt.data.splits",
         "synthetic": "srjt.data.synthetic",
         "write_problems": "srjt.data.problems",

@@ -1,31 +1,37 @@
-"""Identical and nearly identical images: what makes two images the same, and which samples that joins.
-
-Two images are *identical* if their decoded pixels are. They are *nearly identical* if one is the other rescaled,
-recompressed, mirrored or cropped by up to 3 % at each border.
-
-A 64-bit difference hash cannot tell medical images apart: of 2,000 fundus photographs it gives 500 unrelated pairs the
-same hash. The correlation of small grey thumbnails can; ``benchmarks/duplicates.py`` measures it.
+"""Identical and nearly identical images: their hashes, which samples they join, and the groups of samples that
+are never split.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from PIL import Image
 
-__all__ = [
-    "CORRELATION",
-    "THUMBNAILS",
-    "UNKNOWN",
-    "components",
-    "connected",
-    "identical",
-    "near_pairs",
-    "pixel_hash",
-    "thumbnails",
-]
+from srjt.data.images.decode import DECODER_VERSION, BadImageError, read_image
+from srjt.data.manifest import Manifest, components, connected
+from srjt.errors import warn
+from srjt.files import cache_folder, wait_for_lock, write_atomically
+
+# Identical and nearly identical images: what makes two images the same, and which samples that joins.
+#
+# Two images are *identical* if their decoded pixels are. They are *nearly identical* if one is the other
+# rescaled, recompressed, mirrored or cropped by up to 3 % at each border.
+#
+# A 64-bit difference hash cannot tell medical images apart: of 2,000 fundus photographs it gives 500
+# unrelated pairs the same hash. The correlation of small grey thumbnails can; ``benchmarks/duplicates.py``
+# measures it.
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -112,30 +118,253 @@ def near_pairs(thumbs: npt.NDArray[np.uint8], *, correlation: float = CORRELATIO
     return np.stack([code // count, code % count], axis=1)
 
 
-def components(count: int, pairs: Ints) -> Ints:
-    """(M, 2) pairs of ``count`` samples → (count,) numbers: equal for samples that a chain of pairs connects."""
-    from scipy.sparse import coo_array  # type: ignore[import-untyped]
-    from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
-
-    first, second = pairs.astype(np.int32).T  # SciPy 1.11 joins everything if the indices are wider
-    edges = coo_array((np.ones(len(pairs), np.bool_), (first, second)), shape=(count, count))
-    return np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)
-
-
-def connected(*codes: Ints) -> Ints:
-    """Several (N,) numberings of the same samples → one: samples that share a number in any of them are joined."""
-    count = len(codes[0])
-    samples = np.arange(count)
-    edges = []
-    for code in codes:
-        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
-        edges.append(np.stack([samples, first[inverse.reshape(-1)]], axis=1))
-    return components(count, np.concatenate(edges))
-
-
 def _normalised(thumbs: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     """(N, SIDE, SIDE) → (N, SIDE²) float32 with mean 0 and length 1; all zeros for flat thumbnails."""
     flat = thumbs.reshape(len(thumbs), -1).astype(np.float32)
     flat -= flat.mean(axis=1, keepdims=True)
     length = np.linalg.norm(flat, axis=1, keepdims=True)
     return np.asarray(flat / np.maximum(length, 1e-6), dtype=np.float32)
+
+
+# Hashes of all images of a manifest, computed once and kept in the cache folder.
+#
+# Images are hashed at one size, whatever size they are trained at: the same samples are the same groups
+# everywhere.
+
+HASHED_SIZE = 256  # the size at which images are stored by default: their pixels need not be decoded again
+
+Progress = Callable[[int, int], None]
+
+CHUNK = 64  # images in memory that a thread hashes before it takes others
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageHashes:
+    """pixels: (N, 2) uint64, ``UNKNOWN`` for an unreadable image; thumbnails: (N, crops, SIDE, SIDE) uint8."""
+
+    pixels: Hashes
+    thumbnails: npt.NDArray[np.uint8] | None
+
+
+def image_hashes(
+    manifest: Manifest,
+    *,
+    near: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    decoded: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]] | None = None,
+) -> ImageHashes:
+    """Hash every image, or read the hashes of an earlier call.
+
+    near: images in memory get thumbnails too (image files always have them). decoded: pixels of size HASHED_SIZE and
+    the rows that they belong to, if the files have been decoded already.
+    """
+    workers = workers or min(32, os.cpu_count() or 1)
+    if manifest.arrays is not None:
+        return _hash_arrays(manifest.arrays, near=near and not manifest.are_features, workers=workers)
+    key = hashlib.sha256(
+        f"{file_facts(manifest.paths)}\0{DECODER_VERSION}".encode("utf-8", "surrogateescape")
+    )
+    folder = (
+        (Path(cache) if cache is not None else cache_folder()).expanduser() / "hashes" / key.hexdigest()[:32]
+    )
+
+    def make() -> ImageHashes:
+        return _hash_files(manifest.paths, workers=workers, progress=progress, decoded=decoded)
+
+    if (found := _read(folder, count=len(manifest))) is not None:
+        return found
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:  # without a writable cache they are computed again next time
+        return make()
+    with wait_for_lock(folder, waiting=lambda: None):  # the runs of a study begin together
+        if (found := _read(folder, count=len(manifest))) is not None:
+            return found
+        made = make()
+        buffer = io.BytesIO()
+        assert made.thumbnails is not None
+        np.savez(buffer, pixels=made.pixels, thumbnails=made.thumbnails)
+        with contextlib.suppress(OSError):
+            write_atomically(folder / "hashes.npz", buffer.getvalue())
+    return made
+
+
+def _read(folder: Path, *, count: int) -> ImageHashes | None:
+    """The hashes in this folder; None if there are none, or if the file is damaged."""
+    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*damaged), np.load(folder / "hashes.npz", allow_pickle=False) as saved:
+        found = ImageHashes(pixels=saved["pixels"], thumbnails=saved["thumbnails"])
+        if found.pixels.shape == (count, 2) and found.thumbnails is not None:
+            return found if found.thumbnails.shape == (count, *THUMBNAILS) else None
+    return None
+
+
+def file_facts(paths: list[Path]) -> str:
+    """Path, size and modification time of each file; a missing file counts too."""
+    facts = []
+    for path in paths:
+        try:
+            status = path.stat()
+            facts.append(f"{os.path.abspath(path)}\0{status.st_size}\0{status.st_mtime_ns}")
+        except (OSError, ValueError):  # ValueError: a NUL character in the name
+            facts.append(f"{os.path.abspath(path)}\0missing")
+    return "\n".join(facts)
+
+
+def _hash_arrays(arrays: npt.NDArray[np.generic], *, near: bool, workers: int) -> ImageHashes:
+    hashes = np.empty((len(arrays), 2), dtype=np.uint64)
+    made = np.empty((len(arrays), *THUMBNAILS), dtype=np.uint8) if near else None
+
+    def hash_rows(rows: range) -> None:
+        for row in rows:
+            hashes[row] = pixel_hash(arrays[row])
+            if made is not None:
+                made[row] = thumbnails(arrays[row])
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(hash_rows, (range(len(arrays))[i : i + CHUNK] for i in range(0, len(arrays), CHUNK))))
+    return ImageHashes(pixels=hashes, thumbnails=made)
+
+
+def _hash_files(
+    paths: list[Path],
+    *,
+    workers: int,
+    progress: Progress | None,
+    decoded: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]] | None,
+) -> ImageHashes:
+    hashes = np.empty((len(paths), 2), dtype=np.uint64)
+    made = np.empty((len(paths), *THUMBNAILS), dtype=np.uint8)
+    place = {} if decoded is None else {int(row): at for at, row in enumerate(decoded[1])}
+
+    def hash_row(row: int) -> None:
+        try:
+            if decoded is None:
+                pixels = read_image(paths[row], size=HASHED_SIZE)
+            elif row in place:
+                pixels = np.asarray(decoded[0][place[row]])
+            else:
+                raise BadImageError(paths[row], "it was skipped")
+        except BadImageError:
+            hashes[row], made[row] = UNKNOWN, 0
+            return
+        hashes[row], made[row] = pixel_hash(pixels), thumbnails(pixels)
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="hash")
+    try:
+        for done, _ in enumerate(pool.map(hash_row, range(len(paths))), start=1):
+            if progress is not None and decoded is None:
+                progress(done, len(paths))
+    finally:  # on an interruption, do not wait for thousands of images
+        pool.shutdown(wait=False, cancel_futures=True)
+    return ImageHashes(pixels=hashes, thumbnails=made)
+
+
+# Groups of samples that are never split: patients, joined with the images that they share.
+
+# Rows of fewer features coincide by chance: they are table cells, not what a network computed from an image.
+MIN_FEATURES = 16
+
+
+class LeakageWarning(UserWarning):
+    """Images of one patient may be on two sides of a split."""
+
+
+class DuplicateImagesWarning(LeakageWarning):
+    """Some images are identical; they are kept on one side of every split."""
+
+
+def group_duplicates(
+    manifest: Manifest,
+    *,
+    near: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Manifest:
+    """Find identical images, so that they are never on two sides of a split.
+
+    ``folds``, ``srjt.train``, ``srjt.audit`` and ``srjt.evaluate`` call this themselves. Call it to group nearly
+    identical images as well. Every image is decoded once; the hashes stay in the cache folder.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        The samples. Images that cannot be read are like no other. Rows of features count as images if there are at
+        least 16 features.
+    near : bool
+        Group nearly identical images too: rescaled, recompressed, mirrored, or cropped by up to 3 % at each border.
+    cache : path, optional
+        Folder for the hashes. Default: ``$SRJT_CACHE``, or the user's cache folder.
+    workers : int, optional
+        Number of decoding threads. Default: one per core, at most 32.
+    progress : callable, optional
+        Called with (images done, images in all).
+
+    Returns
+    -------
+    Manifest
+        The same samples with ``hashes`` and ``duplicates``, and so with other ``groups`` where images are shared. A
+        ``DuplicateImagesWarning`` says how many there are.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> data = srjt.data.synthetic.generate(images=20, patients=5, size=32)
+    >>> grouped = srjt.data.group_duplicates(data)
+    >>> grouped.groups == data.patients
+    True
+    """
+    hashes = image_hashes(manifest, near=near, cache=cache, workers=workers, progress=progress)
+    return with_hashes(manifest, hashes, near=near)
+
+
+def with_hashes(manifest: Manifest, hashes: ImageHashes, *, near: bool = False) -> Manifest:
+    """The manifest with these hashes and the duplicates that they show; warns if there are any."""
+    code = same_pixels(replace(manifest, hashes=hashes.pixels))
+    if near and hashes.thumbnails is not None:
+        pairs = across_patients(manifest, near_pairs(hashes.thumbnails))
+        code = connected(code, components(len(manifest), pairs))
+    marked = replace(manifest, hashes=hashes.pixels, duplicates=code)
+    if sentence := describe_duplicates(marked, near=near):
+        warn(sentence, DuplicateImagesWarning)
+    return marked
+
+
+def across_patients(manifest: Manifest, pairs: Ints) -> Ints:
+    """The pairs (M, 2) of rows of different patients: alike images of one patient are usual, and never split."""
+    if manifest.patients is None:
+        return pairs
+    owner = np.unique(np.array(manifest.patients, dtype=object), return_inverse=True)[1]
+    return np.asarray(pairs[owner[pairs[:, 0]] != owner[pairs[:, 1]]])
+
+
+def describe_duplicates(manifest: Manifest, *, near: bool = False) -> str:
+    """One sentence on how many images are the same as another; "" if there are none, or if it is not known."""
+    if manifest.duplicates is None:
+        return ""
+    sizes = np.unique(manifest.duplicates, return_counts=True)[1]
+    sizes = sizes[sizes > 1]
+    if not len(sizes):
+        return ""
+    what = "rows of features" if manifest.are_features else "images"
+    same = "identical or nearly identical" if near else "identical"
+    groups = f"{len(sizes):,} group{'' if len(sizes) == 1 else 's'}"
+    return f"{sizes.sum():,} {what} are {same} to another: they make {groups}, and a group is never split."
+
+
+def same_pixels(manifest: Manifest) -> Ints:
+    """(N,) numbers, equal for samples with identical images (not for nearly identical ones)."""
+    few = manifest.arrays is not None and manifest.are_features and manifest.arrays.shape[1] < MIN_FEATURES
+    return np.arange(len(manifest)) if few or manifest.hashes is None else identical(manifest.hashes)
+
+
+def contradictory_twins(manifest: Manifest) -> Ints:
+    """(N,) numbers from 1, equal for samples with identical images of different grades; 0 for all other samples."""
+    code = same_pixels(manifest)
+    grades = pd.Series(manifest.labels).groupby(code).transform("nunique").to_numpy()
+    number = np.zeros(len(manifest), dtype=np.int64)
+    number[grades > 1] = np.unique(code[grades > 1], return_inverse=True)[1].reshape(-1) + 1
+    return number

@@ -1,17 +1,20 @@
-"""Convert written grades to 0 … C−1. The order matters most, so it is never guessed."""
+"""Grades: written grades become 0 … C − 1 in an order that is never guessed, labels of any type become such
+codes, and grades have names for people to read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, suggest
 
-__all__ = ["MISSING", "Grading", "as_text", "grade_values", "order_names", "refuse_too_many"]
+# Convert written grades to 0 … C−1. The order matters most, so it is never guessed.
 
 # Not "none": it is the name of the mildest grade in many scales.
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "<na>", "?", "-"})
@@ -201,3 +204,199 @@ def _number(text: str) -> float | None:
 def _whole(text: str) -> int | None:
     number = _number(text)
     return int(number) if number is not None and number.is_integer() else None
+
+
+# Labels of any type as grades 0 … C − 1: arrays, strings, ordered categoricals.
+
+Ints = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+
+def grade_codes(y: Array, *, grades: Sequence[Any] | Literal["sorted"] | None = None) -> tuple[Array, Ints]:
+    """(C,) the grades from mild to severe, and (N,) the position of each label among them.
+
+    grades: the grades in their order, or "sorted" for the alphabetical one. Default: known from numbers only.
+    """
+    try:
+        present = np.unique(y)
+    except TypeError:
+        raise SrjtError("The labels are of different types, which cannot be sorted: use one type.") from None
+    if len(present) < 2:
+        raise SrjtError(f"All labels are of one class, {present[0]}: there is nothing to learn.")
+    if grades is None:
+        classes = _ordered(present)
+    elif isinstance(grades, str) and grades == "sorted":
+        classes = present
+    else:
+        listed = list(grades)
+        if len(set(listed)) < max(len(listed), 2):
+            raise SrjtError(f"grades must list at least two grades, each once; got {listed}.")
+        classes = np.array(listed, dtype=object if y.dtype == object else None)
+    code_of = {grade: code for code, grade in enumerate(classes.tolist())}
+    unknown = [label for label in present.tolist() if label not in code_of]
+    if unknown:
+        raise SrjtError(
+            f"The label {unknown[0]!r} is not among the grades {classes.tolist()}. (cross_val_predict replaces strings "
+            "by numbers in alphabetical order when it computes probabilities: use integer labels there.)"
+        )
+    return classes, np.array([code_of[label] for label in y.tolist()], dtype=np.int64)
+
+
+def verified_codes(verified: Any, classes: Array) -> Ints:
+    """(N,) the position of each verified grade among the classes; −1 where it is None or nan."""
+    code_of = {grade: code for code, grade in enumerate(classes.tolist())}
+    known = [None if pd.isna(grade) else grade for grade in np.asarray(verified, dtype=object).tolist()]
+    unknown = [grade for grade in known if grade is not None and grade not in code_of]
+    if unknown:
+        raise SrjtError(
+            f"The verified grade {unknown[0]!r} is not among the grades {classes.tolist()}; use None or nan for rows "
+            "that were not verified."
+        )
+    return np.array([-1 if grade is None else code_of[grade] for grade in known], dtype=np.int64)
+
+
+def _ordered(present: Array) -> Array:
+    """Numbers in their order; names by the numbers at their ends, as in every other source."""
+    names = present.tolist()
+    if not all(isinstance(name, str) for name in names):
+        return present
+    return np.array(order_names(names, gaps=True), dtype=present.dtype)
+
+
+def ordered_categories(y: Any) -> list[Any] | None:
+    """The categories of an ordered categorical."""
+    kind = getattr(y, "dtype", None)
+    return list(kind.categories) if isinstance(kind, pd.CategoricalDtype) and kind.ordered else None
+
+
+# Names of grades for people to read. The grades themselves are identities: files and labels keep them.
+
+LONGEST = 60  # letters of a name; longer ones would not fit a table
+
+
+def display_grade(grade: str, names: Mapping[str, str]) -> str:
+    """A grade for people: ``2 (minimal)`` if it has a name, else ``2``.
+
+    Parameters
+    ----------
+    grade : str
+    names : mapping of str to str
+        Grade → its name; may be empty.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from srjt.data.grades import display_grade
+    >>> display_grade("2", {"2": "minimal"}), display_grade("2", {})
+    ('2 (minimal)', '2')
+    """
+    name = names.get(grade, grade)
+    return grade if name == grade else f"{grade} ({name})"
+
+
+def parse_grade_names(text: str) -> dict[str, str]:
+    """``"0=none,1=doubtful"`` → {"0": "none", "1": "doubtful"}.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    dict of str to str
+
+    Examples
+    --------
+    >>> from srjt.data.grades import parse_grade_names
+    >>> parse_grade_names("0=none, 1=doubtful")
+    {'0': 'none', '1': 'doubtful'}
+    """
+    names: dict[str, str] = {}
+    for part in text.split(","):
+        grade, equals, name = (piece.strip() for piece in part.partition("="))
+        if not equals or not grade or not name:
+            raise SrjtError(
+                f'Grade names are written as "0=none,1=doubtful,2=minimal"; {part.strip()!r} is not GRADE=NAME.'
+            )
+        if grade in names:
+            raise SrjtError(f"The grade {grade!r} has two names: {names[grade]!r} and {name!r}.")
+        names[grade] = name
+    return names
+
+
+def check_grade_names(names: Mapping[str, str], grades: Sequence[str]) -> dict[str, str]:
+    """The names, one per grade, in the order of the grades; an error if they do not fit the grades.
+
+    Parameters
+    ----------
+    names : mapping of str to str
+        Grade → its name; empty: no grade has a name.
+    grades : sequence of str
+        Mildest first.
+
+    Returns
+    -------
+    dict of str to str
+
+    Examples
+    --------
+    >>> from srjt.data.grades import check_grade_names
+    >>> check_grade_names({"1": "some", "0": "none"}, ("0", "1"))
+    {'0': 'none', '1': 'some'}
+    """
+    if not isinstance(names, Mapping):
+        raise SrjtError(f"Grade names are a mapping from grade to name; got {type(names).__name__}.")
+    given = {str(grade): str(name).strip() for grade, name in names.items()}
+    if not given:
+        return {}
+    for grade, name in given.items():
+        if grade not in grades:
+            raise suggest("grade (in the grade names)", grade, grades)
+        if not name or not name.isprintable() or len(name) > LONGEST:
+            raise SrjtError(
+                f"The name of the grade {grade!r} must have 1 to {LONGEST} printable letters; got {name[:80]!r}."
+            )
+    if missing := [grade for grade in grades if grade not in given]:
+        raise SrjtError(
+            f"Grade names must name every grade; there is none for {', '.join(missing)}. "
+            f"Grades: {', '.join(grades)}."
+        )
+    seen: dict[str, str] = {}
+    for grade, name in given.items():
+        if (other := seen.setdefault(name.casefold(), grade)) != grade:
+            raise SrjtError(f"The grades {other!r} and {grade!r} have the same name, {name!r}.")
+    return {grade: given[grade] for grade in grades}
+
+
+def find_grade(wanted: str | int, grades: Sequence[str], names: Mapping[str, str]) -> int:
+    """The position of a grade that a person wrote: the grade itself, or its name.
+
+    Parameters
+    ----------
+    wanted : str or int
+    grades : sequence of str
+        Mildest first.
+    names : mapping of str to str
+        Grade → its name; may be empty.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> from srjt.data.grades import find_grade
+    >>> find_grade(2, ("0", "1", "2"), {}), find_grade("Some", ("0", "1"), {"0": "none", "1": "some"})
+    (2, 1)
+    """
+    key = str(wanted).strip().casefold()
+    for position, grade in enumerate(grades):
+        if key == grade.casefold():
+            return position
+    for position, grade in enumerate(grades):
+        if key == names.get(grade, grade).casefold():
+            return position
+    raise suggest("grade", wanted, [*grades, *names.values()])

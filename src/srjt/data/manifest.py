@@ -1,4 +1,6 @@
-"""The manifest: one table with the image, the grade and the patient of every sample."""
+"""The manifest: one table with the image, the grade and the patient of every sample; rows of features instead of
+images; and tables that no spreadsheet runs as a formula.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,83 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.duplicates import connected
-from srjt.errors import SrjtError, count_of
-from srjt.notebook_html import html_block, html_table
+from srjt.errors import SrjtError, count_of, warn
+from srjt.progress import html_block, html_table
 
-__all__ = ["POSTERIOR", "Manifest"]
+# Features: one row of numbers per sample instead of an image, for example from a frozen network.
+
+Features = npt.NDArray[np.float32]
+
+
+def as_features(rows: npt.NDArray[np.generic], *, what: str = "The features") -> Features:
+    """Convert (N, F) numbers to contiguous float32 and check that all are finite; avoids a copy if possible."""
+    if rows.ndim != 2 or not rows.shape[1]:
+        raise SrjtError(f"{what} must be a table of numbers, samples × features, not of shape {rows.shape}.")
+    if rows.dtype.kind not in "fiub":
+        raise SrjtError(f"{what} must be numbers; these are {rows.dtype}.")
+    with np.errstate(over="ignore"):  # numbers that are too large become infinite and are reported below
+        features = np.ascontiguousarray(rows, dtype=np.float32)
+    # A sum needs no mask as large as the features; in float64 the largest float32 do not overflow.
+    if not np.isfinite(features.sum(dtype=np.float64)):
+        row, column = np.argwhere(~np.isfinite(features))[0].tolist()
+        raise SrjtError(
+            f"{what} must be finite: row {row}, column {column} (counted from 0) is {rows[row, column]}. "
+            "Remove such rows or fill in the values."
+        )
+    return features
+
+
+def match_names(names: Sequence[str], wanted: Sequence[str], *, source: str) -> list[int]:
+    """The positions in ``names`` of the ``wanted`` columns of a run, in its order; an error names those that lack."""
+    place = {name: position for position, name in enumerate(names)}
+    missing = [name for name in wanted if name not in place]
+    if missing:
+        shown = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        raise SrjtError(
+            f"This run was trained on {count_of(len(wanted), 'feature column')}, and {source} lacks "
+            f"{len(missing):,} of them ({shown}): add or rename them; their order does not matter."
+        )
+    return [place[name] for name in wanted]
+
+
+# Cells that a spreadsheet would run as a formula, such as =HYPERLINK(…).
+
+_STARTS = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # full-width ones count, too
+
+
+def neutralise_formula(text: str) -> str:
+    """The text itself, or with an apostrophe in front if a spreadsheet would run it as a formula."""
+    return f"'{text}" if _is_formula(text) else text
+
+
+def warn_about_formulas(table: pd.DataFrame, path: Path) -> None:
+    """Warn about formulas in a table that is written to ``path`` unchanged."""
+    found = [
+        (str(column), str(cell))
+        for column in table.columns
+        if not pd.api.types.is_numeric_dtype(table[column])
+        for cell in table[column]
+        if _is_formula(str(cell))
+    ]
+    if found:
+        column, cell = found[0]
+        warn(
+            f"{path} has cells that a spreadsheet may run as formulas ({len(found):,}; the first is {cell[:60]!r} in "
+            f"the column {column!r}). They come from the source and are unchanged."
+        )
+
+
+def _is_formula(text: str) -> bool:
+    if len(text) < 2 or not text.startswith(_STARTS):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
+
+
+# The manifest: one table with the image, the grade and the patient of every sample.
 
 Ints = npt.NDArray[np.int64]
 POSTERIOR = "p_true_{}"  # columns: the probability of each true grade, from several readers
@@ -222,3 +296,24 @@ class Manifest:
             table["true_grade"] = table["grade"]
         table["grade"] = np.asarray(noisy, dtype=np.int64)
         return replace(self, table=table)
+
+
+def components(count: int, pairs: Ints) -> Ints:
+    """(M, 2) pairs of ``count`` samples → (count,) numbers: equal for samples that a chain of pairs connects."""
+    from scipy.sparse import coo_array  # type: ignore[import-untyped]
+    from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
+
+    first, second = pairs.astype(np.int32).T  # SciPy 1.11 joins everything if the indices are wider
+    edges = coo_array((np.ones(len(pairs), np.bool_), (first, second)), shape=(count, count))
+    return np.asarray(connected_components(edges, directed=False)[1], dtype=np.int64)
+
+
+def connected(*codes: Ints) -> Ints:
+    """Several (N,) numberings of the same samples → one: samples that share a number in any of them are joined."""
+    count = len(codes[0])
+    samples = np.arange(count)
+    edges = []
+    for code in codes:
+        _, first, inverse = np.unique(code, return_index=True, return_inverse=True)
+        edges.append(np.stack([samples, first[inverse.reshape(-1)]], axis=1))
+    return components(count, np.concatenate(edges))

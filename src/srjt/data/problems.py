@@ -9,22 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from srjt.data.formulas import neutralise_formula
-from srjt.data.groups import LeakageWarning
-from srjt.data.manifest import Manifest
+from srjt.data.duplicates import LeakageWarning
+from srjt.data.manifest import Manifest, neutralise_formula
 from srjt.errors import SrjtError, count_of, suggest, warn
 from srjt.files import text_output
-
-__all__ = [
-    "KINDS",
-    "Problem",
-    "Severity",
-    "count_kinds",
-    "drop_unusable",
-    "errors_in",
-    "examples",
-    "write_problems",
-]
 
 Severity = Literal["error", "warning"]
 

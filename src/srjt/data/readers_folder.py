@@ -1,17 +1,11 @@
-"""The folder of ``srjt readers``, which ``srjt review`` reads too.
-
-readers.json     the scale, the readers with their effects, agreement, consensus in figures
-consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
-readings.csv     one row per reading, with the probability that it is right
-worklist.csv     what to read next, and by whom
-report.html      the page
-"""
+"""The folder of ``srjt readers``, which ``srjt review`` reads too, and the readings of some of its samples."""
 
 from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,24 +13,43 @@ import numpy as np
 import pandas as pd
 from pydantic import BaseModel
 
-from srjt.data.formulas import neutralise_formula
-from srjt.data.manifest import POSTERIOR
-from srjt.data.sources.image_files import find_image_folder, locate_images, relative_name
-from srjt.data.sources.several_readers import ReadingsTable
-from srjt.data.sources.text_table import load
+from srjt.data.manifest import POSTERIOR, neutralise_formula
+from srjt.data.sources.columns import find_image_folder, load_table, locate_images, relative_name
+from srjt.data.sources.readings import ReadingsTable
 from srjt.errors import SrjtError
 from srjt.files import check_regular_file, read_json, write_atomically, write_json
-from srjt.readers import Consensus
+from srjt.readers.consensus import Consensus
+from srjt.readers.readings import Readings
 
-__all__ = [
-    "FORMAT",
-    "ReadersFolder",
-    "consensus_table",
-    "read_reader_facts",
-    "read_readers_folder",
-    "readings_table",
-    "write_readers_folder",
-]
+# The readings of some samples, in the order of the samples.
+
+
+def select_readings(readings: Readings, ids: Sequence[str]) -> Readings:
+    """The readings of these samples, which become the items in this order; the others are left out."""
+    row_of = {name: row for row, name in enumerate(ids)}
+    place = np.array([row_of.get(name, -1) for name in readings.items], dtype=np.int64)
+    known = readings.rows(place[readings.item] >= 0)
+    item_of = {name: item for item, name in enumerate(readings.items)}
+    order = np.array([item_of.get(name, -1) for name in ids], dtype=np.int64)
+    reference, groups = readings.reference, readings.groups
+    return replace(
+        known,
+        items=list(ids),
+        item=place[known.item],
+        groups=None
+        if groups is None
+        else [groups[item] if item >= 0 else name for item, name in zip(order, ids, strict=True)],
+        reference=None if reference is None else np.where(order >= 0, reference[order], -1),
+    )
+
+
+# The folder of ``srjt readers``, which ``srjt review`` reads too.
+#
+# readers.json     the scale, the readers with their effects, agreement, consensus in figures
+# consensus.csv    one row per image: the consensus, its certainty and p_true_0 …; a table for srjt train
+# readings.csv     one row per reading, with the probability that it is right
+# worklist.csv     what to read next, and by whom
+# report.html      the page
 
 FORMAT = 3
 _COMPUTED = ["consensus", "probability", "gain"]  # columns of readings.csv and worklist.csv
@@ -217,7 +230,7 @@ def read_reader_facts(folder: Path) -> dict[str, Any]:
 def read_readers_folder(folder: Path) -> ReadersFolder:
     """Read the folder that ``srjt readers … --out folder`` has written."""
     facts = read_reader_facts(folder)
-    frame = load(folder / "consensus.csv").frame
+    frame = load_table(folder / "consensus.csv").frame
     if not {"id", "image"} <= set(frame.columns) or not frame["id"].is_unique:
         raise SrjtError(f"{folder / 'consensus.csv'} has no unique ids and images: run srjt readers again.")
     images = [name if Path(name).is_absolute() else "" for name in frame["image"]]

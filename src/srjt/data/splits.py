@@ -1,4 +1,6 @@
-"""Folds with train, validation and test sides that share no patient and no image, and the CSV files that store them."""
+"""Folds with train, validation and test sides that share no patient and no image, the CSV files that store them,
+and noise that is injected into some of the sides.
+"""
 
 from __future__ import annotations
 
@@ -13,24 +15,15 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.formulas import warn_about_formulas
-from srjt.data.groups import LeakageWarning, group_duplicates
-from srjt.data.manifest import Manifest
+from srjt import noise
+from srjt.data.duplicates import LeakageWarning, group_duplicates
+from srjt.data.manifest import Manifest, warn_about_formulas
 from srjt.data.sources.assemble import SPLIT_NAMES
 from srjt.errors import SrjtError, count_of, suggest, warn
 from srjt.files import text_output
 
-__all__ = [
-    "BY",
-    "LeakageWarning",
-    "Split",
-    "assign_folds",
-    "folds",
-    "official_split",
-    "read_splits",
-    "unused_split_column",
-    "write_splits",
-]
+# Folds with train, validation and test sides that share no patient and no image, and the CSV files that
+# store them.
 
 Ints = npt.NDArray[np.int64]
 BY = ("random", "stratified")
@@ -388,3 +381,21 @@ def _rows_of(path: Path, columns: Sequence[str], *, what: str) -> list[tuple[int
         raise SrjtError(f"The {what} file {path} is not UTF-8 text: save it again as “CSV UTF-8”.") from None
     except csv.Error as problem:
         raise SrjtError(f"The {what} file {path} is damaged: {problem}.") from None
+
+
+# Inject noise as the paper does: into training and validation labels, never into test labels.
+
+
+def corrupt_sides(
+    manifest: Manifest, split: Split, matrix: npt.ArrayLike, *, seed: int
+) -> tuple[Manifest, noise.NoiseReport]:
+    """Inject noise into the training and validation labels; also returns a report on the training side.
+
+    The noisy label of a sample depends only on the seed, its id and its label, not on the other samples.
+    """
+    labels = manifest.labels
+    noisy = labels.copy()
+    changed = np.concatenate([split.train, split.validation])
+    ids = manifest.ids
+    noisy[changed] = noise.corrupt(labels[changed], matrix, seed=seed, ids=[ids[row] for row in changed])
+    return manifest.with_noisy_labels(noisy), noise.report(labels[split.train], noisy[split.train], matrix)

@@ -1,47 +1,55 @@
-"""Refer or not: the decisions of a run on labelled samples."""
+"""Refer or not, and which answers to leave to a person; and the table of predictions as a clinic uses it, with
+names, referrals and doubts.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import torch
 
-from srjt.data.grade_names import find_grade
+from srjt.data.grades import find_grade
+from srjt.data.sources.assemble import GRADED
 from srjt.errors import SrjtError, count_of, suggest
-from srjt.inference.answers import Answers, describe_labels
-from srjt.ordinal.decision_curves import (
-    NetBenefit,
-    PrecisionRecall,
-    Roc,
-    areas,
-    net_benefit,
-    precision_recall_curve,
-    roc_curve,
-    thin,
+from srjt.inference.answers import (
+    Answers,
+    NoValidationError,
+    PredictSide,
+    answers_from,
+    describe_labels,
+    pool_answers,
+    units_of,
+    validation_answers,
 )
 from srjt.ordinal.decisions import (
+    NetBenefit,
+    PrecisionRecall,
+    RiskCoverage,
+    Roc,
+    abstention_cut,
+    areas,
+    decision_confidence,
+    net_benefit,
     operating_point,
+    precision_recall_curve,
+    proportion_interval,
     referral_probability,
+    risk_coverage_curve,
+    roc_curve,
+    thin,
     threshold_for_sensitivity,
 )
+from srjt.ordinal.decoding import GradeRule, LearnedPooling, Pooling, expected_grade
 from srjt.ordinal.intervals import Interval
-from srjt.ordinal.pooling import Pooling
 from srjt.training.trained import Trained
 
-__all__ = [
-    "Decision",
-    "Rule",
-    "Threshold",
-    "Validation",
-    "check_options",
-    "decide",
-    "plain_values",
-    "refer_if",
-    "referral_rule",
-    "referred",
-]
+# Refer or not: the decisions of a run on labelled samples.
 
 Bools = npt.NDArray[np.bool_]
 Threshold = float | Literal["grade"]
@@ -220,3 +228,249 @@ def plain_values(values: dict[str, Any]) -> dict[str, Any]:
         else:
             plain[name] = None if isinstance(value, float) and np.isnan(value) else value
     return plain
+
+
+# Leave the least confident answers of a run to a person: what is gained, and below which confidence.
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abstention:
+    """What is gained if the least confident answers are left to a person.
+
+    Attributes
+    ----------
+    about : {"referral", "grade"}
+        The answer: refer or not, or the predicted grade.
+    wanted : float or None
+        Share of samples to abstain from; None: only the curve was asked for.
+    cut : float or None
+        An answer with a confidence below this is left to a person.
+    found : str
+        Where the cut comes from.
+    share : float
+        Share of the evaluated samples that is left to a person.
+    errors_left : float
+        Share of all wrong answers among those; nan if no answer is wrong.
+    kept : dict of str to Interval
+        Scores of the other samples; empty if there are none.
+    curve : RiskCoverage
+        Share of wrong answers among the most confident samples.
+    """
+
+    about: str
+    wanted: float | None
+    cut: float | None
+    found: str
+    share: float
+    errors_left: float
+    kept: dict[str, Interval]
+    curve: RiskCoverage
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; a long curve is thinned."""
+        return plain_values(vars(self))
+
+
+def abstain_from(
+    answers: Answers, *, rule: Rule | None, share: float | None, validation: Validation
+) -> Abstention:
+    """What is gained by abstaining from a share of the samples.
+
+    The cut is found on the validation side, without its labels, so that it can be applied to one image at a time; if
+    there is none, on the evaluated samples themselves.
+    """
+    confidence, wrong = confidence_of(answers, rule), _wrong(answers, rule)
+    curve = risk_coverage_curve(confidence, wrong)
+    about = "grade" if rule is None else "referral"
+    if share is None:
+        return Abstention(about=about, wanted=None, cut=None, found="", share=0.0, errors_left=float("nan"),
+                          kept={}, curve=curve)  # fmt: skip
+    try:
+        cut, found = find_cut(rule, share, validation), "The confidence is found on the validation side."
+    except NoValidationError as problem:
+        cut = abstention_cut(confidence, share=share)
+        found = f"The confidence is found on these samples: {problem.reason}."
+    kept = confidence >= cut
+    scores: dict[str, Interval] = {}
+    if kept.any():
+        groups = None
+        if answers.groups is not None:
+            groups = [answers.groups[i] for i in np.flatnonzero(kept).tolist()]
+        scores = {"accuracy": proportion_interval(~wrong[kept], groups=groups)}
+        if rule is not None:
+            positive, sent = answers.labels >= rule.position, referred(answers, rule)
+            scores |= operating_point(positive[kept], sent[kept], groups=groups)
+    return Abstention(
+        about=about,
+        wanted=share,
+        cut=cut,
+        found=found,
+        share=float((~kept).mean()),
+        errors_left=float((wrong & ~kept).sum() / wrong.sum()) if wrong.any() else float("nan"),
+        kept=scores,
+        curve=curve,
+    )
+
+
+def find_cut(rule: Rule | None, share: float, validation: Validation) -> float:
+    """The confidence below which this share of the validation side lies."""
+    return abstention_cut(confidence_of(validation(why="The cut of abstention"), rule), share=share)
+
+
+def confidence_of(answers: Answers, rule: Rule | None) -> Floats:
+    """Of the referral: the distance from the threshold. Of the grade: its probability."""
+    if rule is None:
+        return answers.probabilities[np.arange(len(answers)), answers.grades]
+    score = referral_probability(answers.probabilities, refer_from=rule.position)
+    return decision_confidence(score, threshold=0.5 if rule.threshold is None else rule.threshold)
+
+
+def _wrong(answers: Answers, rule: Rule | None) -> Bools:
+    if rule is None:
+        return np.not_equal(answers.grades, answers.labels)
+    return np.not_equal(referred(answers, rule), answers.labels >= rule.position)
+
+
+# The table of predictions as a clinic uses it: per image or per patient, with names, referrals and doubts.
+
+Ints = npt.NDArray[np.int64]
+
+
+class UnitRanges(Protocol):
+    """Makes the lowest and the highest grade of the ranges of units, from their predicted grades."""
+
+    def __call__(self, grades: Ints, *, units: Ints) -> tuple[Ints, Ints]: ...
+
+
+class AnswerRule(NamedTuple):
+    """How predictions become answers: pooling, referral and abstention."""
+
+    per: tuple[str, ...]
+    pool: Pooling
+    learned: LearnedPooling | None
+    grade_rule: GradeRule
+    refer: Rule | None
+    cut: float | None  # of the confidence, below which a person decides
+
+
+def answer_rule(
+    run: Trained,
+    *,
+    predict: PredictSide,
+    grade_rule: GradeRule,
+    learned: LearnedPooling | None,
+    refer_from: str | int | None,
+    threshold: Threshold | None,
+    sensitivity: float | None,
+    abstain: float | None,
+    per: tuple[str, ...],
+    pool: Pooling,
+    views: int,
+) -> AnswerRule:
+    """Everything that is found on the validation side."""
+    validation = partial(
+        validation_answers, run, predict=predict, per=per, how=pool, learned=learned, grade_rule=grade_rule
+    )
+    rule = None
+    if refer_from is not None:
+        rule = referral_rule(
+            run, refer_from=refer_from, threshold=threshold, sensitivity=sensitivity, validation=validation,
+            per=per,
+            views=views,
+        )  # fmt: skip
+    cut = None if abstain is None else find_cut(rule, abstain, validation)
+    return AnswerRule(per, pool, learned, grade_rule, rule, cut)
+
+
+def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[str]) -> None:
+    """Raise an error for a column that the data do not have, or that cannot be pooled by."""
+    if per and keep:
+        raise SrjtError(
+            "With `per` there is one row per patient: `keep` is for rows of images; leave it out."
+        )
+    for name in (*per, *keep):
+        if name not in samples and f"{name}_source" not in samples:
+            known = [str(column) for column in samples.columns if column not in ("id", "grade")]
+            raise suggest("column (of the data to predict)", name, known)
+    if per and samples.empty:
+        raise SrjtError(
+            f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."
+        )
+    if per:
+        units_of(samples, per)
+
+
+def answer_table(
+    run: Trained,
+    table: pd.DataFrame,
+    samples: pd.DataFrame,
+    rule: AnswerRule,
+    *,
+    keep: Sequence[str],
+    ranges: UnitRanges | None = None,
+) -> pd.DataFrame:
+    """The predictions with the columns that identify them; pooled, with referrals and doubts, as the rule says.
+
+    table: from ``predictions``. samples: the data's own table, with the same rows. ranges: of pooled answers.
+    """
+    answers = answers_from(run, table, np.zeros(len(table), np.int64), groups=None)
+    kept: list[tuple[str, npt.ArrayLike]] = [("image", samples["image"])]
+    if not rule.per:
+        names = dict.fromkeys([*(["patient"] if "patient" in samples else []), *keep])
+        # a column of the data may have the name of one of ours
+        later = {"grade_name": run.grade_names, "refer": rule.refer, "unsure": rule.cut is not None}
+        ours = {*table.columns, "image", *(name for name, added in later.items() if added)}
+        kept += [(f"{n}_source" if n in ours else n, _column(run, samples, n)) for n in names]
+    else:
+        units = units_of(samples, rule.per)
+        how, learned = rule.pool, rule.learned
+        severity = table["expected_grade"].to_numpy()
+        highest = _highest_images(units.codes, answers.grades, severity, samples["image"].to_numpy())
+        answers = pool_answers(answers, units.codes, how=how, learned=learned, grade_rule=rule.grade_rule)
+        disagreement, facts = table.get("disagreement"), table.attrs
+        table = pd.DataFrame({"grade": [run.grades[g] for g in answers.grades]})
+        table.attrs = facts
+        if ranges is not None:
+            low, high = ranges(answers.grades, units=units.codes)
+            table["grade_low"] = [run.grades[g] for g in low]
+            table["grade_high"] = [run.grades[g] for g in high]
+        p = torch.from_numpy(answers.probabilities)
+        table[[f"p_{name}" for name in run.grades]] = answers.probabilities
+        table["expected_grade"] = expected_grade(p).numpy()
+        table["entropy"] = torch.special.entr(p).sum(dim=-1).clamp(min=0.0).numpy()
+        images = np.bincount(units.codes)
+        if disagreement is not None:
+            table["disagreement"] = np.bincount(units.codes, weights=disagreement) / images
+        table["highest_image"] = highest
+        kept = [*((name, units.keys[name]) for name in rule.per), ("images", images)]
+    if run.grade_names:
+        table.insert(1, "grade_name", [run.grade_names[grade] for grade in table["grade"]])
+    place = list(table.columns).index(f"p_{run.grades[0]}")
+    if rule.cut is not None:
+        unsure = confidence_of(answers, rule.refer) < rule.cut
+        table.insert(place, "unsure", np.where(unsure, "yes", "no"))
+    if rule.refer is not None:
+        table.insert(place, "refer", np.where(referred(answers, rule.refer), "yes", "no"))
+    for name, values in reversed(kept):
+        table.insert(0, name, np.asarray(values, dtype=object if name != "images" else np.int64))
+    return table
+
+
+def _highest_images(
+    units: Ints, grades: Ints, severity: npt.NDArray[np.float32], images: npt.NDArray[np.object_]
+) -> list[str]:
+    """The image of each unit with the highest grade; of several, that with the highest expected grade."""
+    order = np.lexsort((severity, grades, units))  # the last of each unit
+    last = np.flatnonzero(np.diff(units[order], append=-1))
+    return [str(image) for image in images[order[last]]]
+
+
+def _column(run: Trained, samples: pd.DataFrame, name: str) -> npt.ArrayLike:
+    """A column of the data; grades as they are written."""
+    if f"{name}_source" in samples:
+        return samples[f"{name}_source"]
+    if name in GRADED:
+        return [run.grades[grade] if grade >= 0 else "" for grade in samples[name]]
+    return samples[name]

@@ -1,11 +1,14 @@
-"""Compute features of images with a frozen backbone: any method then trains a small head on them in seconds."""
+"""Compute features of images with a frozen backbone, resumably: any method then trains a small head on them in
+seconds.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,23 +19,59 @@ from torch import Tensor, nn
 
 from srjt import networks
 from srjt._version import __version__
-from srjt.data.features import Features
 from srjt.data.images.decode import Resize
 from srjt.data.images.feed import open_feed
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Features, Manifest
 from srjt.errors import SrjtError
-from srjt.files import cache_folder, remove_unfinished, wait_for_lock
-from srjt.inference.feature_chunks import load_chunks, save_chunk
-from srjt.inference.precision import TUNING_BATCH, TUNING_PAYS
-from srjt.networks.backbones import takes_rows
+from srjt.files import cache_folder, remove_unfinished, wait_for_lock, write_atomically
+from srjt.inference.predict import TUNING_BATCH, TUNING_PAYS
+from srjt.networks import takes_rows
+from srjt.training import devices
+from srjt.training.batches import Preprocess, centre_batches
 from srjt.training.config import TrainConfig
-from srjt.training.engine import cpu_tuning
-from srjt.training.engine.batches import Preprocess, centre_batches
-from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
-from srjt.training.engine.devices import choose_device, torch_flags
+from srjt.training.devices import CpuSetting, channels_last, choose_device, torch_flags, use_cpu_setting
 
-__all__ = ["Progress", "embed"]
+# Features on disk while they are computed, so that a command that is killed continues where it was.
+#
+# Each chunk is one file, <first row>.npz, that is written atomically. It is a ZIP file, whose checksum is
+# verified when it is read. The chunks follow each other without gaps.
+
+
+def load_chunks(folder: Path) -> list[Features]:
+    """The chunks from row 0 up to the first that is missing or damaged."""
+    chunks: list[Features] = []
+    rows = 0
+    while True:
+        try:
+            with np.load(_file(folder, rows), allow_pickle=False) as file:
+                chunk = file["features"]
+            if chunk.ndim != 2 or chunk.dtype != np.float32 or not len(chunk):
+                return chunks
+        except Exception:  # the file does not exist, or is damaged
+            return chunks
+        chunks.append(chunk)
+        rows += len(chunk)
+
+
+def save_chunk(folder: Path, first: int, batches: Sequence[Features]) -> None:
+    """Save the rows from ``first`` on."""
+    buffer = io.BytesIO()
+    np.savez(buffer, features=np.concatenate(batches))
+    try:
+        write_atomically(_file(folder, first), buffer.getvalue())
+    except OSError as error:
+        raise SrjtError(
+            f"Features cannot be kept in {folder}: {error.strerror or error}. Free some space and run the command "
+            "again (finished images are kept), or set the environment variable SRJT_CACHE to another folder."
+        ) from error
+
+
+def _file(folder: Path, first: int) -> Path:
+    return folder / f"{first}.npz"
+
+
+# Compute features of images with a frozen backbone: any method then trains a small head on them in seconds.
 
 Progress = Callable[[int, int], None]
 SAVE_SECONDS = 10  # between two saves; a command that is killed repeats at most so much
@@ -136,9 +175,7 @@ def embed(
     if target.type == "cuda":
         channels_last(network.to(target))
     elif len(store) >= TUNING_PAYS:
-        setting = cpu_tuning.fastest_setting(
-            network, torch.zeros(TUNING_BATCH, 3, crop, crop), backward=False
-        )
+        setting = devices.fastest_setting(network, torch.zeros(TUNING_BATCH, 3, crop, crop), backward=False)
     preprocess = Preprocess(crop=crop, channels_last=target.type == "cuda" or setting.channels_last)
     feed = open_feed(store.pixels, device=target)
 

@@ -1,57 +1,388 @@
-"""``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled samples."""
+"""``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled samples;
+beside the readers who graded them, and without samples that the run has learnt from.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 
-from srjt.data.groups import LeakageWarning
+from srjt.data.duplicates import LeakageWarning
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.errors import warn
-from srjt.inference.abstain import abstain_from
-from srjt.inference.answer_rows import answer_rows
+from srjt.data.manifest import Manifest
+from srjt.data.readers_folder import select_readings
+from srjt.errors import SrjtError, count_of, warn
 from srjt.inference.answers import (
+    WhichNetwork,
+    answer_rows,
     answers_from,
     as_columns,
     check_units,
     describe_labels,
+    describe_rule,
+    grade_rule,
     pool_answers,
+    probabilities_of,
     units_of,
     validation_answers,
 )
-from srjt.inference.beside_readers import beside_readers
-from srjt.inference.calibrate import Labelled, read_labelled
+from srjt.inference.calibrate import Fitted, Labelled, fit_after_training, read_labelled
 from srjt.inference.decide import (
+    Abstention,
+    Decision,
     Threshold,
+    abstain_from,
     check_options,
     decide,
     referral_rule,
 )
-from srjt.inference.evaluation import Evaluation
-from srjt.inference.fitted import fit_after_training
-from srjt.inference.grade_rule import WhichNetwork, grade_rule, probabilities_of
-from srjt.inference.overlap import find_overlaps
 from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
-from srjt.inference.range_evaluation import evaluate_ranges
-from srjt.noise.true_grades import LabelNoise
+from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
+from srjt.noise.quality import LabelNoise
+from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import (
+    CalibrationBin,
     calibration_bins,
     expected_calibration_error,
     ranked_probability_score,
 )
-from srjt.ordinal.decoding import Decoding
+from srjt.ordinal.decoding import Decoding, LearnedPooling, Pooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
-from srjt.ordinal.metrics import confusion_matrix
-from srjt.ordinal.pooling import Pooling
-from srjt.ordinal.purpose import Purpose
-from srjt.progress import ProgressOption, progress_bar
-from srjt.readers import Readings
+from srjt.ordinal.metrics import METRICS, confusion_matrix, quadratic_weighted_kappa, summary
+from srjt.progress import ProgressOption, html_block, html_table, html_text, progress_bar
+from srjt.readers.compare import NetworkComparison, compare_network
+from srjt.readers.readings import Readings
+from srjt.training.folder import HeldOut, baseline_from, compare_with_naive
+from srjt.training.trained import Trained
 
-__all__ = ["Evaluation", "evaluate"]
+# Evaluated samples that something was fitted to after training: scores on them look too good.
+
+SAME_ROWS = 0.3  # weighted κ of the labels from which equal row numbers are those of the same samples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """Evaluated samples that are also among those that something was fitted to.
+
+    Attributes
+    ----------
+    fitted : tuple of str
+        What was fitted: ``"ranges"``, ``"recalibration"``, ``"threshold"``, ``"pooling"``.
+    to : {"validation", "calibrate_on"}
+        The samples that it was fitted to: the validation side of the run, or others that were given.
+    samples : int
+        Evaluated images, or rows of features, with the id of such a sample.
+    patients : int or None
+        Evaluated patients with the name of such a patient; None if patients are not known.
+    """
+
+    fitted: tuple[str, ...]
+    to: Literal["validation", "calibrate_on"]
+    samples: int
+    patients: int | None
+
+    def __str__(self) -> str:
+        names = [f"the {name}" for name in self.fitted]
+        fitted = f"used to fit {', '.join(names[:-1])}{' and ' * (len(names) > 1)}{names[-1]}"
+        patients = self.patients or 0
+        if self.samples:
+            have = (
+                "has the id of a sample that was"
+                if self.samples == 1
+                else "have the ids of samples that were"
+            )
+            same = f"{self.samples:,} of the samples {have} {fitted}"
+            if patients == 1:
+                same += ", and 1 of the patients has the name of such a sample's patient"
+            elif patients:
+                same += f", and {patients:,} of the patients their patients' names"
+        else:
+            have = "has the name of a patient" if patients == 1 else "have the names of patients"
+            same = f"{patients:,} of the patients {have} whose samples were {fitted}"
+        advice = {
+            "validation": "Evaluate samples of other patients, such as the test side.",
+            "calibrate_on": "Calibrate on samples of other patients.",
+        }[self.to]
+        return f"{same}: if they are the same, the scores look too good. {advice}"
+
+
+def find_overlaps(run: Trained, fitted: Fitted, data: Manifest, *, threshold: bool) -> tuple[Overlap, ...]:
+    """The overlaps of ``data`` with the samples that labels were used of.
+
+    threshold: whether a threshold for a sensitivity was found, which is always done on the validation side.
+    """
+    calibrated = {"ranges": fitted.ranges, "recalibration": fitted.recalibration}
+    parts = [name for name, found in calibrated.items() if found is not None]
+    decided = [name for name, used in (("threshold", threshold), ("pooling", fitted.learned)) if used]
+    validation = run.held_out.get("validation")
+    if fitted.calibrate_on is None:
+        found = [_overlap(data, validation, "validation", [*parts, *decided])]
+    else:
+        found = [
+            _overlap(data, fitted.calibrate_on, "calibrate_on", parts),
+            _overlap(data, validation, "validation", decided),
+        ]
+    return tuple(overlap for overlap in found if overlap is not None)
+
+
+def _overlap(
+    data: Manifest, side: HeldOut | None, to: Literal["validation", "calibrate_on"], parts: list[str]
+) -> Overlap | None:
+    if side is None or not parts:
+        return None
+    samples = len(shared_labels(dict(zip(side.ids, side.labels.tolist(), strict=True)), data))
+    patients = None
+    if side.patients is not None and data.patients is not None:
+        patients = len(set(side.patients) & set(data.patients))
+    return (
+        Overlap(fitted=tuple(parts), to=to, samples=samples, patients=patients)
+        if samples or patients
+        else None
+    )
+
+
+def shared_labels(known: Mapping[str, int], data: Manifest) -> list[tuple[int, int]]:
+    """Both labels of each sample with the id of one of those in ``known``, which gives each id its label.
+
+    Row numbers are no ids: other arrays have them too. They count only if the labels agree more often than by chance;
+    those of the same samples may differ, because wrong ones have been corrected.
+    """
+    shared = [
+        (known[name], label)
+        for name, label in zip(data.ids, data.labels.tolist(), strict=True)
+        if name in known
+    ]
+    if not shared or not are_row_numbers(data):
+        return shared
+    if all(kept == given for kept, given in shared):
+        return shared
+    grades = 1 + max(map(max, shared))
+    confusion = np.zeros((grades, grades), dtype=np.int64)
+    np.add.at(confusion, tuple(np.array(shared).T), 1)
+    return shared if quadratic_weighted_kappa(confusion) > SAME_ROWS else []
+
+
+def are_row_numbers(data: Manifest) -> bool:
+    """Whether the ids are mere row numbers of an array or a table, which others have too."""
+    return data.arrays is not None and all(name == str(row) for row, name in enumerate(data.ids))
+
+
+# A network as one more reader, beside those who graded the same samples.
+
+MOST_READERS = 200  # each needs a consensus of the others
+
+
+def beside_readers(
+    readings: Readings, manifest: Manifest, predicted: npt.NDArray[np.int64], *, resamples: int
+) -> tuple[NetworkComparison | None, str]:
+    """The comparison, or None and why there is none: what else is known of the network does not depend on it.
+
+    predicted: (N,) the network's grade of each sample.
+    """
+    if len(readings.readers) > MOST_READERS:
+        return None, f"The network is compared with at most {MOST_READERS} readers; there are more."
+    own = select_readings(readings, manifest.ids)
+    if own.groups is None and manifest.groups is not None:
+        own = replace(own, groups=manifest.groups)
+    try:
+        return compare_network(own, predicted, resamples=max(resamples, 1)), ""
+    except SrjtError as problem:
+        return None, str(problem)
+
+
+# A run on its own held-out sides, as ``srjt predict`` answers: recalibrated, and decoded by its rule.
+
+
+def held_out_scores(run: Trained) -> dict[str, dict[str, float]]:
+    """Side → metrics of the run's answers; against true grades on the test side.
+
+    Empty where the run has kept no predictions.
+    """
+    return {name: summary(counts) for name, counts in _confusions(run).items()}
+
+
+def naive_warning(run: Trained) -> str:
+    """A sentence if the run does not beat a naive prediction on its test side (else validation); else ""."""
+    found = _confusions(run)
+    side = "test" if "test" in found else "validation"
+    if side not in found or run.facts is None:
+        return ""
+    naive = baseline_from(run.facts, found[side].sum(axis=1))
+    if naive is None:
+        return ""
+    purpose = run.config.optimise
+    score = summary(found[side])[purpose]
+    return compare_with_naive(f"the {side} side", score=score, naive=getattr(naive, purpose), purpose=purpose)
+
+
+def _confusions(run: Trained) -> dict[str, npt.NDArray[np.int64]]:
+    """Side → (C, C) counts by label and answer."""
+    fitted = fit_after_training(run)
+    counts = {}
+    for name, side in run.held_out.items():
+        labels = side.true_labels if name == "test" and side.true_labels is not None else side.labels
+        table = predict_held_out(run, side, fitted=fitted)
+        predicted = np.array([run.grades.index(grade) for grade in table["grade"]], dtype=np.int64)
+        counts[name] = confusion_matrix(
+            torch.from_numpy(labels), torch.from_numpy(predicted), num_classes=len(run.grades)
+        ).numpy()
+    return counts
+
+
+def rule_in_words(run: Trained) -> str:
+    """What a grade of ``srjt predict`` is: the end of the sentence "A grade is …"."""
+    recalibration = fit_after_training(run).recalibration
+    rule = grade_rule(run, recalibration=recalibration)
+    return describe_rule(run, rule, recalibrated=recalibration is not None)
+
+
+# The result of ``srjt.evaluate``.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The result of ``srjt.evaluate``.
+
+    Attributes
+    ----------
+    samples : int
+        Number of evaluated samples: images, or patients where the answers are per patient.
+    judged_by : str
+        ``"true grades"``, ``"given grades"`` or ``"consensus grades"`` (of several readers): the labels that the
+        predictions are compared with.
+    by_patient : bool
+        Whether the intervals resample patients; else they resample samples and are probably too narrow.
+    views : int
+        Views of each sample over which the probabilities are averaged.
+    purpose : {"mae", "accuracy", "qwk", "macro_f1"}
+        The metric that the grades are for.
+    grade_rule : str
+        What a predicted grade is, in words.
+    intervals : dict of str to Interval
+        Every metric with its 95 % interval: (value, low, high).
+    confusion : list of list of int
+        Counts; rows are the labels, columns the predicted grades.
+    calibration_error : float
+        Expected calibration error.
+    ranked_probability_score : float
+        Mean ranked probability score; 0 is best.
+    calibration : list of CalibrationBin
+        Confidence and accuracy per bin.
+    recalibration : str
+        How the probabilities were recalibrated; empty if they were not.
+    ranges : RangeEvaluation or None
+        How often ranges of grades contain the label, with ``coverage``.
+    images : int
+        Number of images; ``samples`` unless the answers are pooled.
+    per : tuple of str
+        Columns whose values have one answer each, such as ("patient",); empty: each image has one.
+    pool : str
+        How the images of a patient are pooled; empty if they are not.
+    learned_pooling : LearnedPooling or None
+        Parameters of a learned pooling.
+    pooling_labels : str
+        Which labels it was fitted by, as a sentence; empty if it is not learned.
+    unknown_units : int
+        Images without a value in a column of ``per``; each of them is judged alone.
+    decision : Decision or None
+        Whether to refer, with ``refer_from``.
+    abstention : Abstention or None
+        What is gained by abstaining, with ``refer_from`` or ``abstain``.
+    overlaps : tuple of Overlap
+        Evaluated samples that ranges, recalibration, threshold or pooling were fitted to; empty if there are none.
+    readers : NetworkComparison or None
+        The network as one more reader, if several readers graded the samples.
+    not_compared : str
+        Why it could not be compared with them; "" otherwise.
+    answers : DataFrame
+        One row per answer: whose it is, ``label``, ``grade`` and ``p_<grade>``. Not in ``to_dict``.
+    """
+
+    samples: int
+    judged_by: str
+    by_patient: bool
+    views: int
+    purpose: Purpose
+    grade_rule: str
+    intervals: dict[str, Interval]
+    confusion: list[list[int]]
+    calibration_error: float
+    ranked_probability_score: float
+    calibration: list[CalibrationBin]
+    recalibration: str = ""
+    ranges: RangeEvaluation | None = None
+    images: int = 0
+    per: tuple[str, ...] = ()
+    pool: str = ""
+    learned_pooling: LearnedPooling | None = None
+    pooling_labels: str = ""
+    unknown_units: int = 0
+    decision: Decision | None = None
+    abstention: Abstention | None = None
+    overlaps: tuple[Overlap, ...] = ()
+    readers: NetworkComparison | None = None
+    not_compared: str = ""
+    answers: pd.DataFrame = field(default_factory=pd.DataFrame, repr=False, compare=False)
+
+    @property
+    def score(self) -> float:
+        """The value of the metric that the grades are for."""
+        return self.intervals[self.purpose].value
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name} {self.intervals[name].value:.3f}" for name in ("accuracy", "mae"))
+        return f"<Evaluation: {count_of(self.samples, 'sample')}, {values}, by {self.judged_by}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                METRICS[name].long_name,
+                f"{value:.3f}",
+                f"{low:.3f} – {high:.3f}" if math.isfinite(low) else "–",
+            )
+            for name, (value, low, high) in self.intervals.items()
+        ]
+        per = f" (one answer per {', '.join(self.per)})" if self.per else ""
+        units = "patients" if self.by_patient else "samples, and are too narrow if a patient has several"
+        return html_block(
+            f"{count_of(self.samples, 'sample')}{per}, compared with their {self.judged_by}",
+            html_table(("metric", "value", "95 % interval"), rows),
+            html_text(f"The intervals resample {units}. A grade is {self.grade_rule}."),
+            html_text("" if self.ranges is None else self._describe(self.ranges)),
+            *(html_text(str(overlap)) for overlap in self.overlaps),
+        )
+
+    @staticmethod
+    def _describe(ranges: RangeEvaluation) -> str:
+        return (
+            f"Ranges of grades contain the label of {ranges.coverage.value:.0%} ({ranges.promised:.0%} promised); they "
+            f"have {ranges.width.value:.1f} grades on average."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; what several readers say only if there are some."""
+        plain = asdict(replace(self, readers=None, answers=pd.DataFrame()))
+        del plain["readers"], plain["not_compared"], plain["answers"]
+        if self.readers is not None:
+            plain["readers"] = self.readers.to_dict()
+        plain["intervals"] = {name: interval._asdict() for name, interval in self.intervals.items()}
+        plain["calibration"] = [b._asdict() for b in self.calibration]
+        plain["ranges"] = None if self.ranges is None else self.ranges.to_dict()
+        plain["learned_pooling"] = self.learned_pooling and self.learned_pooling._asdict()
+        plain["decision"] = self.decision and self.decision.to_dict()
+        plain["abstention"] = self.abstention and self.abstention.to_dict()
+        return plain
+
+
+# ``srjt.evaluate``: metrics with intervals, confusion matrix and calibration of a run on labelled samples.
 
 
 def evaluate(

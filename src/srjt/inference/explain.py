@@ -1,37 +1,142 @@
-"""``srjt.explain``: where the networks look, and which training images are alike."""
+"""``srjt.explain``: where the networks look, drawn over the image, and which training images are alike."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from srjt.data.grade_names import display_grade
+from srjt.data.checks import data_uri
+from srjt.data.grades import display_grade
 from srjt.data.images.feed import Samples, open_feed
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.data.images.thumbnails import data_uri
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources.inputs import LabelledData, UnlabelledData, labelled_samples
 from srjt.errors import SrjtError, count_of
-from srjt.inference.fitted import fit_after_training
-from srjt.inference.overlay import overlay, resized_square, side_by_side
+from srjt.inference.calibrate import fit_after_training
 from srjt.inference.predict import RunLike, open_run, predictions, read_samples
-from srjt.inference.saliency import contributions, rank_correlation
-from srjt.notebook_html import html_block, html_pictures, html_text
 from srjt.ordinal.decoding import expected_grade
-from srjt.progress import ProgressOption, progress_bar
-from srjt.training.neighbours import features, nearest
+from srjt.progress import ProgressOption, html_block, html_pictures, html_text, progress_bar
+from srjt.training.folds import features, nearest
 from srjt.training.trained import Trained, build_networks, use_run_settings
 
-__all__ = ["Explanation", "explain", "network_maps", "shown_crop"]
+# Where a network looks: which places of an image raise or lower its expected grade.
+#
+# The expected grade s = Σ_c c · p^c is the ordinal output: a map of one grade's probability would not tell
+# whether a place speaks for a milder or for a severer grade. With A the last feature map of the network,
+# the value at a place is Σ_channels A · ∂s/∂A: the part of the expected grade that the place contributes,
+# to first order. The product is taken before any average over places, so that a place at which the
+# network's output does not depend on A gets 0.
 
 Floats = npt.NDArray[np.float32]
+
+
+def contributions(network: nn.Module, x: Tensor, severity: Callable[[Tensor], Tensor]) -> Tensor:
+    """(B, 3, H, W) inputs → (B, h, w): how much each place of the last feature map raises (> 0) the severity.
+
+    network : module from (B, 3, H, W) to logits (B, C). Its weights and mode are not changed.
+    severity : logits (B, C) → (B,), differentiable.
+
+    The last feature map is the last output of a part of the network that has places and on which the severity depends.
+    In a network with a class token the patches of the last block do not count: nothing reads them.
+    """
+    found: list[tuple[Tensor, Callable[[Tensor], Tensor]]] = []
+
+    def record(module: nn.Module, _: Any, output: Any) -> None:
+        if isinstance(output, Tensor) and output.requires_grad and (layout := _layout(network, output)):
+            found.append((output, layout))
+
+    hooks = [module.register_forward_hook(record) for module in network.modules()]
+    try:
+        with torch.enable_grad():
+            total = severity(network(x.detach().requires_grad_())).sum()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for output, layout in reversed(found):
+        (gradient,) = torch.autograd.grad(total, output, retain_graph=True, allow_unused=True)
+        if gradient is not None and bool((places := layout(output * gradient)).any()):
+            return places.detach().float()
+    raise SrjtError("This network has no feature map with places, so there is nothing to show on an image.")
+
+
+def _layout(network: nn.Module, output: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """How to sum an output over its channels to (B, h, w); None if it has no places."""
+    if output.ndim == 4:
+        channels_last = output.shape[1] == output.shape[2] != output.shape[3]
+        places = output.shape[1:3] if channels_last else output.shape[2:]
+        axis = 3 if channels_last else 1
+        return (lambda product: product.sum(dim=axis)) if min(places) > 1 else None
+    if output.ndim != 3:
+        return None
+    prefix = _prefix_tokens(network)
+    side = math.isqrt(max(output.shape[1] - prefix, 0))
+    if side < 2 or side * side != output.shape[1] - prefix:
+        return None
+    return lambda product: product[:, prefix:].sum(dim=2).view(-1, side, side)
+
+
+def _prefix_tokens(network: nn.Module) -> int:
+    """The number of tokens before the patches: the class token and registers of a vision transformer."""
+    counts = (getattr(module, "num_prefix_tokens", None) for module in network.modules())
+    return next((count for count in counts if isinstance(count, int)), 0)
+
+
+def rank_correlation(a: Floats, b: Floats) -> Floats:
+    """(N, h, w) maps twice → (N,) Spearman's correlation of each pair; nan where a map is constant."""
+    from scipy.stats import rankdata  # type: ignore[import-untyped]
+
+    ranks = [rankdata(maps.reshape(len(maps), -1), axis=1) for maps in (a, b)]
+    centred = [r - r.mean(axis=1, keepdims=True) for r in ranks]
+    scale = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
+    with np.errstate(invalid="ignore"):
+        return np.asarray((centred[0] * centred[1]).sum(axis=1) / scale, dtype=np.float32)
+
+
+# Maps drawn over their images: orange raises the expected grade, blue lowers it.
+
+RAISES, LOWERS = np.array([255, 96, 0]), np.array([40, 120, 255])
+STRONGEST = 0.75  # opacity of the largest value: the image stays visible
+GAP = 8  # pixels between two pictures
+
+
+def overlay(image: npt.NDArray[np.uint8], heat: npt.NDArray[np.float32], *, side: int = 320) -> Image.Image:
+    """uint8 (H, W, 3) and a map (h, w) → the grey image with the map over it, at least ``side`` pixels wide."""
+    side = max(side, image.shape[0])
+    grey = np.asarray(resized_square(image, side).convert("L"), dtype=np.float64)[..., None]
+    scale = float(np.abs(heat).max()) or 1.0
+    smooth = Image.fromarray((heat / scale).astype(np.float32)).resize((side, side), Image.Resampling.BICUBIC)
+    value = np.clip(np.asarray(smooth, dtype=np.float64), -1.0, 1.0)[..., None]
+    strength = STRONGEST * np.abs(value)
+    return Image.fromarray(
+        ((1 - strength) * grey + strength * np.where(value > 0, RAISES, LOWERS)).astype(np.uint8)
+    )
+
+
+def side_by_side(pictures: list[Image.Image]) -> Image.Image:
+    """Pictures of one size in a row."""
+    width, height = pictures[0].size
+    row = Image.new("RGB", (len(pictures) * (width + GAP) - GAP, height))
+    for place, picture in enumerate(pictures):
+        row.paste(picture, (place * (width + GAP), 0))
+    return row
+
+
+def resized_square(image: npt.NDArray[np.uint8], side: int) -> Image.Image:
+    return Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC)
+
+
+# ``srjt.explain``: where the networks look, and which training images are alike.
+
 Ints = npt.NDArray[np.int64]
 BATCH = 16  # gradients need the memory of a training step
 SHOWN, THUMBNAIL = 12, 112  # images that a notebook shows, and their pixels a side

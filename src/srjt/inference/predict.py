@@ -1,63 +1,307 @@
-"""``srjt.predict``: the grade, probabilities and uncertainty of every image."""
+"""``srjt.predict``: grades for new samples, whether they are what the run was trained for, in which precision,
+and how they were answered.
+"""
 
 from __future__ import annotations
 
+import copy
+import json
 import os
-from collections.abc import Sequence
+import shlex
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeAlias, get_args
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
+from srjt.data.grades import display_grade
+from srjt.data.images.decode import is_image
+from srjt.data.images.feed import Samples
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
-from srjt.data.sources import Reading
+from srjt.data.sources.assemble import Reading
+from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
 from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
-from srjt.errors import suggest
-from srjt.inference.answer_table import answer_rule, answer_table, check_columns
-from srjt.inference.answers import as_columns, check_units
-from srjt.inference.calibrate import Labelled
-from srjt.inference.decide import Threshold, check_options
-from srjt.inference.fitted import Fitted, fit_after_training
-from srjt.inference.grade_rule import (
+from srjt.errors import SrjtError, count_of, suggest
+from srjt.inference.answers import (
     WhichNetwork,
+    as_columns,
+    check_units,
     decoded_grades,
     describe_rule,
     grade_rule,
     probabilities_of,
 )
-from srjt.inference.how_answered import how_answered
-from srjt.inference.kind_of_samples import refuse_other_kind
-from srjt.inference.precision import (
-    Precision,
-    check_precision,
-    compare_precisions,
-    for_this_cpu,
-    with_precision,
+from srjt.inference.calibrate import Fitted, Labelled, fit_after_training
+from srjt.inference.decide import (
+    AnswerRule,
+    Threshold,
+    answer_rule,
+    answer_table,
+    check_columns,
+    check_options,
+    refer_if,
 )
-from srjt.noise.true_grades import LabelNoise
-from srjt.ordinal.decoding import Decoding, expected_grade
-from srjt.ordinal.pooling import Pooling
-from srjt.ordinal.purpose import Purpose, check_purpose
+from srjt.inference.ranges import RangeRule
+from srjt.noise.quality import LabelNoise
+from srjt.ordinal import Purpose, check_purpose
+from srjt.ordinal.decoding import Decoding, Pooling, expected_grade
 from srjt.progress import ProgressOption, progress_bar
-from srjt.training.record.held_out import HeldOut
+from srjt.training.devices import CpuSetting, amp_dtype, channels_last, fastest_setting
+from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained, load_run
 
-__all__ = [
-    "RunLike",
-    "WhichNetwork",
-    "check_choices",
-    "open_run",
-    "predict",
-    "predict_held_out",
-    "predictions",
-    "read_samples",
-]
+# A run takes images, or rows of features: the other kind gets one sentence that says how to make what it
+# takes.
+
+Kind = Literal["images", "features"]
+
+
+def refuse_other_kind(run: Trained, sources: Sequence[str | os.PathLike[str]]) -> None:
+    """An error for files of features where the run takes images, and the reverse. What is neither is not judged."""
+    takes = _taken_by(run)
+    for path in map(Path, sources):
+        if (found := _kind(path, run.feature_names)) is None or found == takes:
+            continue
+        if takes == "images":
+            holds = "is a file of arrays" if path.suffix.lower() == ".npz" else "has features"
+            raise SrjtError(
+                f"This run takes images, and {path} {holds}: give image files, a folder or a table of images, or a run "
+                "that was trained on such features."
+            )
+        raise SrjtError(
+            f"This run takes rows of {count_of(run.in_shape[0], 'feature')}, and {path} has images. Compute their "
+            f"features first, as those of the training: {_features_command(path, run.feature_settings)}"
+        )
+
+
+def refuse_other_options(
+    run: Trained, how: Mapping[str, Any], *, about: Mapping[Kind, Sequence[str]]
+) -> None:
+    """An error for an option of ``srjt.data.read`` about the kind of samples that the run does not take.
+
+    how: the options; None if not given. about: those that are about one kind only.
+    """
+    takes = _taken_by(run)
+    taken = "images" if takes == "images" else f"rows of {count_of(run.in_shape[0], 'feature')}"
+    for kind, names in about.items():
+        given = next((name for name in names if how[name] is not None), None)
+        if kind != takes and given is not None:
+            raise SrjtError(f"`{given}` is about {kind}, and this run takes {taken}: leave it out.")
+
+
+def _taken_by(run: Trained) -> Kind:
+    return "features" if len(run.in_shape) == 1 else "images"
+
+
+def _kind(path: Path, feature_names: Sequence[str]) -> Kind | None:
+    suffix = path.suffix.lower()
+    if suffix == ".npz":
+        return "features"
+    if os.path.isdir(path) or (suffix != ".npy" and is_image(path)):  # an array may be an image or features
+        return "images"
+    if suffix not in TABLE_SUFFIXES or not os.path.isfile(path):
+        return None
+    columns, known = list(load_table(path).frame.columns), set(feature_names)
+    features = sum(name in known or bool(NUMBERED.match(name)) for name in columns) > 1
+    images = {
+        "image": ("image", "imagepath", "path", "filepath", "file", "filename", "imagename", "imagefile")
+    }
+    named = bool(choose_columns(columns, {}, source="", required=(), synonyms=images)[0])
+    return None if features == named else "features" if features else "images"  # a table may have both
+
+
+def _features_command(path: Path, settings: str) -> str:
+    """The command that computes the features of ``path`` with the settings of the run's, as far as they are known."""
+    words = ["srjt", "features", str(path), "--ungraded"]
+    try:
+        made = json.loads(settings)
+        words += [
+            word
+            for name in ("backbone", "image_size", "crop", "resize")
+            for word in _option(name, made[name])
+        ]
+        words += ["--flip"] if made["flip"] else []
+    except (ValueError, KeyError, TypeError):  # computed by another program
+        pass
+    return shlex.join([*words, "--out", "features.npz"])
+
+
+def _option(name: str, value: object) -> tuple[str, str]:
+    return f"--{name.replace('_', '-')}", str(value)
+
+
+# Apply a run faster on a CPU: in the layout that suits this CPU, and in bfloat16 where it is wanted.
+#
+# bfloat16 has 8 significant bits. A CPU with instructions for it (AMX, AVX512-BF16) is several times as
+# fast; without them it is slower than float32. So a few samples are predicted both ways, and the user is
+# told what differs.
+
+Precision = Literal["fp32", "bf16"]
+COMPARED = 16, 64  # samples that are predicted in both precisions: a twentieth, at least and at most so many
+TUNING_PAYS = 500  # images from which a trial of CPU settings pays
+TUNING_BATCH = 8  # images of one step in the trial
+
+
+def check_precision(run: Trained, precision: str | None) -> None:
+    """Raise an error for an unknown precision, or one that changes nothing."""
+    if precision is not None and precision not in get_args(Precision):
+        raise suggest("precision", precision, get_args(Precision))
+    if precision is not None and len(run.in_shape) == 1:
+        raise SrjtError("A precision is for images; this run was trained on features, which take no time.")
+
+
+def for_this_cpu(run: Trained, *, images: int) -> Trained:
+    """A run that was trained on a GPU, in the setting that is fastest on this CPU.
+
+    A run that was trained on a CPU keeps its own setting, and so its bits.
+    """
+    tuned = run.device.type != "cpu" or run.cpu is not None or len(run.in_shape) == 1
+    if tuned or images < TUNING_PAYS:
+        return run
+    example = torch.zeros(TUNING_BATCH, *run.in_shape)
+    setting = fastest_setting(run.networks.members[0], example, backward=False)
+    return _with_layout(run, setting)
+
+
+def with_precision(run: Trained, precision: Precision) -> Trained:
+    """The run with its forward pass in this precision."""
+    config = replace(run.config, precision=precision)
+    dtype = amp_dtype(config, run.device) or torch.float32
+    run = replace(run, config=config, preprocess=replace(run.preprocess, dtype=dtype))
+    # oneDNN's bfloat16 kernels are fastest, on some CPUs only fast, in this layout
+    return _with_layout(run, CpuSetting(channels_last=True)) if precision == "bf16" else run
+
+
+def compare_precisions(run: Trained, faster: Trained, pixels: Samples) -> str:
+    """What a prediction by ``faster`` costs: the differences of some samples, and a warning if it is slower."""
+    least, most = COMPARED
+    count = min(max(least, min(most, len(pixels) // 20)), len(pixels))
+    chosen = np.linspace(0, len(pixels) - 1, count).astype(int)
+    some = np.ascontiguousarray(pixels[chosen])
+    seconds, probabilities = [], []
+    for each in (run, faster):
+        each.probabilities(some[:2])  # warm
+        start = time.perf_counter()
+        probabilities.append(each.probabilities(some)[0].mean(axis=0))
+        seconds.append(time.perf_counter() - start)
+    exact, rounded = probabilities
+    changed = int((exact.argmax(axis=1) != rounded.argmax(axis=1)).sum())
+    sentence = (
+        f"bf16: of {count_of(len(some), 'image')} predicted in fp32 too, {changed:,} "
+        f"{'has' if changed == 1 else 'have'} another most likely grade, and no probability differs by more than "
+        f"{np.abs(exact - rounded).max():.2g}"
+    )
+    if seconds[1] > seconds[0]:
+        sentence += ". It is not faster than fp32 on this machine"
+    return sentence
+
+
+def _with_layout(run: Trained, setting: CpuSetting) -> Trained:
+    """A copy of the run: the networks of the user keep their layout."""
+    if run.device.type != "cpu":
+        return run
+    networks = copy.deepcopy(run.networks)
+    if setting.channels_last:
+        channels_last(networks)
+    preprocess = replace(run.preprocess, channels_last=setting.channels_last)
+    return replace(run, networks=networks, preprocess=preprocess, cpu=setting)
+
+
+# How answers came about, in words: what every option that was given, or not given, amounts to.
+
+
+def how_answered(
+    run: Trained,
+    rule: AnswerRule,
+    fitted: Fitted,
+    *,
+    grade_rule: str,
+    network: WhichNetwork,
+    views: int,
+    abstain: float | None,
+    precision: str,
+) -> dict[str, str]:
+    """What was done → how, for a person who reads the answers.
+
+    grade_rule: the end of the sentence "A grade is …". precision: what another precision changed, if it was asked for.
+    """
+    how = {"networks": _networks(run, network)}
+    if views > 1:
+        how["views"] = f"the mean of {views} views of each image"
+    how["precision"] = precision or _precision(run)
+    how["recalibration"] = "none" if fitted.recalibration is None else str(fitted.recalibration)
+    if fitted.recalibration is not None or fitted.ranges is not None:
+        how["calibrated on"] = _calibrated_on(run, fitted)
+    how["grade"] = grade_rule
+    if rule.per:
+        how["one answer per"] = f"{' and '.join(rule.per)}: {_pooling(rule)}"
+    if fitted.ranges is not None:
+        how["range"] = _range(fitted.ranges)
+    if rule.refer is not None:
+        grade = display_grade(run.grades[rule.refer.position], run.grade_names)
+        how["refer"] = f"{refer_if(grade, rule.refer.threshold)}. {rule.refer.found}"
+    if rule.cut is not None and abstain is not None:
+        how["unsure"] = (
+            f"{_unsure(rule)} {rule.cut:.3g}, as it is for at most {abstain:.3g} of the validation side"
+        )
+    return how
+
+
+def _networks(run: Trained, network: WhichNetwork) -> str:
+    if run.method.networks == 1:
+        return "one"
+    return "the mean of two networks' probabilities" if network == "ensemble" else f"network {network} of two"
+
+
+def _precision(run: Trained) -> str:
+    if amp_dtype(run.config, run.device) is not None:
+        return "bf16"
+    return (
+        "tf32" if run.config.precision == "tf32" and run.device.type == "cuda" else "fp32"
+    )  # a CPU has no tf32
+
+
+def _calibrated_on(run: Trained, fitted: Fitted) -> str:
+    side = fitted.calibrate_on
+    where = "other labelled samples"
+    if side is None:
+        side, where = run.held_out["validation"], "the validation side of the run"
+    of = "" if side.patients is None else f" of {count_of(len(set(side.patients)), 'patient')}"
+    return f"{where}: {count_of(len(side), 'sample')}{of}"
+
+
+def _range(rule: RangeRule) -> str:
+    each = {"": "", "grade": ", for each true grade"}.get(rule.by, f", for each value of {rule.by}")
+    return f"contains the true grade with a probability of at least {rule.coverage:g}{each}"
+
+
+def _pooling(rule: AnswerRule) -> str:
+    if rule.learned is not None:
+        exponent, weight = rule.learned
+        return (
+            f"a pooling that is fitted on the validation side, exponent {exponent:.2g}, weight {weight:.2g}"
+        )
+    return {
+        "highest": "the highest grade of the images",
+        "mean": "the mean of the images' probabilities",
+    }[rule.pool]
+
+
+def _unsure(rule: AnswerRule) -> str:
+    if rule.refer is None:
+        return "if the probability of the grade is below"
+    return "if the distance from the threshold, from 0 to 1 on its side, is below"
+
+
+# ``srjt.predict``: the grade, probabilities and uncertainty of every image.
 
 RunLike: TypeAlias = Trained | str | os.PathLike[str]  # a run, or the path of its folder
 

@@ -10,8 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from srjt.methods import registry
-from srjt.methods.catalogue import METHODS
 from srjt.methods.registry import (
+    METHODS,
     Recipe,
     RegisteredMethod,
     create,
@@ -23,26 +23,24 @@ from srjt.methods.registry import (
 )
 
 if TYPE_CHECKING:
-    from srjt.methods.agreement import ForwardAgreement
     from srjt.methods.base import Loss, Method, SingleNetwork
-    from srjt.methods.cdr import Cdr
-    from srjt.methods.cdw_ce import ClassDistanceWeighted
-    from srjt.methods.co_teaching import CoTeaching
-    from srjt.methods.codis import CoDis
-    from srjt.methods.corn import Corn
-    from srjt.methods.eae import ExpectedAbsoluteError
-    from srjt.methods.elr import EarlyLearning
-    from srjt.methods.f_correction import ForwardCorrection
-    from srjt.methods.garg import Garg
-    from srjt.methods.gce import GeneralisedCrossEntropy
-    from srjt.methods.jocor import JoCor
-    from srjt.methods.joint import JointTraining
-    from srjt.methods.label_smooth import LabelSmooth
-    from srjt.methods.mixup import Mixup
-    from srjt.methods.reweight import Reweight
-    from srjt.methods.sce import SymmetricCrossEntropy
-    from srjt.methods.sord import Sord
-    from srjt.methods.standard import Standard
+    from srjt.methods.joint import CoDis, CoTeaching, ForwardAgreement, JoCor, JointTraining
+    from srjt.methods.single import (
+        Cdr,
+        ClassDistanceWeighted,
+        Corn,
+        EarlyLearning,
+        ExpectedAbsoluteError,
+        ForwardCorrection,
+        Garg,
+        GeneralisedCrossEntropy,
+        LabelSmooth,
+        Mixup,
+        Reweight,
+        Sord,
+        Standard,
+        SymmetricCrossEntropy,
+    )
 
 __all__ = [
     "Cdr",

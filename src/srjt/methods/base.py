@@ -19,11 +19,8 @@ from torch import Tensor, nn
 from srjt import noise
 from srjt.errors import SrjtError
 from srjt.ordinal import decoding
-from srjt.ordinal.losses import log_probabilities
-from srjt.ordinal.selection import Convention
+from srjt.ordinal.losses import Convention, log_probabilities
 from srjt.settings import check_types, show
-
-__all__ = ["Loss", "Method", "SingleNetwork"]
 
 Self = TypeVar("Self", bound="Method")
 

@@ -1,12 +1,5 @@
-"""Joint training: two networks select clean samples for each other. One framework, three switches.
-
-    exchange   peer: each network learns from the other's selection; common: both from one selection
-    select     the loss that ranks samples: hard (with temperature τ) or soft
-    update     the loss to learn from: hard or soft
-
-A host (Co-teaching, JoCoR, CoDis) defines how a sample is scored. ``select="hard", update="hard"`` is the host as the
-paper describes it, ``"hard", "soft"`` is the paper's "+Ours" (Algorithms 1–3); the other combinations complete its
-ablation. With ``convention="original"`` a host follows its own publication, which differs from the paper's description.
+"""Methods with two networks: the framework of joint training, its three hosts with and without "+ours", and our
+recipe.
 """
 
 from __future__ import annotations
@@ -21,9 +14,29 @@ from torch import Tensor
 
 from srjt.errors import SrjtError
 from srjt.methods.base import Loss, Method, as_rows
-from srjt.ordinal.labels import soft_label_matrix, soft_labels
-from srjt.ordinal.losses import hard_cross_entropy, soft_cross_entropy
-from srjt.ordinal.selection import keep_count, keep_rate, select_smallest
+from srjt.ordinal.losses import (
+    forward_corrected,
+    hard_cross_entropy,
+    jeffreys,
+    keep_count,
+    keep_rate,
+    reverse_jensen_shannon,
+    select_smallest,
+    soft_cross_entropy,
+    soft_label_matrix,
+    soft_labels,
+)
+
+# Joint training: two networks select clean samples for each other. One framework, three switches.
+#
+#     exchange   peer: each network learns from the other's selection; common: both from one selection
+#     select     the loss that ranks samples: hard (with temperature τ) or soft
+#     update     the loss to learn from: hard or soft
+#
+# A host (Co-teaching, JoCoR, CoDis) defines how a sample is scored. ``select="hard", update="hard"`` is the
+# host as the paper describes it, ``"hard", "soft"`` is the paper's "+Ours" (Algorithms 1–3); the other
+# combinations complete its ablation. With ``convention="original"`` a host follows its own publication,
+# which differs from the paper's description.
 
 LabelKind = Literal["hard", "soft"]
 SHARPENED = 0.1  # the paper's τ for "+Ours"
@@ -150,3 +163,159 @@ class JointTraining(Method):
 def masked_mean(losses: Tensor, mask: Tensor) -> Tensor:
     """(..., B) → (...,) mean where the mask is true. ``where``, not 0·loss: 0·∞ would be nan."""
     return torch.where(mask, losses, 0.0).sum(dim=-1) / mask.sum(dim=-1).clamp(min=1)
+
+
+# Co-teaching (Han et al., NeurIPS 2018): each network learns from the samples that the other selects.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoTeaching(JointTraining):
+    def score(self, losses: Tensor, logits: Tensor) -> Tensor:
+        return losses
+
+
+# JoCoR (Wei et al., CVPR 2020): one common selection, and a loss that makes the networks agree.
+
+Agreement = Literal["selected", "all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoCor(JointTraining):
+    agree: Agreement = "selected"  # samples on which the networks shall agree; all: the discarded ones too
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self._weighted and self.co_lambda >= 1.0:
+            source = "The published code" if self.convention == "published-code" else "The original JoCoR"
+            raise SrjtError(
+                f"{source} weights the labels by 1 − co_lambda, so it is below 1; got {self.co_lambda:g}."
+            )
+
+    @property
+    def _weighted(self) -> bool:
+        """Whether labels count 1 − λ. Only with the agreement of the selected: no publication has another."""
+        return self.convention != "paper" and self.agree == "selected"
+
+    def score(self, losses: Tensor, logits: Tensor) -> Tensor:
+        """ℓ(f₁) + ℓ(f₂) + λD (Eq. 6), the same for both networks. The published code computes D at τ = 1."""
+        tau = 1.0 if self.convention == "published-code" else self.tau
+        return (self._losses_of_both(losses) + self._disagreement(logits, tau)).expand_as(losses)
+
+    def combine(self, losses: Tensor, logits: Tensor, selected: Tensor) -> Loss:
+        """The common loss on the common selection, counted once; D at τ = 1.
+
+        D needs no label: with ``agree="all"`` the discarded samples contribute to it too.
+        """
+        both, divergence = self._losses_of_both(losses), self._disagreement(logits, 1.0)
+        if self.agree == "all":
+            total = masked_mean(both, selected[0]) + divergence.mean()
+        else:
+            total = masked_mean(both + divergence, selected[0])
+        return Loss(total, masked_mean(losses, selected).detach(), selected)
+
+    def _losses_of_both(self, losses: Tensor) -> Tensor:
+        """(2, B) → (B,) ℓ₁ + ℓ₂, weighted by 1 − λ in the published code and in the original."""
+        return (1.0 - self.co_lambda if self._weighted else 1.0) * losses.sum(dim=0)
+
+    def _disagreement(self, logits: Tensor, tau: float) -> Tensor:
+        """(2, B, C) logits → (B,) λD."""
+        return self.co_lambda * jeffreys(logits[0], logits[1], temperature=tau)
+
+
+# CoDis (Xia et al., ICCV 2023): prefer samples on which the two networks disagree.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoDis(JointTraining):
+    def score(self, losses: Tensor, logits: Tensor) -> Tensor:
+        """ℓ(f_n) − λD(p₁, p₂) (Eq. 8), with D at the selection's temperature in all conventions."""
+        return losses - self.co_lambda * self._divergence(logits[0], logits[1], self.tau)
+
+    def combine(self, losses: Tensor, logits: Tensor, selected: Tensor) -> Loss:
+        """Each network learns from the other's selection: from ℓ, and in the original from ℓ − λD at τ = 1.
+
+        Each network of the original minimises its own loss, in which the other's prediction is a constant.
+        """
+        if self.convention == "original":
+            divergence = self._divergence(logits, logits.flip(0).detach(), 1.0)  # (2, B)
+            losses = losses - self.co_lambda * divergence
+        return super().combine(losses, logits, selected)
+
+    def _divergence(self, p: Tensor, q: Tensor, tau: float) -> Tensor:
+        """(..., C) logits of the two networks → (...,) D."""
+        divergence = jeffreys if self.convention == "paper" else reverse_jensen_shannon
+        return divergence(p, q, temperature=tau)
+
+
+# Our recipe: two networks learn from every label through the matrix of label errors, and agree on every
+# image.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardAgreement(Method):
+    """Forward correction of both networks, plus their Jeffreys divergence on all samples; none is discarded.
+
+    Two networks memorise different wrong labels. Agreement, which needs no label, undoes both. Its weight grows, so
+    that networks that have learnt little yet are not held back.
+
+    Parameters
+    ----------
+    co_lambda : float
+        λ, the weight of the divergence.
+    grows_with : {"training", "fit"}
+        The weight is λ times the share of the epochs that are done, or λ times the mean probability of the given
+        labels. Heads on features fit the labels within a few epochs, and memorise them as soon; networks that also
+        learn their features need more time.
+    """
+
+    networks: ClassVar[int] = 2
+    needs: ClassVar[tuple[str, ...]] = ("transition",)
+
+    co_lambda: float = 4.0
+    grows_with: Literal["training", "fit"] = "training"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.co_lambda < math.inf:
+            raise SrjtError(
+                f"co_lambda, the weight of the divergence, is not negative; got {self.co_lambda:g}."
+            )
+
+    @property
+    def takes_probabilities(self) -> bool:
+        return True
+
+    def memory(self, samples: int) -> dict[str, Tensor]:
+        return {"progress": torch.zeros(())} if self.grows_with == "training" else {}
+
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        keep: int | Tensor | None = None,
+        memory: dict[str, Tensor] | None = None,
+        rows: Tensor | None = None,
+    ) -> Loss:
+        """Without ``memory``, ``grows_with="training"`` is as at the end of the training."""
+        self.check_shapes(logits, targets)
+        if targets.ndim == 2:  # probabilities of the true grades, by several readers: nothing to correct
+            own = soft_cross_entropy(logits, targets).mean(dim=-1)  # (2,)
+        else:
+            labels = targets.expand(len(logits), -1)
+            own = forward_corrected(logits, labels, transition=self.transition).mean(dim=-1)
+        disagreement = jeffreys(logits[0], logits[1], reduction="mean")
+        if self.grows_with == "fit":
+            disagreement = disagreement * _fit(logits, targets)
+        elif memory is not None:
+            disagreement = disagreement * memory["progress"].to(disagreement.dtype)
+        everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+        return Loss(own.sum() + self.co_lambda * disagreement, own.detach(), everything)
+
+
+@torch.no_grad()
+def _fit(logits: Tensor, targets: Tensor) -> Tensor:
+    """() the mean probability of the labels (B,), or of labels with probabilities (B, C)."""
+    if targets.ndim == 2:
+        return (logits.softmax(dim=-1) * targets).sum(dim=-1).mean()
+    return (-hard_cross_entropy(logits, targets.expand(len(logits), -1))).exp().mean()

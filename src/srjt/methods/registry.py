@@ -1,22 +1,78 @@
-"""Methods by name: registering, listing, creating. torch is loaded when a method's class is needed, not before."""
+"""The registry of methods: the table of those that come with srjt, how a method is registered, looked up and
+made, and the plug-ins that add more. Nothing here loads torch, so ``srjt methods`` answers at once.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from srjt.errors import SrjtError, suggest
-from srjt.methods.plugins import entry_point_modules, load_entry_points
+from srjt.errors import SrjtError, suggest, warn
 
 if TYPE_CHECKING:
     from srjt.methods.base import Method
-    from srjt.ordinal.selection import Convention
+    from srjt.ordinal.losses import Convention
 
-__all__ = ["Recipe", "RegisteredMethod", "create", "lookup", "names", "options", "plain_names", "register"]
+# Methods from outside: modules named by ``--import``, and installed packages with an entry point
+# ``srjt.methods``.
+
+GROUP = "srjt.methods"
+
+
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules that register methods. Modules in the current folder are found too."""
+    for name in names:
+        if os.getcwd() not in sys.path:
+            sys.path.append(
+                os.getcwd()
+            )  # a console script has its own folder there instead; last, to shadow nothing
+        try:
+            importlib.import_module(name)
+        except Exception as problem:
+            raise SrjtError(
+                f"--import {name}: the module cannot be imported ({_reason(problem)})."
+            ) from problem
+
+
+@cache
+def load_entry_points() -> None:
+    """Load the methods of installed packages, once, when methods are first listed or looked up.
+
+    A broken plug-in is a warning: all other methods still work.
+    """
+    from importlib.metadata import entry_points  # here: it takes a while, and a help page needs none
+
+    for plugin in entry_points(group=GROUP):
+        try:
+            plugin.load()
+        except Exception as problem:
+            package = plugin.dist.name if plugin.dist is not None else plugin.value
+            warn(
+                f"The plug-in {plugin.name!r} of the package {package} cannot be loaded, so its methods are missing "
+                f"({_reason(problem)})."
+            )
+
+
+@cache
+def entry_point_modules() -> tuple[str, ...]:
+    """The modules of installed packages that register methods; every process loads them."""
+    from importlib.metadata import entry_points
+
+    return tuple(plugin.module for plugin in entry_points(group=GROUP))
+
+
+def _reason(problem: Exception) -> str:
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())}"
+
+
+# Methods by name: registering, listing, creating. torch is loaded when a method's class is needed, not
+# before.
 
 M = TypeVar("M", bound="type[Method]")
 
@@ -307,3 +363,95 @@ _WHAT = {
     "transition": "the matrix of label errors: pass transition=…, for example "
     'srjt.noise.transition_matrix("quasi", num_classes=4, rho=0.1).',
 }
+
+
+# The methods that come with srjt: a row each, and no code. The paper's fourteen in the order of its tables,
+# six further baselines, and our recipe.
+#
+# A row names its class by module, so that ``srjt methods`` and the settings read the table without loading
+# torch.
+#
+# "+ours" is Self-Relaxed Joint Training (Takezaki et al., WACV 2025) on a host, that is, on the joint
+# method that it is added to: rank by the hard loss, sharpened by τ = 0.1; learn from the soft label
+# (Algorithms 1–3). A host becomes "+ours" by a row with ``update="soft"``.
+
+OURS = "Takezaki et al., WACV 2025"
+
+
+def _one(
+    name: str,
+    where: str,
+    *,
+    updates: str,
+    paper: str,
+    scores: str = "–",
+    needs: str = "",
+    compared: bool = True,
+) -> RegisteredMethod:
+    return RegisteredMethod(
+        name=name, source=f"srjt.methods.{where}", networks=1, needs=tuple(filter(None, [needs])),
+        scores=scores, updates=updates, paper=paper, compared=compared,
+    )  # fmt: skip
+
+
+def _two(
+    name: str, where: str, *, scores: str, updates: str, paper: str, **defaults: object
+) -> RegisteredMethod:
+    return RegisteredMethod(
+        name=name, source=f"srjt.methods.{where}", networks=2, needs=("noise_rate",),
+        scores=scores, updates=updates, paper=paper, defaults=defaults,
+    )  # fmt: skip
+
+
+METHODS = (
+    _one("standard", "single:Standard", updates="hard label", paper="baseline"),
+    _one("sord", "single:Sord", updates="soft label", paper="Díaz & Marathe, CVPR 2019"),
+    _one("label-smooth", "single:LabelSmooth", updates="label smoothed by 0.1",
+         paper="Szegedy et al., CVPR 2016"),
+    _one("f-correction", "single:ForwardCorrection", updates="−log (Pᵀp) at the label",
+         paper="Patrini et al., CVPR 2017", needs="transition"),
+    _one("reweight", "single:Reweight", scores="p / (Pᵀp), a weight", updates="weighted hard label",
+         paper="Liu & Tao, TPAMI 2016", needs="transition"),
+    _one("mixup", "single:Mixup", updates="blended hard labels", paper="Zhang et al., ICLR 2018"),
+    _one("cdr", "single:Cdr", scores="|w·g| of each weight", updates="hard label, critical weights",
+         paper="Xia et al., ICLR 2021", needs="noise_rate"),
+    _one("garg", "single:Garg", updates="Σ_j (P⁻¹)_ỹj ℓ_coral(j)", paper="Garg & Manwani, ACML 2020",
+         needs="transition"),
+    _two("co-teaching", "joint:CoTeaching", scores="ℓ_h", updates="hard label, peer's choice",
+         paper="Han et al., NeurIPS 2018"),
+    _two("jocor", "joint:JoCor", scores="ℓ_h1 + ℓ_h2 + λD", updates="hard label + λD, common choice",
+         paper="Wei et al., CVPR 2020"),
+    _two("codis", "joint:CoDis", scores="ℓ_h − λD", updates="hard label, peer's choice",
+         paper="Xia et al., ICCV 2023"),
+    _two("co-teaching+ours", "joint:CoTeaching", scores="ℓ_h(τ)", updates="soft label, peer's choice",
+         paper=OURS, update="soft"),
+    _two("jocor+ours", "joint:JoCor", scores="ℓ_h1(τ) + ℓ_h2(τ) + λD(τ)", updates="soft label + λD, common choice",
+         paper=OURS, update="soft"),
+    _two("codis+ours", "joint:CoDis", scores="ℓ_h(τ) − λD(τ)", updates="soft label, peer's choice",
+         paper=OURS, update="soft"),
+    # Baselines that the paper does not compare with; ``all`` in a study leaves them out.
+    _one("eae", "single:ExpectedAbsoluteError", updates="E_p |grade − label| after cross-entropy",
+         paper="this project",
+         compared=False),
+    _one("gce", "single:GeneralisedCrossEntropy", updates="(1 − p^q) / q", paper="Zhang & Sabuncu, NeurIPS 2018",
+         compared=False),
+    _one("elr", "single:EarlyLearning", updates="hard label + λ log(1 − ⟨running average, p⟩)",
+         paper="Liu et al., NeurIPS 2020", compared=False),
+    _one("sce", "single:SymmetricCrossEntropy", updates="−α log p − βA (1 − p)", paper="Wang et al., ICCV 2019",
+         compared=False),
+    _one("corn", "single:Corn", updates="Pr(grade > k | grade ≥ k) for all k ≤ label", paper="Shi et al., PAA 2023",
+         compared=False),
+    _one("cdw-ce", "single:ClassDistanceWeighted", updates="−Σ_c |c − label|^α log(1 − p^c)",
+         paper="Polat et al., MIUA 2022", compared=False),
+    # Our recipe, told nothing: the matrix of label errors is estimated. benchmarks/recipe_on_features.py says what
+    # it is worth; this is the only place to change it.
+    RegisteredMethod(
+        name="srjt", source="srjt.methods.joint:ForwardAgreement", networks=2, needs=("transition",),
+        scores="–", updates="−log (Pᵀp) at the label, P estimated; λD on all samples", paper="this project",
+        recipe=Recipe(
+            noise_rate="auto",
+            for_images={"optimizer": "adamw", "schedule": "cosine", "warmup_epochs": 1, "learning_rate": 1e-3},
+            for_features={"grows_with": "fit"},
+        ),
+        defaults={"co_lambda": 4.0, "grows_with": "training"}),
+)  # fmt: skip

@@ -6,20 +6,21 @@ Needs numpy and scipy alone: nothing here knows of images, files or training.
 from __future__ import annotations
 
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
-from srjt.noise.from_posterior import PosteriorNoise, noise_from_posterior
-from srjt.noise.label_quality import label_quality, true_grade_posterior
 from srjt.noise.matrices import (
     ILL_CONDITIONED,
     Kind,
     NoiseReport,
+    PosteriorNoise,
     check_matrix,
     corrupt,
     expected_rate,
     largest_rho,
+    noise_from_posterior,
     report,
     rho_for_rate,
     transition_matrix,
 )
+from srjt.noise.quality import label_quality, true_grade_posterior
 from srjt.noise.verified import exact_interval, labels_to_verify
 
 __all__ = [

@@ -1,7 +1,5 @@
-"""Ordinal label noise: which grade is mistaken for which, how often, and how often it really happened.
-
-Matrices are (C, C) float64 arrays with P[i, j] = Pr(label = j | true grade = i). The paper's two kinds
-are one formula: off the diagonal P_ij = ρ · w(|i − j|), and the diagonal is the rest of the row.
+"""Transition matrices of label noise: the families of the paper, the rate that a matrix gives, injection, and
+the noise that posterior probabilities of the true grade imply.
 """
 
 from __future__ import annotations
@@ -9,24 +7,17 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from srjt.errors import SrjtError, suggest
 
-__all__ = [
-    "Kind",
-    "NoiseReport",
-    "check_matrix",
-    "corrupt",
-    "expected_rate",
-    "largest_rho",
-    "report",
-    "rho_for_rate",
-    "transition_matrix",
-]
+# Ordinal label noise: which grade is mistaken for which, how often, and how often it really happened.
+#
+# Matrices are (C, C) float64 arrays with P[i, j] = Pr(label = j | true grade = i). The paper's two kinds
+# are one formula: off the diagonal P_ij = ρ · w(|i − j|), and the diagonal is the rest of the row.
 
 Kind = Literal["quasi", "truncated"]
 Floats = npt.NDArray[np.float64]
@@ -363,3 +354,49 @@ def _grades(labels: npt.ArrayLike, num_classes: int) -> Ints:
             f"Labels must lie in 0 … {num_classes - 1}; they reach from {grades.min()} to {grades.max()}."
         )
     return grades
+
+
+# The noise of labels whose true grades are known as probabilities, from several readers: nothing is
+# estimated.
+
+
+class PosteriorNoise(NamedTuple):
+    """rate: share of wrong labels. transition: P[i, j] = Pr(label = j | true = i). posterior: Pr(true = i | label = j),
+    in row j. Rows of a grade that does not occur are those of labels without noise."""
+
+    rate: float
+    transition: Floats
+    posterior: Floats
+
+
+def noise_from_posterior(labels: npt.ArrayLike, posterior: npt.ArrayLike) -> PosteriorNoise:
+    """The expected noise of ``labels`` (N,), given ``posterior`` (N, C): the probability of each true grade.
+
+    Parameters
+    ----------
+    labels : (N,) array of int
+    posterior : (N, C) array of float
+        Rows sum to 1.
+
+    Returns
+    -------
+    PosteriorNoise
+        The share of wrong labels, and the two matrices.
+
+    Examples
+    --------
+    >>> from srjt.noise import noise_from_posterior
+    >>> noise = noise_from_posterior([0, 0, 1], [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])
+    >>> round(noise.rate, 3)
+    0.167
+    >>> noise.transition.round(2).tolist()
+    [[1.0, 0.0], [0.33, 0.67]]
+    """
+    truth = np.asarray(posterior, dtype=np.float64)
+    joint = truth.T @ np.eye(truth.shape[1])[np.asarray(labels, dtype=np.int64)]  # [true, label]
+    return PosteriorNoise(float(1 - np.trace(joint) / joint.sum()), _rows(joint), _rows(joint.T))
+
+
+def _rows(counts: Floats) -> Floats:
+    sums = counts.sum(axis=1, keepdims=True)
+    return np.where(sums > 0, counts / np.where(sums > 0, sums, 1.0), np.eye(len(counts)))

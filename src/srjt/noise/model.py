@@ -1,35 +1,432 @@
-"""The model behind the noise estimate: a severity that is seen through a blur, cut into grades, and mislabelled.
-
-An image shows a severity g(x) up to a blur. With thresholds c_1 < … < c_{C−1} between the grades, in units of the blur,
-
-    t_i(x) = Φ((c_{i+1} − g(x)) / σ(x)) − Φ((c_i − g(x)) / σ(x)),      p(label = j | x) = Σ_i t_i(x) P_ij.
-
-g is a piecewise linear function of the *rank* of the image's severity under the network's probabilities (the expected
-grade or the median, whichever predicts the labels better), and log σ is proportional to how wide these probabilities
-are among images of about the same rank. So the model uses how the network orders images, not how sure it says it is:
-whether the network is calibrated to the true grades, to the noisy labels or to nothing changes little. P has one of
-the forms in ``families``.
-
-The samples enter through label counts in a few hundred cells of similar rank and width. The cost of a fit hence does
-not grow with the number of samples.
+"""The model behind a noise estimate: the forms that label errors may have, the severity that orders the samples
+between two grades, the fit, and the posterior probability of the true grade.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls  # type: ignore[import-untyped]
-from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
+from scipy.special import expit, ndtr, ndtri  # type: ignore[import-untyped]
 
-from srjt.noise.families import ONE_SIDED, Family, Form
-from srjt.noise.severity_order import Cells, Images
-
-__all__ = ["Fit", "fit_model", "held_out_likelihood"]
+# p(true grade | image, label), given how the labels arise.
+#
+# What the network's probabilities are is not known. It may have learnt to see the true grade, or it has
+# learnt what the readers write. Three pure functions of labels (N,) and probabilities (N, C) follow:
+#
+# - ``bayes``: the network tells the true grade, and readers err by a matrix;
+# - ``by_grade``: the same, or the network tells the label, from which the matrix is removed again
+#   (deconvolution); the likelihood of the labels decides between the two;
+# - ``by_severity``: the network tells the reader's own grade. The reader cuts a severity of their own into
+#   grades, which differs from the image's severity by a blur that is the same for every image.
+#
+# Each fits the inverse temperature of the network to the labels, so neither an over-confident network nor
+# one that has learnt the noise is taken at its word.
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+
+_LOWEST, _HIGHEST = np.log(0.1), np.log(10.0)  # log inverse temperatures
+_NEGLIGIBLE = 1e-3  # a grade less probable than that changes no quality by more than that
+_STEPS = 20  # of the deconvolution; 400 change quality by less than 0.02 on average
+_POINTS = 5  # of the reader's severity within a grade
+_TINY = float(np.finfo(np.float32).tiny)  # networks compute in single precision: less is 0
+
+
+def bayes(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
+    """(N, C): p(true grade | x, label) ∝ t(x) P[:, label], with t(x) ∝ p(x)^β.
+
+    β, the network's inverse temperature for the *true* grades, makes the labels likeliest: below 1 where the network is
+    over-confident, above 1 where it has learnt the noise.
+    """
+    return _told_the_truth(labels, probabilities, transition)[0]
+
+
+def by_grade(labels: Ints, probabilities: Floats, transition: Floats) -> Floats:
+    """(N, C): as ``bayes``, but the network may also have learnt p(label | x) instead of p(true grade | x)."""
+    truth, log_truth = _told_the_truth(labels, probabilities, transition)
+    tempered = _tempered(probabilities)
+    rows = np.arange(len(labels))
+
+    def loss(log_beta: float) -> float:
+        return -_log_sum(tempered(log_beta)[rows, labels])
+
+    beta = _minimum(loss, _LOWEST, _HIGHEST)
+    share = float(expit(log_truth + loss(beta)))  # of the network that tells the true grade
+    if share > 1.0 - _NEGLIGIBLE:
+        return truth
+    said = tempered(beta)
+    true = said
+    for _ in range(
+        _STEPS
+    ):  # expectation maximisation: the t(x) whose t(x) P is nearest to what the network says
+        true = true * ((said / np.maximum(true @ transition, 1e-300)) @ transition.T)
+        true /= np.maximum(true.sum(axis=1, keepdims=True), 1e-300)
+    learnt = _normalised(true * transition.T[labels], otherwise=said)
+    return np.asarray(share * truth + (1.0 - share) * learnt)
+
+
+def by_severity(
+    labels: Ints,
+    probabilities: Floats,
+    transition: Floats,
+    readers: Sequence[float],
+    weights: Sequence[float],
+) -> Floats:
+    """(N, C): the mean, by ``weights``, over ``readers``, the reader's shares of the blur's variance.
+
+    In units of an image's blur its cuts are u_k(x) = Φ⁻¹(p(grade ≤ k | x)), up to a factor that makes the labels
+    likeliest. The reader's severity z is standard normal; given z, the image's is normal with mean (1 − r) z and
+    variance r (1 − r). Cuts that are far apart belong to a clear image: the reader's blur, which is the same for every
+    image, is a larger share r of its blur. ``readers`` are the shares at the median image.
+    """
+    told = probits(probabilities)
+    given = transition.T[labels]
+    factor = _minimum(
+        lambda log_factor: -_log_sum((_grades(np.exp(log_factor) * told) * given).sum(axis=1)),
+        _LOWEST,
+        _HIGHEST,
+    )
+    cuts = np.exp(factor) * told
+    own = _normalised(_grades(cuts) * given, otherwise=_grades(cuts))  # of the reader, given the label
+    clear = _clearness(cuts)
+    ends = np.full((len(labels), 1), np.inf)
+    below, above = (
+        ndtr(np.concatenate(both, axis=1)) for both in ((-ends, cuts, ends), (ends, -cuts, -ends))
+    )
+    posterior = np.zeros_like(own)
+    for grade in range(own.shape[1]):
+        rows = np.flatnonzero(own[:, grade] > _NEGLIGIBLE)
+        for point in (np.arange(_POINTS) + 0.5) / _POINTS:  # equally likely severities within the grade
+            left, right = (
+                tail[rows, grade] * (1.0 - point) + tail[rows, grade + 1] * point for tail in (below, above)
+            )
+            z = np.where(left < 0.5, ndtri(np.maximum(left, _TINY)), -ndtri(np.maximum(right, _TINY)))
+            for reader, weight in zip(readers, weights, strict=True):
+                r = np.clip(reader * clear[rows], _NEGLIGIBLE, 1.0 - _NEGLIGIBLE)[:, None]
+                reached = ndtr((cuts[rows] - (1.0 - r) * z[:, None]) / np.sqrt(r * (1.0 - r)))
+                true = np.diff(reached, axis=1, prepend=0.0, append=1.0)
+                posterior[rows] += weight / _POINTS * own[rows, grade, None] * true
+    return np.asarray(posterior / posterior.sum(axis=1, keepdims=True))
+
+
+def _told_the_truth(labels: Ints, probabilities: Floats, transition: Floats) -> tuple[Floats, float]:
+    """``bayes``, and the log-likelihood of the labels."""
+    tempered = _tempered(probabilities)
+    given = transition.T[labels]
+
+    def loss(log_beta: float) -> float:
+        return -_log_sum((tempered(log_beta) * given).sum(axis=1))
+
+    beta = _minimum(loss, _LOWEST, _HIGHEST)
+    # A label that the matrix excludes for every grade the image may have: the image alone decides.
+    return _normalised(tempered(beta) * given, otherwise=probabilities), -loss(beta)
+
+
+def _tempered(probabilities: Floats) -> Callable[[float], Floats]:
+    """log β → p^β, normalised. Networks round small probabilities to zero: 1e-12 is used."""
+    log_p = np.log(np.maximum(probabilities, 1e-12))
+    log_p -= log_p.max(axis=1, keepdims=True)
+
+    def at(log_beta: float) -> Floats:
+        p = np.exp(np.exp(log_beta) * log_p)
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+    return at
+
+
+def probits(probabilities: Floats) -> Floats:
+    """(N, C − 1): Φ⁻¹ of the cumulative probabilities, from the nearer end, which is more precise."""
+    below = probabilities.cumsum(axis=1)[:, :-1]
+    above = probabilities[:, ::-1].cumsum(axis=1)[:, ::-1][:, 1:]
+    low, high = ndtri(np.maximum(below, _TINY)), -ndtri(np.maximum(above, _TINY))
+    return np.asarray(np.where(below < 0.5, low, high), dtype=np.float64)
+
+
+def _grades(cuts: Floats) -> Floats:
+    return np.asarray(np.diff(ndtr(cuts), axis=1, prepend=0.0, append=1.0).clip(min=0.0))
+
+
+def _clearness(cuts: Floats) -> Floats:
+    """(N,): the squared distance between cuts, which is one grade in units of the blur; 1 at the median image.
+
+    Cuts count by the probability of the grades around them. Of two grades there is one cut: all images are alike.
+    """
+    if cuts.shape[1] < 2:
+        return np.ones(len(cuts))
+    p = _grades(cuts)
+    around = p[:, :-2] + p[:, 1:-1] + p[:, 2:] + 1e-12
+    square = ((np.diff(cuts, axis=1) * around).sum(axis=1) / around.sum(axis=1)) ** 2
+    middle = float(np.median(square))
+    return np.asarray(square / middle) if middle > 0 else np.ones(len(cuts))
+
+
+def _normalised(joint: Floats, *, otherwise: Floats) -> Floats:
+    total = joint.sum(axis=1, keepdims=True)
+    return np.where(total > 1e-300, joint / np.maximum(total, 1e-300), otherwise)
+
+
+def _log_sum(likelihood: Floats) -> float:
+    return float(np.log(np.maximum(likelihood, 1e-12)).sum())
+
+
+def _minimum(loss: Callable[[float], float], low: float, high: float) -> float:
+    """Of a function with one minimum, by golden section, to 1 % of the interval."""
+    ratio = (5**0.5 - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = loss(left), loss(right)
+    for _ in range(10):
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = loss(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = loss(right)
+    return (low + high) / 2
+
+
+# Images in the order of their severity under the network, and the label counts of similar images.
+
+_BLOCKS, _WIDTHS = 134, 3  # cells: blocks of rank, each cut by width; finer cells change no estimate by 0.001
+_DIGITS = 9  # severities that differ by less are equal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Images:
+    """What the model knows of each image."""
+
+    position: Floats  # (N,) rank of the severity, in (0, 1)
+    width: Floats  # (N,) rank of the spread among neighbours, in (−1, 1)
+    cell: Ints  # (N,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """Label counts of similar images, weighted for repeated patients."""
+
+    counts: Floats  # (M, C)
+    position: Floats  # (M,)
+    width: Floats  # (M,)
+
+    @cached_property
+    def weights(self) -> Floats:
+        return np.asarray(self.counts.sum(axis=1))
+
+
+def rank_images(probabilities: Floats, *, by_median: bool = False) -> Images:
+    """(N, C) probabilities → ranks; equal images share a rank, so the order of the samples does not matter.
+
+    by_median: the position is the rank of the median severity under the probabilities instead of the expected grade.
+    """
+    samples, classes = probabilities.shape
+    grade = np.arange(classes) - (classes - 1) / 2
+    mean = probabilities @ grade
+    spread = np.sqrt(np.maximum(probabilities @ grade**2 - mean**2, 0.0)).round(_DIGITS)
+    severity = _median(probabilities) if by_median else mean
+    position = (_ranks(severity.round(_DIGITS)) - 0.5) / samples
+    blocks = max(1, min(_BLOCKS, samples // _WIDTHS))
+    block = np.minimum((position * blocks).astype(np.int64), blocks - 1)
+    order = np.lexsort((spread, block))
+    width = np.empty(samples)
+    for members in np.split(order, np.flatnonzero(np.diff(block[order])) + 1):
+        width[members] = 2.0 * (_ranks(spread[members]) - 0.5) / len(members) - 1.0
+    third = np.minimum(((width + 1.0) / 2.0 * _WIDTHS).astype(np.int64), _WIDTHS - 1)
+    _, cell = np.unique(block * _WIDTHS + third, return_inverse=True)
+    return Images(position=position, width=width, cell=cell.astype(np.int64))
+
+
+def _median(probabilities: Floats) -> Floats:
+    """(N,): the severity, in grades, that the image exceeds with probability 1/2 under the network.
+
+    Unlike the expected grade it does not move towards the middle of the scale when an image is blurred. Between two
+    boundaries of grades, and beyond the last ones, Φ⁻¹ of the cumulative probability is taken as linear.
+    """
+    cuts = probits(probabilities)
+    if cuts.shape[1] == 1:
+        return -cuts[:, 0]
+    rows = np.arange(len(cuts))
+    left = np.clip(
+        (cuts < 0.0).sum(axis=1) - 1, 0, cuts.shape[1] - 2
+    )  # the pair of cuts around 0, or nearest to it
+    low, high = cuts[rows, left], cuts[rows, left + 1]
+    return np.asarray(left - low / np.maximum(high - low, 10.0**-_DIGITS))
+
+
+def _ranks(values: Floats) -> Floats:
+    """1 … N; equal values share the mean of their ranks."""
+    _, which, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[which])
+
+
+def pool(labels: Ints, images: Images, *, classes: int, repeated: float = 1.0) -> Cells:
+    """Label counts by cell. ``repeated``: how many labels carry the information of one (patients; 1 = independent)."""
+    cells = int(images.cell.max()) + 1
+    counts = np.bincount(images.cell * classes + labels, minlength=cells * classes).reshape(cells, classes)
+    size = counts.sum(axis=1)
+    return Cells(
+        counts=counts / repeated,
+        position=np.bincount(images.cell, images.position) / size,
+        width=np.bincount(images.cell, images.width) / size,
+    )
+
+
+# Families of transition matrices, as smooth functions of unbounded parameters, for estimating them.
+#
+# - ``quasi``, ``truncated`` (the paper's) and ``uniform`` (any other grade equally often) have one
+#   parameter, the level;
+# - ``banded``: each grade has its own rates of being labelled too low and too high, and every further step
+#   is rarer by one common factor;
+# - ``lowered``, ``raised``: as ``banded``, but on one side of the diagonal there may be up to four wrong
+#   labels for each right one: most labels of a grade may be too low, or too high. Grades can almost change
+#   names, so only clear images at the ends of the scale, where no grade is left to change with, show such
+#   errors;
+# - ``boundary``: the identity. Labels are wrong near the boundary between two grades only, which ``model``
+#   describes.
+
+Form = Literal["quasi", "truncated", "uniform", "banded", "boundary", "lowered", "raised"]
+FORMS: tuple[Form, ...] = get_args(Form)
+SYMMETRIC: tuple[Form, ...] = ("quasi", "truncated", "uniform")
+ONE_SIDED: dict[Form, int] = {"lowered": -1, "raised": 1}  # the side of the diagonal
+_SHARPNESS = 8.0  # min(1, x) as the smooth function (1 + x^−8)^(−1/8), which differs from it by 8 % at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """Parameters θ (M,) ↔ matrix (C, C), with a Gaussian prior on θ.
+
+    Entries off the diagonal are ``largest * sigmoid(θ) * shape`` where ``largest`` is given, else
+    ``exp(offset + Σ θ_m directions_m)``, but at most ``limit``, times the diagonal. It is 1 except in one-sided forms:
+    the right grade is the likeliest label, as the largest rate assumes, and grades cannot change names.
+    """
+
+    form: Form
+    mean: Floats  # (M,) of the prior
+    precision: Floats  # (M,)
+    directions: Floats  # (M, C, C)
+    offset: Floats  # (C, C)
+    largest: float | None = None
+    limit: Floats | float = 1.0  # (C, C)
+
+    def matrix(self, theta: Floats) -> Floats:
+        """(C, C) row-stochastic."""
+        if self.largest is None:
+            weights = self._weights(theta)
+            return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+        off_diagonal = self.largest * float(expit(theta[0])) * self.directions[0]
+        return np.asarray(off_diagonal + np.diag(np.maximum(1.0 - off_diagonal.sum(axis=1), 0.0)))
+
+    def jacobian(self, theta: Floats) -> Floats:
+        """(M, C, C): the derivative of the matrix by each parameter."""
+        if self.largest is None:
+            p = self.matrix(theta)
+            change = expit(-_SHARPNESS * self._log_rates(theta)) * self.directions  # of the log weights
+            return np.asarray(p * (change - (p * change).sum(axis=2, keepdims=True)))
+        share = float(expit(theta[0]))
+        change = self.largest * share * (1.0 - share) * self.directions[0]
+        return np.asarray(change - np.diag(change.sum(axis=1)))[None]
+
+    def _weights(self, theta: Floats) -> Floats:
+        """(C, C): rows in proportion to their diagonal, which no other entry exceeds by more than its limit."""
+        weights = self.limit * np.exp(-np.logaddexp(0.0, -_SHARPNESS * self._log_rates(theta)) / _SHARPNESS)
+        return np.asarray(np.where(np.eye(len(weights)) > 0, 1.0, weights))
+
+    def _log_rates(self, theta: Floats) -> Floats:
+        """In proportion to the limit."""
+        return np.asarray(self.offset + np.tensordot(theta, self.directions, axes=1) - np.log(self.limit))
+
+    def starts(self) -> list[Floats]:
+        """Where searches begin: with few wrong labels and with many, because the likelihood may have several peaks."""
+        if not len(self.mean):
+            return [self.mean]
+        levels = (-1.5, 0.0, 1.5) if self.form in ONE_SIDED else (-1.5, 1.5)
+        return [self.mean + level * np.eye(len(self.mean))[0] for level in levels]
+
+
+def family(form: Form, *, num_classes: int) -> Family:
+    """The family of a form.
+
+    The priors say that noise is neither absent nor everything: log odds of the level with standard deviation 1,
+    around a quarter of the largest possible level (symmetric forms) or one wrong label for eight right ones in each
+    neighbouring grade (``banded``). Log rates of single grades and directions vary around the common one with
+    variance 1/2. In one-sided forms the level is one wrong label for each right one, and 60 times less on the other
+    side, give or take a factor e².
+    """
+    grade = np.arange(num_classes)
+    step = grade[None, :] - grade[:, None]
+    distance = np.abs(step)
+    if form == "boundary":
+        nothing = np.empty((0, num_classes, num_classes))
+        return Family(
+            form=form,
+            mean=np.empty(0),
+            precision=np.empty(0),
+            directions=nothing,
+            offset=np.full((num_classes, num_classes), -np.inf),
+        )
+    if form == "banded" or form in ONE_SIDED:
+        own = [
+            ((grade[:, None] == i) & (np.sign(step) == side)).astype(np.float64)
+            for i in grade
+            for side in (-1, 1)
+            if 0 <= i + side < num_classes
+        ]
+        often, further = (distance > 0).astype(np.float64), np.maximum(distance - 1, 0).astype(np.float64)
+        if form in ONE_SIDED:
+            side = np.sign(step) == ONE_SIDED[form]
+            return Family(
+                form=form,
+                mean=np.array([0.0, -4.0, -1.0] + [0.0] * len(own)),
+                precision=np.array([1.0, 0.25, 1.0] + [2.0] * len(own)),
+                directions=np.stack([side.astype(np.float64), often - side, further, *own]),
+                offset=np.zeros((num_classes, num_classes)),
+                limit=np.where(side, 4.0, 1.0),
+            )
+        return Family(
+            form=form,
+            mean=np.array([np.log(1 / 8), -1.0] + [0.0] * len(own)),
+            precision=np.array([1.0, 1.0] + [2.0] * len(own)),
+            directions=np.stack([often, further, *own]),
+            offset=np.zeros((num_classes, num_classes)),
+        )
+    with np.errstate(divide="ignore"):
+        shape = {
+            "quasi": np.where(distance > 0, 1.0 / distance, 0.0),
+            "truncated": (distance == 1).astype(np.float64),
+            "uniform": (distance > 0).astype(np.float64),
+        }[form]
+    return Family(
+        form=form,
+        mean=np.array([np.log(1 / 3)]),
+        precision=np.array([1.0]),
+        directions=shape[None],
+        offset=np.zeros((num_classes, num_classes)),
+        largest=float(1.0 / shape.sum(axis=1).max()),
+    )
+
+
+# The model behind the noise estimate: a severity that is seen through a blur, cut into grades, and
+# mislabelled.
+#
+# An image shows a severity g(x) up to a blur. With thresholds c_1 < … < c_{C−1} between the grades, in
+# units of the blur,
+#
+#     t_i(x) = Φ((c_{i+1} − g(x)) / σ(x)) − Φ((c_i − g(x)) / σ(x)),      p(label = j | x) = Σ_i t_i(x) P_ij.
+#
+# g is a piecewise linear function of the *rank* of the image's severity under the network's probabilities
+# (the expected grade or the median, whichever predicts the labels better), and log σ is proportional to how
+# wide these probabilities are among images of about the same rank. So the model uses how the network orders
+# images, not how sure it says it is: whether the network is calibrated to the true grades, to the noisy
+# labels or to nothing changes little. P has one of the forms in ``families``.
+#
+# The samples enter through label counts in a few hundred cells of similar rank and width. The cost of a fit
+# hence does not grow with the number of samples.
 
 _KNOTS_PER_GRADE = 3  # of g: enough to bend inside every grade
 _NODES = ndtri((np.arange(41) + 0.5) / 41)  # equally likely values of a standard normal variable

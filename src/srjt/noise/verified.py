@@ -23,8 +23,6 @@ from scipy.special import betaincinv, gammaln  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
 
-__all__ = ["Verified", "exact_interval", "labels_to_verify", "read_verified", "repetition", "use_verified"]
-
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 

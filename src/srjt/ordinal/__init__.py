@@ -6,13 +6,21 @@ first use: the command line does not wait for torch.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, get_args
+
+from srjt.errors import lazy_names, suggest
 
 if TYPE_CHECKING:
     from srjt.ordinal.decoding import decode, expected_grade, median_grade
-    from srjt.ordinal.labels import one_hot, smooth_labels, soft_label_matrix, soft_labels
-    from srjt.ordinal.selection import keep_count, keep_rate, select_smallest
+    from srjt.ordinal.losses import (
+        keep_count,
+        keep_rate,
+        one_hot,
+        select_smallest,
+        smooth_labels,
+        soft_label_matrix,
+        soft_labels,
+    )
 
 __all__ = [
     "decode",
@@ -27,29 +35,39 @@ __all__ = [
     "soft_labels",
 ]
 
-_MODULES = (
-    "labels",
-    "selection",
-    "decoding",
-    "losses",
-    "metrics",
-    "intervals",
-    "differences",
-    "calibration",
-    "recalibration",
-    "ranges",
-    "decisions",
-    "decision_curves",
-    "pooling",
+# What predicted grades are for. Without torch, because the command line's help lists the choices.
+
+Purpose = Literal["mae", "accuracy", "qwk", "macro_f1"]  # names of ordinal.metrics.METRICS
+
+PURPOSES: dict[Purpose, str] = {
+    "mae": "the least absolute error",
+    "accuracy": "accuracy",
+    "qwk": "quadratic weighted kappa",
+    "macro_f1": "macro-F1",
+}
+
+
+def check_purpose(purpose: str) -> None:
+    """Raise an error for an unknown purpose."""
+    if purpose not in get_args(Purpose):
+        raise suggest("metric to optimise", purpose, get_args(Purpose))
+
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        **dict.fromkeys(("decode", "expected_grade", "median_grade"), "srjt.ordinal.decoding"),
+        **dict.fromkeys(
+            (
+                "one_hot",
+                "smooth_labels",
+                "soft_label_matrix",
+                "soft_labels",
+                "keep_count",
+                "keep_rate",
+                "select_smallest",
+            ),
+            "srjt.ordinal.losses",
+        ),
+    },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(f"srjt.ordinal.{name}")
-    if name in __all__:
-        for part in ("labels", "selection", "decoding"):
-            module = importlib.import_module(f"srjt.ordinal.{part}")
-            if name in module.__all__:
-                return getattr(module, name)
-    raise AttributeError(f"module 'srjt.ordinal' has no attribute {name!r}")

@@ -1,13 +1,20 @@
-"""Calibration of probabilities, and their score for ordered grades."""
+"""Whether probabilities mean what they say: measures of calibration, recalibration by validation labels, and
+ranges of grades that contain the true one with a given probability.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-__all__ = ["CalibrationBin", "calibration_bins", "expected_calibration_error", "ranked_probability_score"]
+from srjt.errors import SrjtError
+
+# Calibration of probabilities, and their score for ordered grades.
 
 Floats = npt.NDArray[np.float64]
 
@@ -114,3 +121,401 @@ def ranked_probability_score(probabilities: npt.ArrayLike, true: npt.ArrayLike) 
     reached = p.cumsum(axis=1)[:, :-1]
     truth = y[:, None] <= np.arange(p.shape[1] - 1)
     return float(((reached - truth) ** 2).sum(axis=1).mean())
+
+
+# Recalibration: probabilities that mean what they say, from labels that may be wrong.
+#
+# The recalibrated probabilities are r(x) ∝ p(x)^β · exp(b). β is an inverse temperature, below 1 for an
+# over-confident network; b holds one offset per grade (vector scaling), or zeros. Labels are wrong by a
+# matrix P, so the labels' probabilities are r(x) P. β and b maximise their likelihood: r speaks of the true
+# grade, not of the label. With P = I this is ordinary temperature and vector scaling.
+
+Ints = npt.NDArray[np.int64]
+
+SMALLEST = (100, 20)  # labels and patients below which nothing is recalibrated
+FLOOR = 1e-12  # networks round small probabilities to zero
+_PARTS = 5  # of the patients, each held out once
+_SLOPES = (0.05, 20.0)  # of β: beyond, the labels say nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recalibration:
+    """p → p^slope · exp(offsets), normalised.
+
+    Attributes
+    ----------
+    slope : float
+        β, the inverse temperature; 1 changes nothing.
+    offsets : ndarray, shape (C,)
+        b, one offset per grade; zeros for a temperature alone.
+    gain : float
+        Mean held-out gain in log-likelihood per label.
+    samples : int
+        Labels that it was fitted to.
+    meaning : str
+        What the recalibrated probabilities are probabilities of, where it is known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from srjt.ordinal.calibration import Recalibration
+    >>> Recalibration(slope=0.5, offsets=np.zeros(2))([[0.8, 0.2]]).round(3).tolist()
+    [[0.667, 0.333]]
+    """
+
+    slope: float
+    offsets: Floats
+    gain: float = 0.0
+    samples: int = 0
+    meaning: str = ""
+
+    def __call__(self, probabilities: npt.ArrayLike) -> Floats:
+        """(..., C) → (..., C)."""
+        logits = self.slope * _log(probabilities) + self.offsets
+        return _softmax(logits)
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether the grades have offsets."""
+        return bool(np.any(self.offsets))
+
+    def __str__(self) -> str:
+        temperature = f"temperature {1.0 / self.slope:.2f}"
+        name = f"{temperature} and an offset per grade" if self.is_vector else temperature
+        return f"{name}; {self.meaning}" if self.meaning else name
+
+
+def fit_recalibration(
+    probabilities: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    transition: npt.ArrayLike | None = None,
+    vector: bool = False,
+) -> Recalibration:
+    """Fit a temperature, or a temperature and one offset per grade, by maximum likelihood of the labels.
+
+    Parameters
+    ----------
+    probabilities : array-like, shape (N, C)
+        Of networks that have not seen these samples.
+    labels : array-like of int, shape (N,)
+        Their grades, which may be wrong.
+    transition : array-like, shape (C, C), optional
+        P[i, j] = Pr(label = j | true grade = i). Default: the labels are right.
+    vector : bool
+        Also fit an offset per grade. A normal prior with standard deviation 1 keeps the offsets of rare grades finite.
+
+    Returns
+    -------
+    Recalibration
+
+    Examples
+    --------
+    >>> from srjt.ordinal.calibration import fit_recalibration
+    >>> found = fit_recalibration([[0.99, 0.01]] * 4, [0, 0, 0, 1])
+    >>> found([[0.99, 0.01]]).round(2).tolist()
+    [[0.75, 0.25]]
+    """
+    log_p, y, matrix = _checked(probabilities, labels, transition)
+    return _fit(log_p, y, matrix, vector=vector)
+
+
+def choose_recalibration(
+    probabilities: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    transition: npt.ArrayLike | None = None,
+    groups: Sequence[Hashable] | None = None,
+    vector: bool = True,
+) -> Recalibration | None:
+    """No recalibration, a temperature, or vector scaling: the simplest that predicts held-out labels well.
+
+    Patients are held out in five parts. A richer form is chosen if it raises the held-out log-likelihood by more than
+    one standard error over patients.
+
+    Parameters
+    ----------
+    probabilities, labels, transition
+        As for ``fit_recalibration``.
+    groups : sequence, length N, optional
+        Patients. Default: every sample is its own.
+    vector : bool
+        Whether an offset per grade may be chosen.
+
+    Returns
+    -------
+    Recalibration or None
+        None if nothing is gained, or with fewer than 100 labels or 20 patients.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from srjt.ordinal.calibration import choose_recalibration
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(0, 2, size=200)
+    >>> right = np.where(rng.random(200) < 0.75, labels, 1 - labels)
+    >>> found = choose_recalibration(np.eye(2)[right] * 0.98 + 0.01, labels)
+    >>> str(found)
+    'temperature 5.92'
+    """
+    log_p, y, matrix = _checked(probabilities, labels, transition)
+    owner = _owners(groups, len(y))
+    patients = int(owner.max()) + 1 if len(y) else 0
+    if len(y) < SMALLEST[0] or patients < SMALLEST[1]:
+        return None
+    part = owner % _PARTS
+    same = Recalibration(slope=1.0, offsets=np.zeros(log_p.shape[1]))
+    before = best = _likelihood(log_p, y, matrix, same)
+    chosen: Recalibration | None = None
+    for with_offsets in (False, True) if vector else (False,):
+        fitted = _fit(log_p, y, matrix, vector=with_offsets)
+        scored = np.empty(len(y))
+        for k in range(_PARTS):
+            out = part == k
+            without = _fit(log_p[~out], y[~out], matrix, vector=with_offsets, start=fitted)
+            scored[out] = _likelihood(log_p[out], y[out], matrix, without)
+        gain = np.bincount(owner, scored - best)
+        if gain.sum() > gain.std() * patients**0.5:
+            chosen = replace(fitted, gain=float((scored - before).mean()))
+            best = scored
+    return chosen
+
+
+def _checked(
+    probabilities: npt.ArrayLike, labels: npt.ArrayLike, transition: npt.ArrayLike | None
+) -> tuple[Floats, Ints, Floats]:
+    log_p, y = _log(probabilities), np.asarray(labels, dtype=np.int64)
+    if log_p.ndim != 2 or y.shape != log_p.shape[:1] or not len(y):
+        raise SrjtError(
+            f"Recalibration needs probabilities (N, C) and labels (N,); their shapes are {log_p.shape} and {y.shape}."
+        )
+    classes = log_p.shape[1]
+    matrix = np.eye(classes) if transition is None else np.asarray(transition, dtype=np.float64)
+    if matrix.shape != (classes, classes):
+        raise SrjtError(
+            f"A transition matrix of {classes} grades is {classes} × {classes}, not {matrix.shape}."
+        )
+    return log_p, y, matrix
+
+
+def _owners(groups: Sequence[Hashable] | None, samples: int) -> Ints:
+    if groups is None:
+        return np.arange(samples)
+    return np.unique(np.asarray([str(group) for group in groups]), return_inverse=True)[1].astype(np.int64)
+
+
+def _log(probabilities: npt.ArrayLike) -> Floats:
+    return np.log(np.maximum(np.asarray(probabilities, dtype=np.float64), FLOOR))
+
+
+def _softmax(logits: Floats) -> Floats:
+    weights = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def _likelihood(log_p: Floats, labels: Ints, matrix: Floats, how: Recalibration) -> Floats:
+    """(N,) log p(label | x)."""
+    joint = _softmax(how.slope * log_p + how.offsets) * matrix.T[labels]
+    return np.asarray(np.log(np.maximum(joint.sum(axis=1), FLOOR)))
+
+
+def _fit(
+    log_p: Floats, labels: Ints, matrix: Floats, *, vector: bool, start: Recalibration | None = None
+) -> Recalibration:
+    given = matrix.T[labels]  # (N, C): p(label | true grade)
+    classes = log_p.shape[1]
+
+    def loss(theta: Floats) -> tuple[float, Floats]:
+        slope, offsets = np.exp(theta[0]), theta[1:] if vector else 0.0
+        r = _softmax(slope * log_p + offsets)
+        joint = r * given
+        total = np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)
+        pull = r - joint / total  # −∂ log p(label | x) / ∂ logits
+        gradient = np.array([slope * (pull * log_p).sum()])
+        value = -float(np.log(total).sum())
+        if vector:
+            value += 0.5 * float(theta[1:] @ theta[1:])
+            gradient = np.concatenate([gradient, pull.sum(axis=0) + theta[1:]])
+        return value, gradient
+
+    begin = np.zeros(1 + classes * vector)
+    if start is not None:
+        begin = np.concatenate([[np.log(start.slope)], start.offsets if vector else []])
+    bounds = [tuple(np.log(_SLOPES)), *[(None, None)] * (classes * vector)]
+    theta = minimize(loss, begin, jac=True, method="L-BFGS-B", bounds=bounds).x
+    offsets = theta[1:] - theta[1:].mean() if vector else np.zeros(classes)
+    return Recalibration(slope=float(np.exp(theta[0])), offsets=np.asarray(offsets), samples=len(labels))
+
+
+# Ranges of grades that contain the true grade with a promised probability: split conformal prediction for
+# patients.
+#
+# **Nested ranges.** The range of an image begins with its most likely grade and grows by the likelier of
+# its two neighbours, until it holds all grades: it has no holes. The score of a grade is the probability
+# that the range holds before that grade enters. The range at a threshold q holds the grades with a score of
+# at most q. A higher q gives a wider range.
+#
+# **Patients.** Images of one patient resemble each other, so patients are the unit: each has the weight 1,
+# shared by its images. Let A_g(q) be the share of patient g's images whose true grade has a score of at
+# most q. The threshold is
+#
+#     the smallest q with   A_1(q) + … + A_G(q) ≥ coverage · (G + 1).
+#
+# If the new patient is exchangeable with the G patients, the range of a random image of the new patient
+# contains the true grade with probability ≥ coverage: with the new patient's own A on the left, which is
+# not negative, and G + 1 on the right, the sum is symmetric in G + 1 patients, whose mean share at the
+# threshold is then at least the coverage (hierarchical conformal prediction, Lee, Barber and Willett 2023).
+# With one image per patient it is ordinary split conformal prediction.
+#
+# **Weights.** Where true grades are not known, each grade c of a calibration image has a weight, for
+# example p(true grade = c | label), and A_g sums the weights of the grades with a score of at most q.
+# Weights may be negative (a column of an inverse matrix); then the sum must stay above its bound for all
+# thresholds beyond q, too, and the bound allows for the most negative new patient. For ranges that cover
+# each grade with the promised probability, the weights of one grade give its own threshold, and G becomes
+# the patients' total weight of that grade.
+
+
+def range_scores(probabilities: npt.ArrayLike) -> Floats:
+    """The score of every grade: the probability that the growing range holds before the grade enters.
+
+    Parameters
+    ----------
+    probabilities : array-like, shape (N, C)
+
+    Returns
+    -------
+    ndarray, shape (N, C)
+        0 for the most likely grade. Ties go to the milder grade.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.calibration import range_scores
+    >>> range_scores([[0.125, 0.5, 0.25, 0.125]]).tolist()
+    [[0.75, 0.0, 0.5, 0.875]]
+    """
+    p = np.asarray(probabilities, dtype=np.float64)
+    if p.ndim != 2:
+        raise SrjtError(f"Probabilities have the shape (N, C); got {p.shape}.")
+    rows = np.arange(len(p))
+    padded = np.pad(p, ((0, 0), (1, 1)), constant_values=-1.0)  # grade c is column c + 1
+    low, high = (p.argmax(axis=1) for _ in range(2))
+    held = p[rows, low]
+    scores = np.zeros_like(p)
+    for _ in range(p.shape[1] - 1):
+        up = padded[rows, high + 2] > padded[rows, low]
+        entering = np.where(up, high + 1, low - 1)
+        scores[rows, entering] = held
+        held = held + p[rows, entering]
+        low, high = np.where(up, low, entering), np.where(up, entering, high)
+    return scores
+
+
+def patient_weights(groups: Sequence[Hashable] | None, samples: int) -> Floats:
+    """One patient's images share the weight 1.
+
+    Parameters
+    ----------
+    groups : sequence, length N, or None
+        Patients. None: every sample is its own.
+    samples : int
+        N.
+
+    Returns
+    -------
+    ndarray, shape (N,)
+
+    Examples
+    --------
+    >>> from srjt.ordinal.calibration import patient_weights
+    >>> patient_weights(["a", "b", "b"], 3).tolist()
+    [1.0, 0.5, 0.5]
+    """
+    if groups is None:
+        return np.ones(samples)
+    if len(groups) != samples:
+        raise SrjtError(f"{len(groups)} groups for {samples} samples: they must be as many.")
+    _, owner, images = np.unique([str(group) for group in groups], return_inverse=True, return_counts=True)
+    return np.asarray(1.0 / images[owner])
+
+
+def range_threshold(
+    scores: npt.ArrayLike,
+    weights: npt.ArrayLike | None = None,
+    *,
+    coverage: float,
+    groups: Sequence[Hashable] | None = None,
+) -> float:
+    """The threshold at which ranges have the promised coverage.
+
+    Parameters
+    ----------
+    scores : array-like, shape (N,) or (N, M)
+        Scores of the true grade of each calibration sample, or of M grades that may be the true one.
+    weights : array-like of the same shape, optional
+        How much each score counts, for example p(true grade | label). Default: 1.
+    coverage : float
+        The promised probability, between 0 and 1.
+    groups : sequence, length N, optional
+        Patients. Default: every sample is its own.
+
+    Returns
+    -------
+    float
+        Infinite if there are too few patients for this coverage: then only the range of all grades keeps the promise.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.calibration import range_threshold
+    >>> range_threshold([0.0, 0.1, 0.2, 0.9], coverage=0.6)
+    0.2
+    >>> range_threshold([0.0, 0.1, 0.2, 0.9], coverage=0.9)
+    inf
+    """
+    if not 0.0 < coverage < 1.0:
+        raise SrjtError(f"A coverage lies between 0 and 1, for example 0.9; got {coverage:g}.")
+    s = np.asarray(scores, dtype=np.float64)
+    s = s.reshape(len(s), -1)
+    own = np.ones_like(s) if weights is None else np.asarray(weights, dtype=np.float64).reshape(s.shape)
+    # what a new patient may take away from the sum, relative to the bound: at most its largest row, and all of its
+    # negative weights
+    worst = coverage * own.sum(axis=1) + np.maximum(-own, 0.0).sum(axis=1)
+    spare = max(float(worst.max(initial=0.0)), coverage)
+    w = own * patient_weights(groups, len(s))[:, None]
+    order = np.argsort(s, axis=None, kind="stable")
+    ordered, reached = s.ravel()[order], np.cumsum(w.ravel()[order])
+    need = coverage * float(w.sum()) + spare
+    if not np.isfinite(need):
+        return float("inf")
+    ends = np.append(ordered[1:] > ordered[:-1], True) if len(ordered) else np.empty(0, dtype=bool)
+    short = np.flatnonzero(ends & (reached < need - 1e-9 * (1.0 + abs(need))))
+    first = int(short[-1]) + 1 if len(short) else 0
+    return float(ordered[first]) if first < len(ordered) else float("inf")
+
+
+def grade_ranges(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> tuple[Ints, Ints]:
+    """The lowest and the highest grade of each range.
+
+    Parameters
+    ----------
+    scores : array-like, shape (N, C)
+        From ``range_scores``.
+    thresholds : float, or array-like of shape (C,) or (N, C)
+        A threshold for all grades, or one for each grade. Grades between two that enter are filled in.
+
+    Returns
+    -------
+    low, high : ndarray of int64, shape (N,)
+        The most likely grade alone where no grade enters.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.calibration import grade_ranges
+    >>> low, high = grade_ranges([[0.75, 0.0, 0.5, 0.875]], 0.6)
+    >>> low.tolist(), high.tolist()
+    ([1], [2])
+    """
+    s = np.asarray(scores, dtype=np.float64)
+    inside = s <= np.asarray(thresholds, dtype=np.float64)
+    nothing = ~inside.any(axis=1)
+    inside[nothing, s[nothing].argmin(axis=1)] = True
+    return inside.argmax(axis=1), s.shape[1] - 1 - inside[:, ::-1].argmax(axis=1)

@@ -1,23 +1,23 @@
-"""From predicted probabilities of the grades to one grade."""
+"""From probabilities to a grade: the most likely grade, the median, the expected grade, thresholds that are
+fitted to a metric, and one answer for the several images of a patient.
+"""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from srjt.errors import suggest
+from srjt.errors import SrjtError, suggest
+from srjt.ordinal import PURPOSES, Purpose, check_purpose
+from srjt.ordinal.metrics import METRICS, confusion_matrix
 
-__all__ = [
-    "Decoding",
-    "decode",
-    "expected_grade",
-    "grade_by_thresholds",
-    "median_grade",
-    "most_likely_grade",
-    "undo_soft_labels",
-]
+# From predicted probabilities of the grades to one grade.
 
 Decoding = Literal["argmax", "median", "expected"]
 
@@ -175,3 +175,392 @@ def undo_soft_labels(probabilities: Tensor, matrix: Tensor, *, steps: int = 30) 
     for _ in range(steps):
         found = found * ((probabilities / (found @ soft).clamp(min=tiny)) @ soft.T)
     return found / found.sum(dim=-1, keepdim=True).clamp(min=tiny)
+
+
+# Which rule turns probabilities into grades, by what the grades are for: ``benchmarks/decoding.py``
+# compares them.
+#
+# - accuracy: the most likely grade.
+# - mae: the median. Networks that learn soft labels predict them: the soft labels are undone first.
+# - qwk, macro_f1: thresholds on the expected grade. They are fitted to the predictions for the validation
+#   side: if the probabilities are right, they are the best ones, and no label is used, so that wrong labels
+#   cannot mislead the fit. If the probabilities are wrong, thresholds may lower macro_f1: where the labels
+#   of that side are known, a plain rule that has a higher one by them is taken instead. (For qwk the choice
+#   would cost more than it saves.)
+
+Floats = npt.NDArray[np.float64]
+
+FEWEST = 50  # samples of the validation side: with fewer, nothing is fitted
+CANDIDATES = 200  # values that a threshold may take
+ROUNDS = 20  # of all thresholds, at most: it stops when none moves
+
+NAMES: dict[str, str] = {
+    "argmax": "the most likely grade",
+    "median": "the median",
+    "expected": "the rounded expected grade",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradeRule:
+    """From probabilities to grades.
+
+    Attributes
+    ----------
+    how : {"argmax", "median", "expected", "thresholds"}
+        The most likely grade, the median, the rounded expected grade, or thresholds on the expected grade.
+    thresholds : tuple of float
+        The C − 1 thresholds in ascending order, if ``how`` is ``"thresholds"``.
+    soft_labels : Tensor, shape (C, C), or None
+        Soft labels that are undone before the median is taken.
+    purpose : str or None
+        The metric that the rule is for; None if the rule itself was chosen.
+    without_fit : bool
+        Whether thresholds would be fitted if there were enough samples to fit them to.
+    rejected : bool
+        Whether thresholds were fitted, but the labels of the validation side speak against them.
+    """
+
+    how: Literal["argmax", "median", "expected", "thresholds"]
+    thresholds: tuple[float, ...] = ()
+    soft_labels: Tensor | None = None
+    purpose: Purpose | None = None
+    without_fit: bool = False
+    rejected: bool = False
+
+    def grades(self, probabilities: Tensor) -> Tensor:
+        """(..., C) probabilities → (...,) grades."""
+        if self.how == "thresholds":
+            return grade_by_thresholds(probabilities, torch.tensor(self.thresholds).to(probabilities))
+        if self.soft_labels is not None:
+            return median_grade(undo_soft_labels(probabilities, self.soft_labels))
+        return decode(probabilities, self.how)
+
+    def __str__(self) -> str:
+        """What a grade is, and what that is best for: the end of the sentence "A grade is …"."""
+        if self.how == "thresholds":
+            cuts = ", ".join(f"{cut:.3f}" for cut in self.thresholds)
+            text = f"the expected grade, cut at {cuts}"
+        else:
+            text = NAMES[self.how] + (
+                " after undoing the soft labels" if self.soft_labels is not None else ""
+            )
+        if self.purpose is not None:
+            text += f", for {PURPOSES[self.purpose]}"
+        if self.without_fit:
+            text += f" (thresholds need kept predictions for at least {FEWEST} validation samples)"
+        if self.rejected:
+            text += " (by the labels of the validation side it is better than fitted thresholds)"
+        return text
+
+
+def grade_rule_for(
+    purpose: Purpose,
+    *,
+    validation: Tensor | None = None,
+    labels: Tensor | None = None,
+    soft_labels: Tensor | None = None,
+) -> GradeRule:
+    """The rule that a metric is best served by.
+
+    Parameters
+    ----------
+    purpose : {"mae", "accuracy", "qwk", "macro_f1"}
+    validation : Tensor, shape (N, C), optional
+        Probabilities of samples that the network has not seen; thresholds are fitted to them. With none, or fewer than
+        50, the median serves qwk and the most likely grade macro_f1.
+    labels : Tensor of int, shape (N,), optional
+        Grades of these samples, possibly wrong. For macro_f1: thresholds that are worse by them than the median or the
+        most likely grade are not used.
+    soft_labels : Tensor, shape (C, C), optional
+        The soft labels that the network has learnt, if it has.
+
+    Returns
+    -------
+    GradeRule
+
+    Examples
+    --------
+    >>> from srjt.ordinal.decoding import grade_rule_for
+    >>> print(grade_rule_for("mae"))
+    the median, for the least absolute error
+    """
+    check_purpose(purpose)
+    if purpose == "accuracy":
+        return GradeRule(how="argmax", purpose=purpose)
+    if purpose == "mae":
+        return GradeRule(how="median", purpose=purpose, soft_labels=soft_labels)
+    if validation is not None and len(validation) >= FEWEST:
+        p = validation.double()
+        truth = p if soft_labels is None else undo_soft_labels(p, soft_labels)
+        cuts = fit_thresholds(expected_grade(p).numpy(), truth.numpy(), purpose=purpose)
+        fitted = GradeRule(how="thresholds", thresholds=tuple(cuts.tolist()), purpose=purpose)
+        if labels is None or purpose != "macro_f1":
+            return fitted
+        plain = (
+            GradeRule(how="argmax", purpose=purpose, rejected=True),
+            GradeRule(how="median", purpose=purpose, soft_labels=soft_labels, rejected=True),
+        )
+        classes = p.shape[1]
+
+        def value(rule: GradeRule) -> float:
+            return METRICS[purpose](confusion_matrix(labels, rule.grades(p), num_classes=classes).numpy())
+
+        return max((fitted, *plain), key=value)  # the first of equals
+    if purpose == "qwk":
+        return GradeRule(how="median", purpose=purpose, soft_labels=soft_labels, without_fit=True)
+    return GradeRule(how="argmax", purpose=purpose, without_fit=True)
+
+
+def fit_thresholds(expected: Floats, probabilities: Floats, *, purpose: Purpose) -> Floats:
+    """Thresholds on the expected grade for which the expected value of a metric is best.
+
+    One threshold after the other moves to its best value, until none improves the metric of the expected counts.
+
+    Parameters
+    ----------
+    expected : ndarray, shape (N,)
+        Expected grades, or any other severity.
+    probabilities : ndarray, shape (N, C)
+        How probable each grade is the true one.
+    purpose : {"mae", "accuracy", "qwk", "macro_f1"}
+        The metric.
+
+    Returns
+    -------
+    ndarray, shape (C − 1,)
+        In ascending order. Two may be equal: the grade between them is never predicted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from srjt.ordinal.decoding import fit_thresholds
+    >>> expected = np.array([0.1, 0.2, 0.3, 0.4])
+    >>> fit_thresholds(expected, np.eye(2)[[0, 0, 1, 1]], purpose="macro_f1")
+    array([0.25])
+    """
+    check_purpose(purpose)
+    classes = probabilities.shape[1]
+    order = np.argsort(expected, kind="stable")
+    ascending = expected[order]
+    cumulative = np.concatenate([np.zeros((1, classes)), probabilities[order].cumsum(axis=0)])
+    # between different values, so that rounding does not move a sample over a threshold
+    distinct = np.unique(ascending)
+    between = (distinct[1:] + distinct[:-1]) / 2
+    some = np.unique(np.linspace(0, len(between) - 1, min(CANDIDATES, len(between))).astype(np.int64))
+    halves = np.arange(classes - 1) + 0.5
+    cuts = np.unique(np.concatenate([between[some], halves, [-0.5, classes - 0.5]]))
+    below = cumulative[np.searchsorted(ascending, cuts, side="right")]  # expected counts of each true grade
+
+    def score(chosen: npt.NDArray[np.int64]) -> float:
+        edges = np.concatenate([cumulative[:1], below[chosen], cumulative[-1:]])
+        value = METRICS[purpose](np.diff(edges, axis=0).T)
+        if np.isnan(value):
+            return -np.inf
+        return -value if METRICS[purpose].lower_is_better else value
+
+    shares = np.searchsorted(below.sum(axis=1), cumulative[-1].cumsum()[:-1])  # as many as are expected
+    starts = [np.searchsorted(cuts, halves), np.minimum(shares, len(cuts) - 1)]
+    best = max(starts, key=score)
+    best_score = score(best)
+    for _ in range(ROUNDS):
+        before = best_score
+        for k in range(classes - 1):
+            low = best[k - 1] if k > 0 else 0
+            high = best[k + 1] if k < classes - 2 else len(cuts) - 1
+            for position in range(low, high + 1):
+                moved = best.copy()
+                moved[k] = position
+                if (value := score(moved)) > best_score + 1e-12:
+                    best, best_score = moved, value
+        if best_score == before:
+            break
+    return np.asarray(cuts[best])
+
+
+# One answer for several images: of a patient, an eye, a series.
+#
+# The grade of a patient is the highest grade of the images. With F_i(c) = p(grade of image i ≤ c), the
+# learned pooling is
+#
+#     −log F(c) = weight · M(−log F_1(c), −log F_2(c), …)
+#
+# where M is the power mean with an exponent from 1, the plain mean, to infinity, the highest. So it lies
+# between the two fixed rules: an exponent of 1 averages the images, a large one believes the worst image,
+# and the weight corrects images that are too sure. Both numbers are fitted by maximum likelihood of the
+# patients' highest labels.
+
+Ints = npt.NDArray[np.int64]
+Pooling = Literal["highest", "mean", "learned"]
+
+_SMALLEST = 1e-6  # of a probability: float32 rounds smaller ones to 0, whose logarithm is infinite
+_EXPONENTS = (1.0, 64.0)  # with 64 the power mean of 1,000 images is within 11 % of their highest value
+_WEIGHTS = (1 / 16, 16.0)
+
+
+class LearnedPooling(NamedTuple):
+    """Parameters of the learned pooling.
+
+    Attributes
+    ----------
+    exponent : float
+        From 1 (the mean of the images) to 64 (nearly the highest of them).
+    weight : float
+        Below 1: higher grades become less likely than the images say; above 1: more likely.
+    """
+
+    exponent: float
+    weight: float
+
+
+def pool_probabilities(
+    probabilities: npt.ArrayLike,
+    units: npt.ArrayLike,
+    *,
+    how: Pooling = "highest",
+    learned: LearnedPooling | None = None,
+) -> Floats:
+    """Probabilities of the grade of each unit (patient, eye, series) from those of its images.
+
+    Parameters
+    ----------
+    probabilities : array-like, shape (N, C)
+    units : array-like of int, shape (N,)
+        The unit of each image, 0 … M − 1.
+    how : {"highest", "mean", "learned"}
+        Highest grade, if the images of a unit agree as much as they can: p(grade ≤ c) is the smallest of the images'.
+        Mean probabilities. Or the learned pooling.
+    learned : LearnedPooling, optional
+        From ``fit_pooling``, for ``how="learned"``.
+
+    Returns
+    -------
+    array, shape (M, C)
+
+    Examples
+    --------
+    >>> from srjt.ordinal.decoding import pool_probabilities
+    >>> pool_probabilities([[0.75, 0.25], [0.25, 0.75]], [0, 0]).tolist()
+    [[0.25, 0.75]]
+    >>> pool_probabilities([[0.75, 0.25], [0.25, 0.75]], [0, 0], how="mean").tolist()
+    [[0.5, 0.5]]
+    """
+    p, u = _checked(probabilities, units)
+    if how == "mean":
+        return _sums(p, u) / np.bincount(u)[:, None]
+    reached = np.minimum(np.cumsum(p, axis=1), 1.0)
+    reached[:, -1] = 1.0  # rounding
+    if how == "highest":
+        lowest = np.ones((int(u.max()) + 1, p.shape[1]))
+        np.minimum.at(lowest, u, reached)
+        return np.diff(lowest, axis=1, prepend=0.0)
+    if how != "learned":
+        raise suggest("pooling", how, get_args(Pooling))
+    if learned is None:
+        raise SrjtError("The learned pooling needs its parameters: learned=fit_pooling(…).")
+    return _pool(_surprise(reached), u, learned)
+
+
+def highest_per_unit(grades: npt.ArrayLike, units: npt.ArrayLike) -> Ints:
+    """The highest grade of each unit.
+
+    Parameters
+    ----------
+    grades : array-like of int, shape (N,)
+    units : array-like of int, shape (N,)
+        The unit of each image, 0 … M − 1.
+
+    Returns
+    -------
+    array of int64, shape (M,)
+
+    Examples
+    --------
+    >>> from srjt.ordinal.decoding import highest_per_unit
+    >>> highest_per_unit([0, 2, 1], [0, 0, 1]).tolist()
+    [2, 1]
+    """
+    g, u = np.asarray(grades, dtype=np.int64), np.asarray(units, dtype=np.int64)
+    found = np.full(int(u.max()) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(found, u, g)
+    return found
+
+
+def fit_pooling(probabilities: npt.ArrayLike, units: npt.ArrayLike, labels: npt.ArrayLike) -> LearnedPooling:
+    """The exponent and the weight under which the units' labels are most likely.
+
+    A weak prior keeps both near 1 and 4 where few units decide: normal, of their logarithms, with a standard
+    deviation of 1.
+
+    Parameters
+    ----------
+    probabilities : array-like, shape (N, C)
+    units : array-like of int, shape (N,)
+        The unit of each image, 0 … M − 1.
+    labels : array-like of int, shape (M,), or of float, shape (M, C)
+        The highest label of each unit, or the probabilities of its highest grade.
+
+    Returns
+    -------
+    LearnedPooling
+
+    Examples
+    --------
+    >>> from srjt.ordinal.decoding import fit_pooling
+    >>> fitted = fit_pooling([[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]], [0, 0, 1], [1, 0])
+    >>> 1 <= fitted.exponent <= 64
+    True
+    """
+    from scipy.optimize import minimize  # type: ignore[import-untyped]
+
+    p, u = _checked(probabilities, units)
+    y = np.asarray(labels)
+    if len(y) != int(u.max()) + 1:
+        raise SrjtError(f"{int(u.max()) + 1} units and {len(y)} labels: there must be as many of both.")
+    target = np.eye(p.shape[1])[y.astype(np.int64)] if y.ndim == 1 else y.astype(np.float64)
+    reached = np.minimum(np.cumsum(p, axis=1), 1.0)
+    reached[:, -1] = 1.0
+    surprise = _surprise(reached)
+    bounds = [tuple(map(math.log, _EXPONENTS)), tuple(map(math.log, _WEIGHTS))]
+    centre = (math.log(4.0), 0.0)
+
+    def loss(logarithms: Floats) -> float:
+        pooled = _pool(surprise, u, LearnedPooling(*np.exp(logarithms)))
+        surprises = -(target * np.log(np.maximum(pooled, _SMALLEST))).sum()
+        return float(surprises + 0.5 * ((logarithms - centre) ** 2).sum())
+
+    # the likelihood may have two maxima: one near the mean, one near the highest
+    starts = [np.array([exponent, 0.0]) for exponent in np.linspace(bounds[0][0], bounds[0][1], 4)]
+    found = min(
+        (minimize(loss, start, method="Nelder-Mead", bounds=bounds) for start in starts),
+        key=lambda result: float(result.fun),
+    )
+    exponent, weight = np.exp(found.x)
+    return LearnedPooling(float(exponent), float(weight))
+
+
+def _pool(surprise: Floats, units: Ints, learned: LearnedPooling) -> Floats:
+    """(N, C) −log F of the images → (M, C) probabilities of the units."""
+    highest = np.zeros((int(units.max()) + 1, surprise.shape[1]))
+    np.maximum.at(highest, units, surprise)
+    # relative to the highest, so that no power overflows
+    relative = np.divide(surprise, highest[units], out=np.zeros_like(surprise), where=highest[units] > 0)
+    mean = _sums(relative**learned.exponent, units) / np.bincount(units)[:, None]
+    reached = np.exp(-learned.weight * highest * mean ** (1.0 / learned.exponent))
+    return np.diff(reached, axis=1, prepend=0.0).clip(min=0.0)
+
+
+def _surprise(reached: Floats) -> Floats:
+    return -np.log(np.maximum(reached, _SMALLEST))
+
+
+def _sums(values: Floats, units: Ints) -> Floats:
+    """(N, C) → (M, C) sums of each unit."""
+    return np.stack([np.bincount(units, weights=column) for column in values.T], axis=1)
+
+
+def _checked(probabilities: npt.ArrayLike, units: npt.ArrayLike) -> tuple[Floats, Ints]:
+    p, u = np.asarray(probabilities, dtype=np.float64), np.asarray(units, dtype=np.int64)
+    if p.ndim != 2 or u.shape != (len(p),) or not len(p):
+        raise SrjtError(f"Probabilities (N, C) need one unit per image (N,); got {p.shape} and {u.shape}.")
+    return p, u

@@ -1,36 +1,167 @@
-"""Losses per sample. Logits come first, options by keyword; ``reduction="none"`` is the default.
-
-All losses compute in float32 or better, whatever the logits' type, and in log space, so that logits of ±10⁴ and
-probabilities that underflow still give finite losses and gradients. JoCoR, Co-teaching and CoDis combine these losses
-in ``srjt.methods``.
+"""What a network learns from an ordinal label: hard and soft labels, the losses of all methods, and the
+selection of the samples with the smallest loss.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, suggest
 
-__all__ = [
-    "Reduction",
-    "coral",
-    "early_learning",
-    "expected_absolute_error",
-    "forward_corrected",
-    "garg",
-    "generalised_cross_entropy",
-    "hard_cross_entropy",
-    "jeffreys",
-    "log_probabilities",
-    "reverse_jensen_shannon",
-    "reweighted",
-    "soft_cross_entropy",
-]
+# From grades to target distributions: hard, smoothed and soft labels.
+
+
+def soft_label_matrix(
+    num_classes: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
+) -> Tensor:
+    """The soft labels of all grades: row ỹ is exp(−|c − ỹ|) / Σ_c' exp(−|c' − ỹ|) (Eq. 3).
+
+    It is computed on the device, without a transfer, so that it can be called inside a captured CUDA graph.
+
+    Parameters
+    ----------
+    num_classes : int
+        C, the number of grades.
+    dtype : torch.dtype
+        Of the result.
+    device : torch.device or str, optional
+        Of the result.
+
+    Returns
+    -------
+    Tensor, shape (C, C)
+        Each row sums to 1.
+
+    Examples
+    --------
+    >>> from srjt.ordinal import soft_label_matrix
+    >>> soft_label_matrix(2).round(decimals=3)
+    tensor([[0.7310, 0.2690],
+            [0.2690, 0.7310]])
+    """
+    if num_classes < 2:
+        raise SrjtError(f"Ordinal labels need at least two grades, not {num_classes}.")
+    grade = torch.arange(num_classes, dtype=dtype, device=device)
+    return torch.softmax(-(grade[:, None] - grade[None, :]).abs(), dim=1)
+
+
+def soft_labels(
+    labels: Any, num_classes: int, *, matrix: Tensor | None = None, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Soft labels of grades: exp(−|c − ỹ|) / Σ_c' exp(−|c' − ỹ|) for each grade c (Eq. 3).
+
+    Parameters
+    ----------
+    labels : Tensor or array-like of int, any shape
+        Grades 0 … C − 1.
+    num_classes : int
+        C, the number of grades.
+    matrix : Tensor, shape (C, C), optional
+        Soft labels of your own instead of Eq. 3: row ỹ is the soft label of grade ỹ.
+    dtype : torch.dtype
+        Of the result, where ``matrix`` is not given.
+
+    Returns
+    -------
+    Tensor, shape (..., C)
+        Each row sums to 1.
+
+    Examples
+    --------
+    >>> import srjt
+    >>> srjt.soft_labels([0], 3).round(decimals=3)
+    tensor([[0.6650, 0.2450, 0.0900]])
+    """
+    grades = _grades(labels, num_classes)
+    if matrix is not None:
+        return matrix.to(grades.device)[grades]
+    return soft_label_matrix(num_classes, dtype=dtype, device=grades.device)[grades]
+
+
+def one_hot(labels: Any, num_classes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Hard labels of grades (Eq. 1).
+
+    Parameters
+    ----------
+    labels : Tensor or array-like of int, any shape
+        Grades 0 … C − 1.
+    num_classes : int
+        C, the number of grades.
+    dtype : torch.dtype
+        Of the result.
+
+    Returns
+    -------
+    Tensor, shape (..., C)
+        1 at the label, else 0.
+
+    Examples
+    --------
+    >>> from srjt.ordinal import one_hot
+    >>> one_hot([1], 3)
+    tensor([[0., 1., 0.]])
+    """
+    grades = _grades(labels, num_classes)
+    return (grades[..., None] == torch.arange(num_classes, device=grades.device)).to(dtype)
+
+
+def smooth_labels(
+    labels: Any, num_classes: int, *, smoothing: float = 0.1, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Labels smoothed uniformly: ``smoothing`` is spread over *all* C grades, including the label.
+
+    Parameters
+    ----------
+    labels : Tensor or array-like of int, any shape
+        Grades 0 … C − 1.
+    num_classes : int
+        C, the number of grades.
+    smoothing : float
+        Share that is spread, between 0 and 1.
+    dtype : torch.dtype
+        Of the result.
+
+    Returns
+    -------
+    Tensor, shape (..., C)
+        Each row sums to 1.
+
+    Examples
+    --------
+    >>> from srjt.ordinal import smooth_labels
+    >>> smooth_labels([0], 4, smoothing=0.4)
+    tensor([[0.7000, 0.1000, 0.1000, 0.1000]])
+    """
+    if not 0.0 <= smoothing <= 1.0:
+        raise SrjtError(f"Label smoothing lies between 0 and 1, not {smoothing:g}.")
+    return (1.0 - smoothing) * one_hot(labels, num_classes, dtype=dtype) + smoothing / num_classes
+
+
+def _grades(labels: Any, num_classes: int) -> Tensor:
+    """Labels as an int64 tensor. The range is checked on the CPU only: a check on a GPU would wait for it."""
+    grades = torch.as_tensor(labels)
+    if grades.dtype.is_floating_point or grades.dtype.is_complex or grades.dtype == torch.bool:
+        raise SrjtError(f"Labels are whole grades 0 … {num_classes - 1}, not {grades.dtype}.")
+    grades = grades.long()
+    if grades.device.type == "cpu" and grades.numel():
+        lowest, highest = int(grades.min()), int(grades.max())
+        if lowest < 0 or highest >= num_classes:
+            raise SrjtError(
+                f"Labels must lie in 0 … {num_classes - 1}; they reach from {lowest} to {highest}."
+            )
+    return grades
+
+
+# Losses per sample. Logits come first, options by keyword; ``reduction="none"`` is the default.
+#
+# All losses compute in float32 or better, whatever the logits' type, and in log space, so that logits of
+# ±10⁴ and probabilities that underflow still give finite losses and gradients. JoCoR, Co-teaching and CoDis
+# combine these losses in ``srjt.methods``.
 
 Reduction = Literal["none", "mean", "sum"]
 
@@ -418,3 +549,129 @@ def _reduce(per_sample: Tensor, reduction: Reduction) -> Tensor:
     if reduction == "sum":
         return per_sample.sum()
     raise SrjtError(f"reduction is 'none', 'mean' or 'sum', not {reduction!r}.")
+
+
+# The keep rate R(T), the number of samples to keep in a batch, and the selection of these samples.
+
+Convention = Literal["paper", "published-code", "original"]
+
+
+def check_convention(convention: str) -> None:
+    if convention not in get_args(Convention):
+        raise suggest("convention", convention, get_args(Convention))
+
+
+def keep_rate(
+    epoch: int, *, noise_rate: float, ramp_epochs: int | None = None, convention: Convention = "paper"
+) -> float:
+    """The keep rate R(T): the share of a batch that is kept as clean at epoch T.
+
+    paper: R(T) = 1 − min(T/T'·ε, ε) with T' = 5. original: the same with T' = 10, as Co-teaching, JoCoR and CoDis were
+    published. published-code: the discarded share grows in equal steps from 0 at the first epoch to ε at the tenth.
+
+    Parameters
+    ----------
+    epoch : int
+        T = 1, 2, …
+    noise_rate : float
+        ε, the share of wrong labels.
+    ramp_epochs : int, optional
+        T', instead of 5 (paper) or 10 (published code, original).
+    convention : {"paper", "published-code", "original"}
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> import srjt
+    >>> srjt.keep_rate(5, noise_rate=0.4)
+    0.6
+    """
+    check_convention(convention)
+    if epoch < 1:
+        raise SrjtError(f"Epochs are counted from 1; got {epoch}.")
+    if not 0.0 <= noise_rate < 1.0:
+        raise SrjtError(f"A noise rate lies in [0, 1); got {noise_rate:g}.")
+    if ramp_epochs is not None and ramp_epochs < 1:
+        raise SrjtError(f"The ramp of the keep rate takes at least one epoch; got {ramp_epochs}.")
+    if convention != "published-code":
+        full = ramp_epochs or (5 if convention == "paper" else 10)
+        return 1.0 - noise_rate * min(epoch / full, 1.0)
+    steps = max(
+        (ramp_epochs or 10) - 1, 1
+    )  # a ramp of one epoch discards nothing in that epoch, as linspace would
+    return 1.0 - noise_rate * min((epoch - 1) / steps, 1.0)
+
+
+def keep_count(batch_size: int, rate: float, *, convention: Convention = "paper") -> int:
+    """The number of samples of a batch to keep: rounded up in the papers (|B'| ≥ R|B|), down in the published code.
+
+    It is at least 1 and at most the batch size. A product that is whole but for floating-point rounding
+    (0.6 · 5 = 3.0000000000000004 for R = 1 − 0.4) counts as whole.
+
+    Parameters
+    ----------
+    batch_size : int
+    rate : float
+        The keep rate R(T).
+    convention : {"paper", "published-code", "original"}
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> from srjt.ordinal import keep_count
+    >>> keep_count(64, 0.9)
+    58
+    """
+    check_convention(convention)
+    if batch_size < 1:
+        raise SrjtError(f"A batch has at least one sample; got {batch_size}.")
+    exact = batch_size * rate
+    if abs(exact - round(exact)) < 1e-9 * batch_size:
+        count = round(exact)
+    else:
+        count = math.floor(exact) if convention == "published-code" else math.ceil(exact)
+    return min(max(count, 1), batch_size)
+
+
+def select_smallest(scores: Tensor, *, keep: int | Tensor, labels: Tensor | None = None) -> Tensor:
+    """Select the ``keep`` smallest scores along the last axis. Ties go to the earlier sample; nan ranks last.
+
+    Parameters
+    ----------
+    scores : Tensor, shape (..., B)
+    keep : int or 0-d Tensor on the scores' device
+        Number of samples. It is data, not control flow: no shape depends on it, so a captured CUDA graph can be
+        replayed while it changes.
+    labels : Tensor of int, shape (B,), optional
+        Keep the same share within each grade: ceil(keep · n_c / B) of its n_c samples, so that rare grades, whose
+        losses are large, are not discarded altogether.
+
+    Returns
+    -------
+    Tensor of bool, shape (..., B)
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal import select_smallest
+    >>> select_smallest(torch.tensor([0.3, 0.1, 0.2]), keep=2)
+    tensor([False,  True,  True])
+    """
+    size = scores.shape[-1]
+    position = torch.arange(size, device=scores.device).expand(scores.shape)
+    order = torch.sort(scores, dim=-1, stable=True).indices
+    if labels is None:
+        return torch.zeros_like(position).scatter(-1, order, position) < keep
+    # Sort by (label, score): the rank within a grade is the position minus the position at which the grade starts.
+    order = order.gather(-1, torch.sort(labels[order], dim=-1, stable=True).indices)
+    same = labels[:, None] == labels[None, :]
+    starts = (labels[None, :] < labels[:, None]).sum(dim=-1)  # (B,) samples of lower grades
+    rank = torch.zeros_like(position).scatter(-1, order, position) - starts
+    quota = (keep * same.sum(dim=-1) + size - 1) // size
+    return rank < quota

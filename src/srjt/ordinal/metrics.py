@@ -1,14 +1,12 @@
-"""Metrics, each a function of the confusion matrix: counts are accumulated on the device and transferred once.
-
-Confusion matrices have the true grade in rows and the predicted grade in columns. Averages over grades follow
-scikit-learn: a grade that is neither present nor predicted is left out, a division by zero gives 0. A new metric is a
-function in ``metric_formulas`` and a row of ``METRICS``; reports and tests find it there.
+"""Metrics for ordered grades, all of them functions of confusion matrices; how many of the selected labels are
+right; and the scores of one grade for all samples, with which a network is compared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,30 +14,190 @@ import torch
 from torch import Tensor
 
 from srjt.errors import SrjtError
-from srjt.ordinal import metric_formulas as formulas
-from srjt.ordinal.selection_metrics import label_precision, label_recall, selection_counts
 
-__all__ = [
-    "METRICS",
-    "Metric",
-    "accuracy",
-    "confusion_matrix",
-    "label_precision",
-    "label_recall",
-    "macro_f1",
-    "macro_mae",
-    "macro_precision",
-    "macro_recall",
-    "mae",
-    "one_off_accuracy",
-    "per_class_recall",
-    "quadratic_weighted_kappa",
-    "rmse",
-    "selection_counts",
-    "summary",
-]
+# The formulas of the metrics, for many confusion matrices at once: a bootstrap has a thousand of them.
+#
+# Counts are floats of shape (..., C, C), none of them empty; a value per matrix comes back. ``metrics`` has
+# the same for one matrix, checked and documented.
 
 Floats = npt.NDArray[np.float64]
+
+
+def _accuracy(counts: Floats) -> Floats:
+    return np.asarray(_right(counts).sum(axis=-1) / _total(counts))
+
+
+def _mae(counts: Floats) -> Floats:
+    return _total(counts * _distance(counts)) / _total(counts)
+
+
+def _rmse(counts: Floats) -> Floats:
+    return np.sqrt(_total(counts * _distance(counts) ** 2) / _total(counts))
+
+
+def _macro_mae(counts: Floats) -> Floats:
+    samples = counts.sum(axis=-1)
+    return _mean((counts * _distance(counts)).sum(axis=-1), samples, over=samples > 0)
+
+
+def _one_off_accuracy(counts: Floats) -> Floats:
+    return _total(counts * (_distance(counts) <= 1)) / _total(counts)
+
+
+def _macro_precision(counts: Floats) -> Floats:
+    return _mean(_right(counts), counts.sum(axis=-2), over=_involved(counts))
+
+
+def _macro_recall(counts: Floats) -> Floats:
+    return _mean(_right(counts), counts.sum(axis=-1), over=_involved(counts))
+
+
+def _macro_f1(counts: Floats) -> Floats:
+    return _mean(2 * _right(counts), counts.sum(axis=-2) + counts.sum(axis=-1), over=_involved(counts))
+
+
+def _quadratic_weighted_kappa(counts: Floats) -> Floats:
+    squared = _distance(counts) ** 2
+    by_chance = counts.sum(axis=-1)[..., :, None] * counts.sum(axis=-2)[..., None, :]
+    expected = _total(squared * (by_chance / _total(counts)[..., None, None]))
+    return 1.0 - divide(_total(squared * counts), expected, empty=np.nan)
+
+
+def divide(part: Floats, whole: Floats, *, empty: float) -> Floats:
+    """``part / whole``, and ``empty`` where there is nothing to divide by."""
+    share: Floats = np.divide(part, whole, out=np.full(np.shape(part), empty), where=np.asarray(whole) > 0)
+    return share
+
+
+def _right(counts: Floats) -> Floats:
+    return np.diagonal(counts, axis1=-2, axis2=-1)
+
+
+def _total(counts: Floats) -> Floats:
+    total: Floats = counts.reshape(*counts.shape[:-2], -1).sum(axis=-1)
+    return total
+
+
+def _distance(counts: Floats) -> Floats:
+    grade = np.arange(counts.shape[-1], dtype=np.float64)
+    return np.abs(grade[:, None] - grade[None, :])
+
+
+def _involved(counts: Floats) -> npt.NDArray[np.bool_]:
+    """The grades that are present or predicted."""
+    return np.asarray(counts.sum(axis=-2) + counts.sum(axis=-1) > 0)
+
+
+def _mean(part: Floats, whole: Floats, *, over: npt.NDArray[np.bool_]) -> Floats:
+    mean: Floats = np.where(over, divide(part, whole, empty=0.0), 0.0).sum(axis=-1) / over.sum(axis=-1)
+    return mean
+
+
+# How clean a selection of samples is: counts are accumulated on the device and transferred once.
+
+
+def selection_counts(selected: Tensor, labels: Tensor, true: Tensor, *, num_classes: int) -> Tensor:
+    """Counts of a selection by *given* grade; add them up over batches.
+
+    Parameters
+    ----------
+    selected : Tensor of bool, shape (..., B)
+    labels, true : Tensor of int, shape (B,)
+        Grades as given, and true grades.
+    num_classes : int
+        C, the number of grades.
+
+    Returns
+    -------
+    Tensor of int64, shape (..., 4, C)
+        Numbers of samples: selected and clean, selected, clean, all.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from srjt.ordinal.metrics import selection_counts
+    >>> selected, labels, true = torch.tensor([True, False]), torch.tensor([0, 1]), torch.tensor([0, 1])
+    >>> selection_counts(selected, labels, true, num_classes=2)
+    tensor([[1, 0],
+            [1, 0],
+            [1, 1],
+            [1, 1]])
+    """
+    given = labels[:, None] == torch.arange(num_classes, device=labels.device)  # (B, C)
+    clean = (labels == true).expand(selected.shape)
+    everything = torch.ones_like(selected)
+    kinds = torch.stack([selected & clean, selected, clean, everything], dim=-2)  # (..., 4, B)
+    return (kinds[..., None] & given).sum(dim=-2)
+
+
+def label_precision(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
+    """Share of truly clean samples among the selected.
+
+    Parameters
+    ----------
+    counts : array-like, shape (4, C)
+        From ``selection_counts``.
+    per_class : bool
+        By given grade instead of overall.
+
+    Returns
+    -------
+    float, or array of shape (C,) if ``per_class``
+        nan where there is no sample to divide by.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import label_precision
+    >>> label_precision([[1, 0], [1, 0], [1, 1], [1, 1]])
+    1.0
+    """
+    chosen_clean, chosen, _, _ = _selection(counts, per_class=per_class)
+    return _ratio(chosen_clean, chosen)
+
+
+def label_recall(counts: npt.ArrayLike, *, per_class: bool = False) -> float | Floats:
+    """Share of selected samples among the truly clean.
+
+    Parameters
+    ----------
+    counts : array-like, shape (4, C)
+        From ``selection_counts``.
+    per_class : bool
+        By given grade instead of overall.
+
+    Returns
+    -------
+    float, or array of shape (C,) if ``per_class``
+        nan where there is no sample to divide by.
+
+    Examples
+    --------
+    >>> from srjt.ordinal.metrics import label_recall
+    >>> label_recall([[1, 0], [1, 0], [1, 1], [1, 1]])
+    0.5
+    """
+    chosen_clean, _, clean, _ = _selection(counts, per_class=per_class)
+    return _ratio(chosen_clean, clean)
+
+
+def _selection(counts: npt.ArrayLike, *, per_class: bool) -> Floats:
+    array = np.asarray(counts, dtype=np.float64)
+    if array.ndim != 2 or len(array) != 4:
+        raise SrjtError(f"Selection counts have shape (4, C), not {array.shape}.")
+    return array if per_class else array.sum(axis=1)
+
+
+def _ratio(part: Floats, whole: Floats) -> float | Floats:
+    share = divide(part, whole, empty=np.nan)
+    return float(share) if share.ndim == 0 else share
+
+
+# Metrics, each a function of the confusion matrix: counts are accumulated on the device and transferred once.
+#
+# Confusion matrices have the true grade in rows and the predicted grade in columns. Averages over grades
+# follow scikit-learn: a grade that is neither present nor predicted is left out, a division by zero gives
+# 0. A new metric is a function of confusion matrices and a row of ``METRICS``; reports and tests find it
+# there.
 
 
 def confusion_matrix(true: Tensor, predicted: Tensor, *, num_classes: int) -> Tensor:
@@ -91,7 +249,7 @@ def accuracy(confusion: npt.ArrayLike) -> float:
     >>> accuracy([[3, 1], [0, 4]])
     0.875
     """
-    return float(formulas.accuracy(_counts(confusion)))
+    return float(_accuracy(_counts(confusion)))
 
 
 def mae(confusion: npt.ArrayLike) -> float:
@@ -112,7 +270,7 @@ def mae(confusion: npt.ArrayLike) -> float:
     >>> mae([[3, 1], [0, 4]])
     0.125
     """
-    return float(formulas.mae(_counts(confusion)))
+    return float(_mae(_counts(confusion)))
 
 
 def rmse(confusion: npt.ArrayLike) -> float:
@@ -133,7 +291,7 @@ def rmse(confusion: npt.ArrayLike) -> float:
     >>> rmse([[3, 1], [0, 4]])
     0.3535533905932738
     """
-    return float(formulas.rmse(_counts(confusion)))
+    return float(_rmse(_counts(confusion)))
 
 
 def macro_mae(confusion: npt.ArrayLike) -> float:
@@ -154,7 +312,7 @@ def macro_mae(confusion: npt.ArrayLike) -> float:
     >>> macro_mae([[3, 1], [0, 4]])
     0.125
     """
-    return float(formulas.macro_mae(_counts(confusion)))
+    return float(_macro_mae(_counts(confusion)))
 
 
 def one_off_accuracy(confusion: npt.ArrayLike) -> float:
@@ -175,7 +333,7 @@ def one_off_accuracy(confusion: npt.ArrayLike) -> float:
     >>> one_off_accuracy([[3, 1], [0, 4]])
     1.0
     """
-    return float(formulas.one_off_accuracy(_counts(confusion)))
+    return float(_one_off_accuracy(_counts(confusion)))
 
 
 def macro_precision(confusion: npt.ArrayLike) -> float:
@@ -196,7 +354,7 @@ def macro_precision(confusion: npt.ArrayLike) -> float:
     >>> macro_precision([[3, 1], [0, 4]])
     0.9
     """
-    return float(formulas.macro_precision(_counts(confusion)))
+    return float(_macro_precision(_counts(confusion)))
 
 
 def macro_recall(confusion: npt.ArrayLike) -> float:
@@ -217,7 +375,7 @@ def macro_recall(confusion: npt.ArrayLike) -> float:
     >>> macro_recall([[3, 1], [0, 4]])
     0.875
     """
-    return float(formulas.macro_recall(_counts(confusion)))
+    return float(_macro_recall(_counts(confusion)))
 
 
 def macro_f1(confusion: npt.ArrayLike) -> float:
@@ -238,7 +396,7 @@ def macro_f1(confusion: npt.ArrayLike) -> float:
     >>> macro_f1([[3, 1], [0, 4]])
     0.873015873015873
     """
-    return float(formulas.macro_f1(_counts(confusion)))
+    return float(_macro_f1(_counts(confusion)))
 
 
 def per_class_recall(confusion: npt.ArrayLike) -> Floats:
@@ -260,7 +418,7 @@ def per_class_recall(confusion: npt.ArrayLike) -> Floats:
     [0.75, 1.0]
     """
     counts = _counts(confusion)
-    return formulas.divide(np.diag(counts), counts.sum(axis=1), empty=np.nan)
+    return divide(np.diag(counts), counts.sum(axis=1), empty=np.nan)
 
 
 def quadratic_weighted_kappa(confusion: npt.ArrayLike) -> float:
@@ -281,7 +439,7 @@ def quadratic_weighted_kappa(confusion: npt.ArrayLike) -> float:
     >>> quadratic_weighted_kappa([[3, 1], [0, 4]])
     0.75
     """
-    return float(formulas.quadratic_weighted_kappa(_counts(confusion)))
+    return float(_quadratic_weighted_kappa(_counts(confusion)))
 
 
 @dataclass(frozen=True)
@@ -307,15 +465,15 @@ class Metric:
 
 
 METRICS: dict[str, Metric] = {
-    "accuracy": Metric(formulas.accuracy, "Acc.", "accuracy"),
-    "mae": Metric(formulas.mae, "MAE", "mean absolute error", lower_is_better=True),
-    "macro_f1": Metric(formulas.macro_f1, "mF1", "macro-F1"),
-    "qwk": Metric(formulas.quadratic_weighted_kappa, "QWK", "quadratic weighted kappa"),
-    "rmse": Metric(formulas.rmse, "RMSE", "root mean square error", lower_is_better=True),
-    "macro_mae": Metric(formulas.macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True),
-    "macro_precision": Metric(formulas.macro_precision, "mPrec.", "macro-averaged precision"),
-    "macro_recall": Metric(formulas.macro_recall, "mRec.", "macro-averaged recall"),
-    "one_off": Metric(formulas.one_off_accuracy, "1-off", "share at most one grade off"),
+    "accuracy": Metric(_accuracy, "Acc.", "accuracy"),
+    "mae": Metric(_mae, "MAE", "mean absolute error", lower_is_better=True),
+    "macro_f1": Metric(_macro_f1, "mF1", "macro-F1"),
+    "qwk": Metric(_quadratic_weighted_kappa, "QWK", "quadratic weighted kappa"),
+    "rmse": Metric(_rmse, "RMSE", "root mean square error", lower_is_better=True),
+    "macro_mae": Metric(_macro_mae, "mMAE", "macro-averaged absolute error", lower_is_better=True),
+    "macro_precision": Metric(_macro_precision, "mPrec.", "macro-averaged precision"),
+    "macro_recall": Metric(_macro_recall, "mRec.", "macro-averaged recall"),
+    "one_off": Metric(_one_off_accuracy, "1-off", "share at most one grade off"),
 }
 
 
@@ -347,3 +505,31 @@ def _counts(confusion: npt.ArrayLike) -> Floats:
     if not counts.sum() > 0:
         raise SrjtError("The confusion matrix is empty: there is nothing to measure.")
     return counts
+
+
+# What a prediction without looking at the sample would score: the least that a classifier has to beat.
+
+
+class NaiveBaseline(NamedTuple):
+    """Scores of one grade for all samples, in each metric that grades may be for (``Purpose``)."""
+
+    accuracy: float  # of the most frequent training label
+    mae: float  # of the median training label
+    macro_f1: float  # of the most frequent training label
+    qwk: float = 0.0  # one grade for all agrees by chance alone
+
+
+def naive_baseline(training_counts: npt.ArrayLike, counts: npt.ArrayLike) -> NaiveBaseline:
+    """Scores on samples with ``counts`` (C,) per grade of a prediction from ``training_counts`` (C,) alone."""
+    training = np.asarray(training_counts, dtype=np.float64)
+    share = np.asarray(counts, dtype=np.float64) / np.sum(counts)
+    median = int(np.searchsorted(np.cumsum(training), training.sum() / 2))
+    distance = np.abs(np.arange(len(share)) - median)
+    frequent = int(np.argmax(training))
+    accuracy = float(share[frequent])
+    involved = int((share > 0).sum()) + (accuracy == 0)  # grades that are present or predicted
+    return NaiveBaseline(
+        accuracy=accuracy,
+        mae=float(share @ distance),
+        macro_f1=2 * accuracy / (1 + accuracy) / involved,
+    )

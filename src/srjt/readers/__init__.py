@@ -6,10 +6,9 @@ Nothing here knows of images, files or training.
 from __future__ import annotations
 
 from srjt.readers.agreement import Agreement, agreement
-from srjt.readers.compare import NetworkComparison, compare_network
+from srjt.readers.compare import NetworkComparison, compare_network, next_readings
 from srjt.readers.consensus import Consensus, consensus
 from srjt.readers.readings import Readings
-from srjt.readers.worklist import next_readings
 
 __all__ = [
     "Agreement",

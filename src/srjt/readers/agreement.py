@@ -1,10 +1,9 @@
-"""How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the others.
-
-Only pairs of readers that share items are kept, so thousands of readers with a few readings each are no burden.
-"""
+"""How well readers agree: coefficients, who grades higher, what changes on a second reading, all with intervals."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,16 +13,199 @@ import pandas as pd
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from srjt.errors import SrjtError, count_of
+from srjt.ordinal.decisions import proportion_interval
 from srjt.ordinal.intervals import Interval
-from srjt.readers.coefficients import krippendorff_alpha, weighted_kappa
-from srjt.readers.notebook import agreement_html, with_interval
-from srjt.readers.pairs import Pairs, read_twice, shared_readings
-from srjt.readers.readings import Readings
-from srjt.readers.resampling import draws, ends, interval_of, interval_of_share
+from srjt.progress import html_block, html_table, html_text
+from srjt.readers.readings import Pairs, Readings, read_twice, shared_readings
 
-__all__ = ["Agreement", "agreement"]
+# Coefficients of agreement from counts: weighted κ of two readers, Krippendorff's α of any number.
 
 Floats = npt.NDArray[np.float64]
+
+
+def weighted_kappa(tables: npt.ArrayLike, *, power: int) -> Floats:
+    """Weighted κ of tables of two readers' grades.
+
+    Parameters
+    ----------
+    tables : (…, C, C) array
+        Counts: the one reader's grade in rows, the other's in columns.
+    power : {1, 2}
+        1: linear, 2: quadratic weights.
+
+    Returns
+    -------
+    (…) array of float
+        nan where both readers gave one and the same grade, or nothing is counted.
+
+    Examples
+    --------
+    >>> float(weighted_kappa([[20, 5], [10, 15]], power=2).round(3))
+    0.4
+    """
+    counts = np.asarray(tables, dtype=np.float64)
+    classes = counts.shape[-1]
+    weight = np.abs(np.subtract.outer(np.arange(classes), np.arange(classes))).astype(np.float64) ** power
+    size = counts.sum(axis=(-2, -1))
+    chance = np.einsum("...i,ij,...j->...", counts.sum(axis=-1), weight, counts.sum(axis=-2))
+    seen = (counts * weight).sum(axis=(-2, -1)) * size
+    return np.asarray(np.where(chance > 0, 1.0 - seen / np.where(chance > 0, chance, 1.0), np.nan))
+
+
+def krippendorff_alpha(coincidences: npt.ArrayLike) -> Floats:
+    """Krippendorff's α for ordinal grades.
+
+    Parameters
+    ----------
+    coincidences : (…, C·C) array
+        Coincidence matrices: each ordered pair of readings of an item counts 1 / (readings of the item − 1).
+
+    Returns
+    -------
+    (…) array of float
+        nan where only one grade occurs.
+
+    Examples
+    --------
+    >>> float(krippendorff_alpha([3, 1, 1, 3]).round(3))
+    0.562
+    """
+    flat = np.asarray(coincidences, dtype=np.float64)
+    classes = round(flat.shape[-1] ** 0.5)
+    table = flat.reshape(*flat.shape[:-1], classes, classes)
+    share = table.sum(axis=-1)  # (…, C)
+    size = share.sum(axis=-1)
+    # the distance of two grades is the number of readings from the one to the other, half of both ends
+    rank = share.cumsum(axis=-1) - share / 2.0
+    distance = (rank[..., :, None] - rank[..., None, :]) ** 2
+    chance = (share[..., :, None] * share[..., None, :] * distance).sum(axis=(-2, -1))
+    seen = (table * distance).sum(axis=(-2, -1)) * np.maximum(size - 1.0, 0.0)
+    return np.asarray(np.where(chance > 0, 1.0 - seen / np.where(chance > 0, chance, 1.0), np.nan))
+
+
+# Bootstrap draws of patients, and the intervals that they give.
+
+_CELLS = 10_000_000  # numbers held at once
+
+
+def draws(groups: int, resamples: int, *, seed: int, width: int) -> Iterator[Floats]:
+    """Weights of the groups (n, G): first all ones, then the draws in chunks that keep what is held at once bounded."""
+    rng = np.random.Generator(np.random.PCG64(seed))
+    at_once = max(1, _CELLS // max(width, groups))
+    yield np.ones((1, groups))
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start)
+        yield rng.multinomial(groups, np.full(groups, 1.0 / groups), size=size).astype(np.float64)
+
+
+def ends(values: Floats, tails: tuple[float, float]) -> tuple[Floats, Floats]:
+    """Quantiles over the draws, the first row being the value itself; nan where there is no value."""
+    drawn = values[1:] if len(values) > 1 else values
+    defined = np.isfinite(drawn)
+    found = np.full((2, values.shape[1]), np.nan)
+    whole = defined.all(axis=0) & np.isfinite(values[0])
+    some = defined.any(axis=0) & np.isfinite(values[0]) & ~whole
+    if whole.any():  # much faster than nanquantile
+        found[:, whole] = np.quantile(drawn[:, whole], tails, axis=0)
+    if some.any():
+        found[:, some] = np.nanquantile(drawn[:, some], tails, axis=0)
+    return np.minimum(found[0], values[0]), np.maximum(found[1], values[0])
+
+
+def interval_of(values: Floats, tails: tuple[float, float]) -> Interval:
+    low, high = ends(values[:, None], tails)
+    return Interval(float(values[0]), float(low[0]), float(high[0]))
+
+
+def interval_of_share(
+    tables: Floats,
+    near: npt.NDArray[np.bool_],
+    shared: Pairs,
+    owner: npt.NDArray[np.int64],
+    tails: tuple[float, float],
+) -> Interval:
+    """The share of pairs in the cells (C, C) of ``near``. tables: (1 + B, C, C), of all pairs and of the draws."""
+    size = tables.sum(axis=(1, 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = interval_of(tables[:, near].sum(axis=1) / size, tails)
+    if len(tables) == 1 or found.low != found.high:
+        return found
+    return proportion_interval(
+        near[shared.grade_first, shared.grade_second],
+        groups=owner[shared.item].tolist(),
+        level=tails[1] - tails[0],
+    )
+
+
+# Agreement and consensus of readers as a notebook shows them.
+
+PAIRS = 15  # shown; a crowd has hundreds
+
+
+def agreement_html(
+    title: str,
+    overall: Mapping[str, Interval],
+    *,
+    readers: Sequence[str],
+    pairs: pd.DataFrame,
+    by_reader: pd.DataFrame,
+) -> str:
+    """Of all readings, of each pair of readers, of each reader; tables as in ``Agreement``."""
+    shown = [
+        (readers[row["first"]], readers[row["second"]], f"{row['items']:,}", _number(row["quadratic"]),
+         _number(row["exact"]))
+        for row in pairs.head(PAIRS).to_dict("records")
+    ]  # fmt: skip
+    more = len(pairs) - len(shown)
+    single = [
+        (row["reader"], f"{row['readings']:,}", _number(row["bias"], sign="+"), _number(row["spread"]))
+        for row in by_reader.to_dict("records")
+    ]
+    return html_block(
+        title,
+        html_table((), [(name, with_interval(value)) for name, value in overall.items()], text_columns=2),
+        html_table(("first", "second", "shared items", "quadratic κ", "same grade"), shown, text_columns=2),
+        html_text(f"… and {more:,} more pairs" if more else ""),
+        html_table(("reader", "readings", "bias", "spread"), single),
+        html_text("Bias: by how many grades a reader reads higher than the others."),
+    )
+
+
+def consensus_html(
+    title: str, by_reader: Sequence[tuple[str, int, Interval, float, float]], *notes: str
+) -> str:
+    """by_reader: name, readings, share of wrong readings, bias, spread."""
+    rows = [
+        (
+            name,
+            f"{count:,}",
+            f"{wrong.value:.1%}",
+            f"{wrong.low:.1%} – {wrong.high:.1%}",
+            f"{bias:+.2f}",
+            f"{spread:.2f}",
+        )
+        for name, count, wrong, bias, spread in by_reader
+    ]  # fmt: skip
+    header = ("reader", "readings", "wrong", "interval", "bias", "spread")
+    return html_block(title, html_table(header, rows) if rows else "", *map(html_text, notes))
+
+
+def with_interval(interval: Interval) -> str:
+    """ "0.71 (0.65 to 0.77)"; – where it is undefined, and no interval where no draw differs."""
+    if interval.high - interval.low < 1e-9:
+        return _number(interval.value)
+    return f"{_number(interval.value)} ({_number(interval.low)} to {_number(interval.high)})"
+
+
+def _number(value: float, *, sign: str = "") -> str:
+    return f"{value:{sign}.2f}" if math.isfinite(value) else "–"
+
+
+# How well readers agree: weighted κ of each pair, Krippendorff's α, and what each reader does beside the
+# others.
+#
+# Only pairs of readers that share items are kept, so thousands of readers with a few readings each are no
+# burden.
 
 _PAIRS = 1000  # pairs with intervals: those with most shared items
 

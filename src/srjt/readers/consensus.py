@@ -1,9 +1,5 @@
-"""From several readings to one grade: an ordinal Dawid–Skene model with its doubt.
-
-An item has a true grade, a severity within it and a difficulty (``states``). A reader has a bias, a slope, a spread and
-lapses (``family``), shrunk towards the mean reader; with more readings the reader's matrix departs from this family as
-far as held-out readings ask for it, and becomes that of Dawid and Skene. The result is a mean over variants of the
-model (``variants``).
+"""The consensus of several readers: what the true grade of each item probably is, and how reliable each reader
+is.
 """
 
 from __future__ import annotations
@@ -16,14 +12,23 @@ import numpy.typing as npt
 
 from srjt.errors import SrjtError, count_of, suggest
 from srjt.ordinal.intervals import Interval
-from srjt.readers.evidence import Evidence, Repeats, evidence_of
-from srjt.readers.fit import CHUNK, Fit, log_columns, state_posterior
-from srjt.readers.notebook import consensus_html
+from srjt.readers.agreement import consensus_html
+from srjt.readers.model import (
+    CHUNK,
+    ENOUGH,
+    Evidence,
+    Fit,
+    Repeats,
+    Variants,
+    evidence_of,
+    fit_variants,
+    hold_out,
+    log_columns,
+    predictive,
+    state_posterior,
+)
 from srjt.readers.readings import Readings
 from srjt.readers.uncertainty import reader_intervals
-from srjt.readers.variants import ENOUGH, Variants, fit_variants, hold_out, predictive
-
-__all__ = ["Consensus", "consensus", "expected_error", "posterior_median"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -1,8 +1,11 @@
-"""``srjt.report``: a study, a run, an audit, several readers, predictions or an evaluation as one HTML page."""
+"""``srjt.report``: a study, a run, an audit, several readers, predictions, an evaluation or a comparison as one
+HTML page; and the page that follows a training while it runs.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,29 +13,56 @@ from pathlib import Path
 import pandas as pd
 
 from srjt.auditing.folder import begun_audit
-from srjt.data.grade_names import check_grade_names, display_grade
+from srjt.data.grades import check_grade_names, display_grade
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import read_reader_facts
 from srjt.errors import SrjtError, suggest
-from srjt.files import write_atomically
-from srjt.inference.evaluation import Evaluation
+from srjt.files import write_atomically, write_json, write_output
+from srjt.inference.compare import Comparison
+from srjt.inference.evaluate import Evaluation
 from srjt.inference.predict import RunLike, open_run
 from srjt.ordinal.metrics import METRICS
-from srjt.reports.figures.canvas import save_figure
-from srjt.reports.pages.audit_page import audit_page
-from srjt.reports.pages.evaluation_page import evaluation_page
-from srjt.reports.pages.html import Page, page_figures, write_page
-from srjt.reports.pages.predictions_page import predictions_page
-from srjt.reports.pages.readers_page import readers_page
-from srjt.reports.pages.run_page import run_page
-from srjt.reports.pages.study_page import read_size_ratio, study_page
-from srjt.reports.reader_findings import findings
-from srjt.reports.tables.naive import with_naive_rows
-from srjt.reports.tables.statistics import PAPER_METRICS
-from srjt.reports.tables.study_tables import study_tables
+from srjt.reports.figures.canvas import figure_bytes, save_figure
+from srjt.reports.figures.results import forest_figure
+from srjt.reports.page import Page, page_figures, write_page
+from srjt.reports.pages.answers import predictions_page
+from srjt.reports.pages.audit import audit_page
+from srjt.reports.pages.evaluation import comparison_page, evaluation_page
+from srjt.reports.pages.readers import readers_page
+from srjt.reports.pages.run import State, live_page, run_page
+from srjt.reports.pages.study import read_size_ratio, study_page
+from srjt.reports.reader_facts import findings
+from srjt.reports.statistics import PAPER_METRICS, with_naive_rows
+from srjt.reports.study_tables import study_tables
 from srjt.studies.results import StudyResults, collect_results
+from srjt.training.checkpoint import MetricRow
+from srjt.training.folder import has_summary
+from srjt.training.reporters import Reporter
 
-__all__ = ["report"]
+# A comparison of runs as a file: a page, a figure, or its numbers.
+
+SUFFIXES = (".html", ".svg", ".png", ".json")
+
+
+def check_suffix(path: Path) -> None:
+    """Raise an error for a file of another kind, before anything is computed."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise SrjtError(f"{path} must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
+
+
+def write_comparison(comparison: Comparison, path: Path) -> None:
+    """Write a page, a figure or the numbers, by the end of the file's name."""
+    check_suffix(path)
+    suffix = path.suffix.lower()
+    if suffix == ".html":
+        write_page(comparison_page(comparison), path)
+    elif suffix == ".json":
+        write_json(path, comparison.to_dict(), follow_links=True)
+    else:
+        write_output(path, figure_bytes(forest_figure(comparison), suffix[1:]))
+
+
+# ``srjt.report``: a study, a run, an audit, several readers, predictions or an evaluation as one HTML page.
 
 
 def report(
@@ -203,3 +233,83 @@ def _write_tables(results: StudyResults, metrics: tuple[str, ...], folder: Path)
     except OSError as problem:
         raise SrjtError(f"The tables cannot be written to {folder}: {problem.strerror}.") from None
     return written
+
+
+# ``srjt train --log html``: a page in the run's folder that shows the training while it runs.
+
+FILE = "live.html"
+SHARE = 0.1  # of the time, at most, is spent on drawing
+LEAST = 2.0  # seconds between two drawings
+
+
+class LiveReporter:
+    """Forwards everything to ``inner`` and writes the page: a context manager around a training.
+
+    At its end the report of the run is written beside the page, which then links to it.
+    """
+
+    def __init__(self, inner: Reporter, folder: Path, *, show_test: bool = False) -> None:
+        self.inner, self.folder, self.show_test = inner, folder, show_test
+        self.messages: list[str] = []
+        self._recording = False  # between the first step of the run itself and its end
+        self._broken = False
+        self._next = 0.0  # the earliest time of the next drawing
+
+    def __enter__(self) -> LiveReporter:
+        return self
+
+    def __exit__(self, kind: object, problem: BaseException | None, trace: object) -> None:
+        if not (self.folder / "run.json").exists():
+            return
+        if problem is not None and self._next > 0.0:  # an error before: the folder may be that of another run
+            reason = " ".join(str(problem).split())
+            self._write("stopped", problem=f"{reason.rstrip('.')}." if reason else "")
+        elif problem is None and has_summary(self.folder):
+            self._write("finished")
+
+    def begin(self, title: str, *, epochs: int, folds: int = 1) -> None:
+        self.inner.begin(title, epochs=epochs, folds=folds)
+        self._recording = folds == 1  # the noise estimate's cross-fit is not part of the run
+        self._next = 0.0
+
+    def note(self, text: str) -> None:
+        self.inner.note(text)
+        self.messages.append(text)
+
+    def decoded(self, done: int, total: int) -> None:
+        self.inner.decoded(done, total)
+
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        self.inner.stepped(epoch, step, steps)
+        if self._next == 0.0:
+            self._draw()  # the page is there before the first epoch ends
+
+    def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
+        self.inner.finished_epoch(epoch, rows)
+        if time.monotonic() >= self._next:
+            self._draw()
+
+    def _draw(self) -> None:
+        if not self._recording:
+            return
+        before = time.monotonic()
+        self._write("training")
+        took = time.monotonic() - before
+        self._next = before + took + max(LEAST, took / SHARE)
+
+    def _write(self, state: State, *, problem: str = "") -> None:
+        if self._broken:
+            return
+        try:
+            link = ""
+            if state == "finished":
+                link = report(self.folder)[0].name
+            page = live_page(
+                self.folder, state=state, messages=self.messages, problem=problem, show_test=self.show_test,
+                link=link,
+            )  # fmt: skip
+            write_page(page, self.folder / FILE, follow_links=False)
+        except Exception as trouble:  # a page that cannot be drawn must not end a training
+            self._broken = True
+            reason = " ".join(str(trouble).split())[:200] or type(trouble).__name__
+            self.inner.note(f"The live page has stopped ({reason}). The training is not affected.")

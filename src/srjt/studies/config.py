@@ -1,4 +1,6 @@
-"""The settings of a study: the same from options, a YAML file or a preset."""
+"""The settings of a study: the same from options, a YAML file or a preset; how a noise is written, and where the
+runs take the noise rate from.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,76 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from srjt import methods
+from srjt import methods, noise
 from srjt.errors import SrjtError, suggest
-from srjt.settings import check_types, from_names, parse_yaml, setting, show
-from srjt.studies.noise_spec import parse_noise
-from srjt.training.config import TrainConfig, load_config
+from srjt.settings import check_types, from_names, load_config, parse_yaml, setting, show
+from srjt.training.config import TrainConfig
 
-__all__ = ["ESTIMATED", "PRESETS", "MethodSpec", "StudyConfig", "load_preset", "parse_method"]
+# Parse a noise: ``quasi:0.2``, ``truncated:rho=0.15``, ``quasi:rho=0.1,rate=0.2``, ``none``.
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSpec:
+    """The noise injected into training and validation labels, and the rate given to the methods.
+
+    With ``rate`` alone, ρ is solved on the whole dataset's class mix. With ``rho`` alone, the rate follows from that
+    mix. With both, ρ is fixed and the methods get the nominal rate, as in the paper (0.1 and 0.2 for LIMUC).
+    """
+
+    label: str
+    kind: str  # quasi, truncated, none
+    rate: float | None = None
+    rho: float | None = None
+
+    def rho_on(self, class_counts: npt.ArrayLike) -> float | None:
+        """ρ as given, or solved for the rate; None if nothing is injected."""
+        if self.rho is not None or self.rate is None:
+            return self.rho
+        return noise.rho_for_rate(self.kind, rate=self.rate, class_counts=class_counts)
+
+    def matrix(self, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
+        """The transition matrix (C, C); None if nothing is injected."""
+        rho = self.rho_on(class_counts)
+        if rho is None:
+            return None
+        return noise.transition_matrix(self.kind, num_classes=len(np.asarray(class_counts)), rho=rho)
+
+    def given_rate(self, class_counts: npt.ArrayLike) -> float | None:
+        """The rate ε that the methods get; None if nothing is injected."""
+        if self.rate is not None or self.kind == "none":
+            return self.rate
+        matrix = self.matrix(class_counts)
+        assert matrix is not None
+        return noise.expected_rate(matrix, class_counts=class_counts)
+
+
+def parse_noise(text: str) -> NoiseSpec:
+    """The noise that ``text`` describes; an error with an example if it describes none."""
+    label = "".join(str(text).split())
+    kind, _, rest = label.partition(":")
+    if label == "none":
+        return NoiseSpec(label="none", kind="none")
+    if kind not in (*get_args(noise.Kind), "none"):
+        raise suggest("noise", kind, (*get_args(noise.Kind), "none"))
+    values: dict[str, float] = {}
+    try:
+        for part in rest.split(","):
+            name, number = part.split("=") if "=" in part else ("rate", part)
+            if name not in ("rate", "rho") or name in values or kind == "none":
+                raise ValueError(name)
+            values[name] = float(number)
+    except ValueError:
+        raise SrjtError(f"Write noise as quasi:0.2, quasi:rho=0.1 or none; got {text!r}.") from None
+    return NoiseSpec(label=label, kind=kind, rate=values.get("rate"), rho=values.get("rho"))
+
+
+# The settings of a study: the same from options, a YAML file or a preset.
 
 PRESETS = ("limuc", "dr", "demo")
 # settings of a run that the study decides; a variant may have its own noise rate
@@ -145,7 +205,7 @@ class StudyConfig:
 
     def _check_reading(self) -> None:
         """Columns, folders and files are texts; unknown names are refused where the data are opened."""
-        from srjt.data import read
+        from srjt.data.sources import read
 
         for name in set(self.reading) & set(inspect.signature(read).parameters):
             value = self.reading[name]
@@ -178,3 +238,22 @@ def load_preset(name: str) -> dict[str, Any]:
     if name not in PRESETS:
         raise suggest("preset", name, PRESETS)
     return {**load_config(Path(__file__).parent / "presets" / f"{name}.yaml"), "preset": name}
+
+
+# Where the runs of a study take the noise rate from, as far as the plan decides it.
+
+# readers: what was to be estimated follows from the grades of several readers
+RateSource = Literal["none", "given", "own", "estimate", "readers"]
+
+
+def rate_source(method: str, variant: str, *, study_rate: float | str | None) -> RateSource:
+    """study_rate: ``noise_rate`` of the study, a number, "auto" or None."""
+    try:
+        spec = parse_method(f"{method}:{variant}")
+    except SrjtError:
+        return "given"  # a plug-in that is not installed may need it
+    if not methods.lookup(method).method.needs and spec.options.get("label_matrix") != ESTIMATED:
+        return "none"
+    if spec.own_rate is not None:
+        return "estimate" if spec.own_rate == "auto" else "own"
+    return "estimate" if study_rate == "auto" else "given"

@@ -1,14 +1,4 @@
-"""A study's folder: its plan and the state of its runs.
-
-study.json                     the settings, the data, the versions and the planned runs
-splits.csv                     id, fold, split
-image_hashes.npz               the hash of every image, to notice one that has changed
-cpu.json                       how the runs use the CPU, chosen once (see studies/cpu_settings.py)
-noise/<noise>_fold<k>_seed<s>.json   the injected noise
-estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
-runs/<key>/                    the folder of one run
-errors/<key>.txt               the error of a failed run
-"""
+"""A study's folder: its plan, the state of its runs, and how one of them is trained in a worker process."""
 
 from __future__ import annotations
 
@@ -18,8 +8,11 @@ import io
 import os
 import platform
 import re
+import shutil
+import traceback
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,9 +21,9 @@ import torch
 from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt
 
 from srjt._version import __version__
-from srjt.data import write_splits
-from srjt.data.grade_names import check_grade_names
-from srjt.errors import SrjtError, count_of
+from srjt.data.grades import check_grade_names
+from srjt.data.splits import write_splits
+from srjt.errors import SrjtError, count_of, warnings_about
 from srjt.files import (
     check_regular_files,
     is_inside,
@@ -40,24 +33,23 @@ from srjt.files import (
     write_atomically,
     write_json,
 )
-from srjt.studies.config import StudyConfig
-from srjt.studies.grid import PlannedRun, StudyData
-from srjt.studies.noise_spec import parse_noise
-from srjt.training.record.run_folder import has_summary
+from srjt.methods.registry import import_modules
+from srjt.studies.config import StudyConfig, parse_noise
+from srjt.studies.plan import FEEDS, PlannedRun, StudyData, cpu_setting, open_kept_data
+from srjt.training.devices import CpuSetting
+from srjt.training.folder import has_summary
+from srjt.training.train import train
 
-__all__ = [
-    "NoiseRow",
-    "error_file",
-    "estimates_folder",
-    "explain_write_errors",
-    "lock_study",
-    "read_error",
-    "read_study",
-    "run_folder",
-    "run_status",
-    "study_config",
-    "write_plan",
-]
+# A study's folder: its plan and the state of its runs.
+#
+# study.json                     the settings, the data, the versions and the planned runs
+# splits.csv                     id, fold, split
+# image_hashes.npz               the hash of every image, to notice one that has changed
+# cpu.json                       how the runs use the CPU, chosen once (see studies/plan.py)
+# noise/<noise>_fold<k>_seed<s>.json   the injected noise
+# estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
+# runs/<key>/                    the folder of one run
+# errors/<key>.txt               the error of a failed run
 
 FORMAT = 3
 
@@ -291,3 +283,81 @@ def run_status(folder: Path, key: str) -> str:
         return "running"
     damaged = (run / "summary.json").exists()
     return "failed" if damaged or error_file(folder, key).exists() else "left"
+
+
+# Train one run of a study in a worker process: if it crashes or runs out of memory, the other runs continue.
+
+
+def run_planned(
+    folder: Path,
+    data: StudyData,
+    planned: PlannedRun,
+    *,
+    device: str | None,
+    cache: Path | None = None,
+    estimates: Path | None = None,
+    cpu: CpuSetting | None = None,
+) -> None:
+    """Train a planned run in its folder, or resume it.
+
+    estimates: folder of the noise estimates, which all methods share. Default: the one in the study's folder.
+    cpu: the study's choice for this run, if it is trained on a CPU.
+    """
+    manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
+    if manifest.arrays is not None and not manifest.are_features:
+        manifest = replace(manifest, arrays=data.resized_images(planned.config, cache=cache))
+    run = run_folder(folder, planned.key)
+    # not the method: all methods share an estimate, and what is said twice is shown once
+    with warnings_about(f"Noise {planned.noise.label}, fold {planned.fold}, seed {planned.seed}"):
+        train(
+            manifest,
+            out=run,
+            config=planned.config,
+            split=data.splits[planned.fold],
+            device=device,
+            cache=cache,
+            shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
+            cpu_setting=cpu,
+            grade_names=data.config.grade_names,
+            progress=False,
+            feeds=FEEDS,
+        )
+    # A finished run is never resumed, and its checkpoints would be three quarters of the study's disk space.
+    shutil.rmtree(run / "checkpoints", ignore_errors=True)
+    error_file(folder, planned.key).unlink(missing_ok=True)
+
+
+def write_error_report(folder: Path, key: str, problem: BaseException) -> None:
+    """Write why a run failed: the sentence of a SrjtError, the traceback of any other exception."""
+    expected = isinstance(problem, SrjtError)
+    text = f"{problem}\n" if expected else "".join(traceback.format_exception(problem))
+    report = error_file(folder, key)
+    with contextlib.suppress(OSError):
+        report.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(report, text.encode("utf-8", "surrogateescape"), follow_links=False)
+
+
+def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str | None = None) -> None:
+    """The task of a worker process: open the study, unless it is open, find the planned run, and train it."""
+    path = Path(folder)
+    try:
+        facts = read_study(path)
+        import_modules(facts["study"]["train"].get("imports", ()))
+        decoded = None if cache is None else Path(cache)
+        data = open_kept_data(study_config(facts), cache=decoded)
+        entry = next((entry for entry in facts["cells"] if entry["key"] == key), None)
+        if entry is None or (planned := data.find(entry)).key != key:
+            raise SrjtError(
+                "The data or the plan have changed since the study began: run the same command again."
+            )
+        run_planned(
+            path,
+            data,
+            planned,
+            device=device,
+            cache=decoded,
+            cpu=cpu_setting(path, planned.config),
+        )
+    except Exception as problem:
+        write_error_report(path, key, problem)
+        raise

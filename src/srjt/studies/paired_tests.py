@@ -1,12 +1,5 @@
-"""Compare "+ours" with its host and with the best baseline by a paired test over folds.
-
-A fold has its own test patients and its own trainings, so the variance between folds contains both. Folds share
-training data, so their differences are not independent, and a plain paired t-test reports effects that do not exist.
-Nadeau and Bengio (Machine Learning 52, 2003) increase the variance of the mean difference from s²/n to
-(1/n + n_test/n_train)·s².
-
-The best of several methods looks better on the results that it was chosen by than on others. So the opponent in a fold
-is the method that is best in the *other* folds, whose test patients are others.
+"""Is "+ours" better? Paired tests over folds against its host and the best baseline, and over all hosts and
+noises together.
 """
 
 from __future__ import annotations
@@ -22,18 +15,17 @@ import pandas as pd
 
 from srjt.errors import SrjtError, suggest
 from srjt.ordinal.metrics import METRICS
-from srjt.studies.paper import host_of, is_ours, is_recipe, paper_order
+from srjt.studies.results import host_of, is_ours, is_recipe, paper_order
 
-__all__ = [
-    "LOWER_IS_BETTER",
-    "PairedTest",
-    "compare_ours",
-    "corrected_t_test",
-    "fold_differences",
-    "largest_difference",
-    "ours_minus_host",
-    "size_ratio",
-]
+# Compare "+ours" with its host and with the best baseline by a paired test over folds.
+#
+# A fold has its own test patients and its own trainings, so the variance between folds contains both. Folds
+# share training data, so their differences are not independent, and a plain paired t-test reports effects
+# that do not exist. Nadeau and Bengio (Machine Learning 52, 2003) increase the variance of the mean
+# difference from s²/n to (1/n + n_test/n_train)·s².
+#
+# The best of several methods looks better on the results that it was chosen by than on others. So the
+# opponent in a fold is the method that is best in the *other* folds, whose test patients are others.
 
 LOWER_IS_BETTER = frozenset(name for name, metric in METRICS.items() if metric.lower_is_better)
 
@@ -241,3 +233,56 @@ def _better(difference: float | None, metric: str) -> bool | None:
     if not difference:
         return None
     return (difference < 0) == (metric in LOWER_IS_BETTER)
+
+
+# Does "+ours" improve its host, over all hosts and noises together?
+#
+# Single comparisons of three to five folds are weak. The mean of a fold's differences over hosts and noises
+# is one number per fold, and the same paired test applies to it. Hosts share a fold's patients, so they do
+# not count as more folds.
+
+
+def pool_ours(
+    scores: pd.DataFrame,
+    groups: Mapping[str, Sequence[str]],
+    *,
+    test_train_ratio: float,
+    metrics: Sequence[str],
+    split: str = "test",
+    confidence: float = 0.95,
+) -> pd.DataFrame:
+    """The mean of "+ours" minus host over the hosts and noises of each group, one row per group and metric.
+
+    groups: name → noises. Only folds that all pairs have are used. Columns: group, metric, hosts and noises (how
+    many), pairs, and the fields of PairedTest; no row for a group with fewer than two pairs.
+    """
+    rows = []
+    for group, noises in groups.items():
+        for metric in metrics:
+            pairs = {
+                (noise, name): found
+                for noise in noises
+                for name, found in ours_minus_host(scores, noise=noise, metric=metric, split=split).items()
+                if len(found)
+            }
+            if len(pairs) < 2:
+                continue
+            by_fold = pd.DataFrame(pairs).dropna().mean(axis=1)
+            test = corrected_t_test(
+                by_fold.to_numpy(),
+                test_train_ratio=test_train_ratio,
+                confidence=confidence,
+                largest=largest_difference(metric),
+            )
+            rows.append(
+                {
+                    "group": group,
+                    "metric": metric,
+                    "hosts": len({name for _, name in pairs}),
+                    "noises": len({noise for noise, _ in pairs}),
+                    "pairs": len(pairs),
+                    **asdict(test),
+                }
+            )
+    columns = ["group", "metric", "hosts", "noises", "pairs", *PairedTest.__dataclass_fields__]
+    return pd.DataFrame(rows, columns=columns)

@@ -12,10 +12,8 @@ from typing import Any, Literal
 
 from srjt import methods
 from srjt.errors import SrjtError
-from srjt.ordinal.purpose import Purpose
-from srjt.settings import check_types, from_names, load_config, parse_overrides, setting, show
-
-__all__ = ["TrainConfig", "load_config", "parse_overrides"]
+from srjt.ordinal import Purpose
+from srjt.settings import check_types, from_names, setting, show
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 StepMode = Literal["auto", "eager", "graph", "compiled"]

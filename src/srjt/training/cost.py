@@ -14,21 +14,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from srjt import methods, networks
 from srjt.data.images.feed import ResidentFeed
 from srjt.data.manifest import Manifest
-from srjt.methods import Method
+from srjt.methods.base import Method
+from srjt.training.batches import Preprocess, TrainingSet, confusion_counts, draw_plan, generator
 from srjt.training.config import TrainConfig
-from srjt.training.engine.batches import Preprocess, TrainingSet
-from srjt.training.engine.cpu_tuning import channels_last
-from srjt.training.engine.cuda_graph import make_epoch_runner
-from srjt.training.engine.devices import amp_dtype, torch_flags
-from srjt.training.engine.plan import draw_plan, generator
-from srjt.training.engine.recorder import Recorder
-from srjt.training.engine.scoring import confusion_counts
-from srjt.training.engine.stacked_networks import StackedNetworks
-from srjt.training.engine.state import initialise_optimizer
-from srjt.training.engine.step import Step, make_optimizer
+from srjt.training.devices import StackedNetworks, amp_dtype, channels_last, torch_flags
+from srjt.training.step import Recorder, Step, initialise_optimizer, make_epoch_runner, make_optimizer
 from srjt.training.trained import build_method, build_networks
-
-__all__ = ["Cost", "available_memory", "step_memory", "training_cost"]
 
 STEPS = 3  # timed, after one to warm up
 GPU_STEPS = 50  # a step takes milliseconds there

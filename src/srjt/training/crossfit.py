@@ -16,26 +16,21 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from srjt._version import __version__
-from srjt.data import Manifest, Split
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.data.splits import assign_folds
+from srjt.data.manifest import Manifest
+from srjt.data.splits import Split, assign_folds
 from srjt.errors import SrjtError
 from srjt.files import is_foreign, made_by, read_json, write_json
-from srjt.methods import JointTraining
+from srjt.methods.joint import JointTraining
+from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
-from srjt.training.engine.batches import Transform
-from srjt.training.engine.cpu_tuning import CpuSetting
-from srjt.training.folds import NO_ROWS, Folds, fit_fold
-from srjt.training.own_split import resolve_split
-from srjt.training.parallel_folds import Jobs, choose_workers, train_in_parallel
-from srjt.training.record.image_identity import HASHES_FILE, check_images, image_digest
-from srjt.training.record.reporters import FoldReporter, Reporter, SilentReporter
-from srjt.training.record.run_folder import is_finished
-from srjt.training.single_run import fingerprint
+from srjt.training.devices import CpuSetting
+from srjt.training.folder import HASHES_FILE, check_images, image_digest, is_finished
+from srjt.training.folds import NO_ROWS, Folds, Jobs, choose_workers, fit_fold, train_in_parallel
+from srjt.training.reporters import FoldReporter, Reporter, SilentReporter
+from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
-
-__all__ = ["NO_ROWS", "CrossFit", "cross_fit"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,35 +15,94 @@ from torch import Tensor
 
 from srjt.data.images.feed import Feed
 from srjt.errors import Interrupted, SrjtError
-from srjt.methods import Method
+from srjt.methods.base import Method
 from srjt.ordinal.metrics import METRICS
-from srjt.training.config import TrainConfig
-from srjt.training.engine.batches import Preprocess, TrainingSet
-from srjt.training.engine.compiling import pause_garbage_collection
-from srjt.training.engine.cuda_graph import make_epoch_runner
-from srjt.training.engine.distributed import Process
-from srjt.training.engine.plan import Plan, balancing_weights, draw_plan, generator, subseed
-from srjt.training.engine.recorder import EpochRecord, Recorder
-from srjt.training.engine.scoring import confusion_counts, one_batch_size
-from srjt.training.engine.stacked_networks import StackedNetworks
-from srjt.training.engine.starvation import StarvationMonitor
-from srjt.training.engine.state import initialise_optimizer, restore, state_tensors, weights
-from srjt.training.engine.step import Step, make_optimizer, set_learning_rate
-from srjt.training.engine.stop_signal import StopRequest
-from srjt.training.record import checkpoint
-from srjt.training.record.metrics_log import (
+from srjt.training import checkpoint
+from srjt.training.batches import (
+    Plan,
+    Preprocess,
+    TrainingSet,
+    balancing_weights,
+    confusion_counts,
+    draw_plan,
+    generator,
+    one_batch_size,
+    subseed,
+)
+from srjt.training.checkpoint import (
     BEST_EPOCH,
     MetricRow,
     MetricsLog,
     best_epoch,
+    check_saved_state,
     kept_epoch,
     metric_rows,
     parse_rows,
 )
-from srjt.training.record.reporters import Reporter
-from srjt.training.record.saved_state import check_saved_state
+from srjt.training.config import TrainConfig
+from srjt.training.devices import Process, StackedNetworks, pause_garbage_collection
+from srjt.training.reporters import Reporter
+from srjt.training.step import (
+    EpochRecord,
+    Recorder,
+    Step,
+    initialise_optimizer,
+    make_epoch_runner,
+    make_optimizer,
+    restore,
+    set_learning_rate,
+    state_tensors,
+    weights,
+)
+from srjt.training.workers import StopRequest
 
-__all__ = ["Fitted", "Side", "fit"]
+# Warn when the selection hardly keeps any samples of a grade.
+#
+# On imbalanced data the common grade is learnt first and has the smallest losses, so that methods which
+# keep samples of small loss can come to keep one grade only.
+
+PATIENCE = 3  # epochs in a row
+STARVED = 0.1  # of the share that is kept overall
+
+
+class StarvationMonitor:
+    """Gives one warning per training, when a grade is hardly selected for ``PATIENCE`` epochs in a row."""
+
+    def __init__(self, grades: Sequence[str]) -> None:
+        self.grades = tuple(grades)
+        self.starved_epochs = np.zeros(len(grades), dtype=np.int64)  # per grade, in a row
+        self.warned = False
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint saves."""
+        return {"epochs": self.starved_epochs.tolist(), "spoken": self.warned}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.starved_epochs = np.array(state["epochs"], dtype=np.int64)
+        self.warned = bool(state["spoken"])
+
+    def update(self, counts: np.ndarray) -> str | None:
+        """counts: (K, 4, C) of one epoch (ordinal.metrics.selection_counts) → a warning, or None.
+
+        One network's selection is what the other learns from, so a grade that either starves counts.
+        """
+        selected, total = counts[:, 1].astype(np.float64), counts[:, 3].astype(np.float64)
+        overall = selected.sum(axis=1, keepdims=True) / np.maximum(total.sum(axis=1, keepdims=True), 1)
+        share = np.divide(selected, total, out=np.ones_like(selected), where=total > 0)
+        starved = (share < STARVED * overall).any(axis=0)
+        self.starved_epochs = np.where(starved, self.starved_epochs + 1, 0)
+        if self.warned or not (self.starved_epochs >= PATIENCE).any():
+            return None
+        self.warned = True
+        named = ", ".join(self.grades[c] for c in np.flatnonzero(self.starved_epochs >= PATIENCE))
+        return (
+            f"The selection is starving grade {named}: for {PATIENCE} epochs hardly any of its samples were selected "
+            f"as clean ({share.min():.0%} of them, {float(overall.mean()):.0%} of all), so the networks are "
+            "unlearning it. Try `per_class=True`, a slower ramp (`ramp_epochs`) or a smaller `noise_rate`."
+        )
+
+
+# The training loop: one for all methods, read from top to bottom.
 
 
 @dataclass(frozen=True, kw_only=True)

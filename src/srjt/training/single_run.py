@@ -1,4 +1,6 @@
-"""One training: from a manifest to a trained model, in a folder from which it resumes."""
+"""One training: from a manifest to a trained model, in a folder from which it resumes; what is learnt from
+several readers, and the files of the finished run.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +8,273 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 
-from srjt.data.features import as_features
-from srjt.data.grade_names import display_grade
+from srjt import networks as backbones
+from srjt.data.duplicates import LeakageWarning
+from srjt.data.grades import display_grade
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
-from srjt.data.manifest import Manifest
-from srjt.data.splits import Split
-from srjt.errors import SrjtError, count_of, suggest
-from srjt.networks import backbones
-from srjt.networks.small import standardise
+from srjt.data.manifest import Manifest, as_features
+from srjt.data.splits import Split, official_split, unused_split_column
+from srjt.errors import SrjtError, count_of, suggest, warn
+from srjt.files import write_atomically, write_json
+from srjt.methods.base import Method
+from srjt.networks import standardise
+from srjt.training import checkpoint, devices
+from srjt.training.batches import (
+    NO_READERS,
+    Preprocess,
+    ReaderTargets,
+    TrainingSet,
+    Transform,
+    one_batch_size,
+    predict_probabilities,
+)
+from srjt.training.checkpoint import is_complete, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
-from srjt.training.engine import cpu_tuning
-from srjt.training.engine.batches import Preprocess, TrainingSet, Transform
-from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
-from srjt.training.engine.devices import amp_dtype, choose_device, device_name, torch_flags
-from srjt.training.engine.distributed import join_process_group
-from srjt.training.engine.scoring import one_batch_size, predict_probabilities
-from srjt.training.engine.stacked_networks import StackedNetworks
-from srjt.training.loop import Fitted, Side, as_tensor, fit
-from srjt.training.own_split import resolve_split
-from srjt.training.reader_targets import reader_targets
-from srjt.training.record.held_out import held_out_side
-from srjt.training.record.image_identity import check_images, image_digest
-from srjt.training.record.provenance import describe_provenance, describe_source
-from srjt.training.record.reporters import Reporter, SilentReporter
-from srjt.training.record.run_folder import (
+from srjt.training.devices import (
+    CpuSetting,
+    StackedNetworks,
+    amp_dtype,
+    channels_last,
+    choose_device,
+    device_name,
+    join_process_group,
+    torch_flags,
+    use_cpu_setting,
+)
+from srjt.training.folder import (
     RunFacts,
+    check_files,
+    check_images,
+    describe_provenance,
+    describe_source,
+    digests,
+    held_out_side,
+    image_digest,
     is_finished,
     lock_run_folder,
     open_run_folder,
+    read_summary,
     write_facts,
+    write_held_out,
 )
-from srjt.training.run_results import open_finished, write_results
-from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks
+from srjt.training.loop import Fitted, Side, as_tensor, fit
+from srjt.training.reporters import Reporter, SilentReporter
+from srjt.training.step import weights
+from srjt.training.trained import NetworkMaker, Trained, build_method, build_networks, load_run
 
-__all__ = ["fingerprint", "no_validation_side", "single_run"]
+# Which samples are on which side of a training; without a split, the data's own if they have one.
+
+SplitChoice = Split | Callable[[Manifest], Split] | Literal["all"] | None
+
+
+def split_or_own(split: SplitChoice) -> Split | Callable[[Manifest], Split] | None:
+    """The split that ``srjt.train`` is given; for None the data's own; None for "all"."""
+    if split is None:
+        return own_split
+    if isinstance(split, Split) or callable(split):
+        return split
+    if isinstance(split, str) and split == "all":
+        return None
+    raise SrjtError(
+        f"split takes a Split, a function that makes one from the data, or 'all', not {split!r}: the first of five "
+        "folds is split=srjt.data.folds(data)[0]."
+    )
+
+
+def has_own_split(manifest: Manifest) -> bool:
+    return "split" in manifest.table
+
+
+def own_split(manifest: Manifest, *, all_samples: str = 'split="all"') -> Split:
+    """The data's own split, if they have one: test samples are not trained on unless the user asks for it.
+
+    all_samples: how the user asks for it, for a warning.
+    """
+    if has_own_split(manifest):
+        return official_split(manifest)
+    if (column := unused_split_column(manifest)) is not None:
+        warn(
+            f"All samples are used for training, but there is a column {column}: use `split_column={column!r}`, or "
+            f"{all_samples} to train on all of them.",
+            LeakageWarning,
+        )
+    empty = np.empty(0, dtype=np.int64)
+    return Split(train=np.arange(len(manifest)), validation=empty, test=empty)
+
+
+def resolve_split(
+    split: Split | Callable[[Manifest], Split] | None, manifest: Manifest, *, skipped: bool
+) -> Split:
+    """The rows of each side; None: all samples are for training. skipped: whether unreadable images were left out."""
+    if split is None:
+        no_rows = np.empty(0, dtype=np.int64)
+        return Split(train=np.arange(len(manifest)), validation=no_rows, test=no_rows)
+    if not isinstance(split, Split):
+        return split(manifest)
+    if skipped:
+        raise SrjtError(
+            "Unreadable images were skipped, so the row positions of the split are no longer valid: pass a function "
+            "that makes the split from the remaining manifest."
+        )
+    return split
+
+
+def resolved_once(
+    split: Split | Callable[[Manifest], Split] | None, *, samples: int
+) -> Callable[[Manifest], Split]:
+    """The split, made from the first manifest that it is given; from then on the same samples by their ids.
+
+    The noise estimate and the training open the data one after the other: sides that each of them made for itself
+    could differ, and test samples would be estimated from. samples: how many there are with unreadable ones.
+    """
+    side_of: dict[str, str] = {}
+
+    def sides(manifest: Manifest) -> Split:
+        ids = manifest.ids
+        if not side_of:
+            made = resolve_split(split, manifest, skipped=len(manifest) < samples)
+            _check_rows(made, len(manifest), positions=isinstance(split, Split))
+            side_of.update((ids[row], side) for side, rows in made.sides().items() for row in rows.tolist())
+            return made
+        found = np.array([side_of.get(name, "") for name in ids], dtype=object)
+        return Split(**{side: np.flatnonzero(found == side) for side in ("train", "validation", "test")})
+
+    return sides
+
+
+def _check_rows(split: Split, samples: int, *, positions: bool) -> None:
+    """An error for rows that do not exist, or are on two sides; a warning if a split as positions leaves some out."""
+    rows = np.concatenate(list(split.sides().values()))
+    if len(rows) and not 0 <= rows.min() <= rows.max() < samples:
+        wrong = rows[(rows < 0) | (rows >= samples)][0]
+        raise SrjtError(
+            f"The split has the row {wrong}, and there are {count_of(samples, 'sample')}: it is of other data."
+        )
+    if len(np.unique(rows)) < len(rows):
+        raise SrjtError("The split has a row twice: a sample is on one side, once.")
+    if positions and (unused := samples - len(rows)):
+        warn(f"{count_of(unused, 'sample is', 'samples are')} on no side of the split, and not used.")
+
+
+# What is learnt from samples that several readers graded: their consensus, or more of what they say.
+
+
+def reader_targets(
+    manifest: Manifest, rows: npt.NDArray[np.int64], config: TrainConfig, method: Method
+) -> ReaderTargets:
+    """The targets of the training rows (N,) that ``config.reader_targets`` asks for."""
+    choice = config.reader_targets
+    if choice == "consensus":
+        return NO_READERS
+    if manifest.posterior is None:
+        raise SrjtError(
+            f"reader_targets {choice!r} needs the grades of several readers: read the data with "
+            "`several_readings='consensus'`."
+        )
+    posterior = torch.from_numpy(manifest.posterior[rows])
+    if choice == "certainty":
+        return ReaderTargets(
+            certainty=posterior[torch.arange(len(rows)), torch.from_numpy(manifest.labels[rows])]
+        )
+    if choice == "resample":
+        if "transition" in method.needs:
+            raise SrjtError(
+                f"{config.method} corrects the errors of labels, and grades that are drawn from the readers' "
+                "probabilities are true grades: use reader_targets 'consensus', 'posterior' or 'certainty'."
+            )
+        return ReaderTargets(draw_from=posterior)
+    if not method.takes_probabilities:
+        raise SrjtError(
+            f"{config.method} learns from grades, not from probabilities: use reader_targets 'consensus', or a method "
+            "such as standard, sord or co-teaching+ours."
+        )
+    return ReaderTargets(probabilities=posterior)
+
+
+# The files of a finished run: what its training has found, written once and read again.
+
+
+def write_results(folder: Path, run: Trained, *, fitted: Fitted) -> None:
+    """Write the weights, the history, the predictions for the held-out sides and the summary of a run."""
+    config = run.config
+    final = {name: tensor.detach().cpu() for name, tensor in weights(fitted.networks).items()}
+    try:
+        checkpoint.write(folder / "weights.safetensors", final, {"epochs": fitted.kept_epoch})
+        write_atomically(folder / "history.csv", run.history.to_csv(index=False).encode(), follow_links=False)
+        write_held_out(folder, run.held_out)
+        averages = last_epochs(fitted.metrics, pooled=config.convention == "published-code")
+        write_json(
+            folder / "summary.json",
+            {
+                "epochs": fitted.epochs,
+                **({"kept_epoch": fitted.kept_epoch} if config.keep == "best" else {}),
+                "last_epochs": averages.to_dict("records"),
+                "confusion": {name: fitted.confusions[name].tolist() for name in run.held_out},
+                "files": digests(folder),
+            },
+        )
+    except OSError as problem:
+        raise SrjtError(
+            f"The results cannot be written to {folder} ({problem.strerror}): free some space and run the same "
+            "command again; the training itself is saved in its checkpoint."
+        ) from problem
+
+
+def open_finished(folder: Path, **options: Any) -> Trained:
+    """A finished run with its metrics and its history. options: of ``load_run``."""
+    run = load_run(folder, **options)
+    try:
+        history = _read_history(folder / "history.csv")
+    except SrjtError as problem:
+        raise _restore(folder, problem) from None
+    return Trained(**{**vars(run), "metrics": finished_metrics(folder), "history": history})
+
+
+def finished_metrics(folder: Path) -> pd.DataFrame:
+    """The metrics of a finished run, or an error if one of its files is not as the run has written it."""
+    try:
+        metrics = read_metrics(folder / "metrics.csv")
+        summary = read_summary(folder)
+        if not is_complete(metrics, summary, epochs=int(summary["epochs"])):
+            raise SrjtError(f"{folder / 'metrics.csv'} does not contain all epochs of the run.")
+    except SrjtError as problem:
+        raise _restore(folder, problem) from None
+    check_files(folder)
+    return metrics
+
+
+def _restore(folder: Path, problem: SrjtError) -> SrjtError:
+    return SrjtError(
+        f"{problem} The run in {folder} is finished: restore the file, or delete summary.json there and run the same "
+        "command again."
+    )
+
+
+def _read_history(path: Path) -> pd.DataFrame:
+    """The history as it was written. pandas' parser of decimals may err in the last bit; Python's does not."""
+    try:
+        table = pd.read_csv(path, dtype=str, keep_default_na=False)
+        for name in table.columns.drop("id"):
+            if name.startswith("loss_"):
+                table[name] = np.array([float(cell or "nan") for cell in table[name]], dtype=np.float64)
+            else:
+                table[name] = np.array([int(cell) for cell in table[name]], dtype=np.int64)
+    except FileNotFoundError:
+        raise SrjtError(f"{path} is missing.") from None
+    except (OSError, ValueError, KeyError, OverflowError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+    return table
+
+
+# One training: from a manifest to a trained model, in a folder from which it resumes.
 
 
 def single_run(
@@ -153,7 +381,7 @@ def single_run(
             may_tune = config.tune_cpu and not config.deterministic and process.world_size == 1
             if cpu_setting is None and may_tune:
                 example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
-                cpu = cpu_tuning.fastest_setting(networks.members[0], example)
+                cpu = devices.fastest_setting(networks.members[0], example)
             facts = replace(facts, cpu=cpu)
             if folder is not None and process.is_main:
                 write_facts(folder, facts)

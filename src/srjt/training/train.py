@@ -1,30 +1,476 @@
-"""``srjt.train``: resolve what is "auto", then train one run."""
+"""``srjt.train``: choose the samples, replace ``noise_rate="auto"`` by an estimate of the noise of the labels,
+then train one run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from srjt.data.grade_names import check_grade_names
-from srjt.data.images.feed import FeedCache
-from srjt.data.images.store import OnBadImage
-from srjt.data.sources.inputs import LabelledData, labelled_samples
-from srjt.errors import SrjtError
-from srjt.files import write_atomically
-from srjt.training.config import TrainConfig
-from srjt.training.engine.batches import Transform
-from srjt.training.engine.cpu_tuning import CpuSetting
-from srjt.training.engine.devices import choose_device
-from srjt.training.own_split import SplitChoice, has_own_split, resolved_once, split_or_own
-from srjt.training.record.reporters import Reporter, reporter_in_python
-from srjt.training.record.run_folder import is_finished, refuse_other_files
-from srjt.training.resolve_noise import noise_record, resolve_noise_rate
-from srjt.training.single_run import no_validation_side, single_run
-from srjt.training.trained import NetworkMaker, Trained, fetch_weights
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["train"]
+from srjt import methods, noise
+from srjt._version import __version__
+from srjt.data.duplicates import LeakageWarning
+from srjt.data.grades import check_grade_names
+from srjt.data.images.feed import FeedCache
+from srjt.data.images.store import OnBadImage, open_store
+from srjt.data.manifest import Manifest
+from srjt.data.sources.inputs import LabelledData, labelled_samples
+from srjt.data.splits import Split
+from srjt.errors import SrjtError, count_of, warn
+from srjt.files import read_json, wait_for_lock, write_atomically, write_json
+from srjt.noise.estimate import NoiseEstimate, estimate_noise
+from srjt.noise.matrices import noise_from_posterior
+from srjt.training.batches import Transform
+from srjt.training.config import TrainConfig
+from srjt.training.crossfit import cross_fit
+from srjt.training.devices import CpuSetting, choose_device
+from srjt.training.folder import (
+    FORMAT,
+    NoiseFile,
+    RunFacts,
+    image_digest,
+    is_finished,
+    read_facts,
+    refuse_other_files,
+)
+from srjt.training.folds import NO_ROWS
+from srjt.training.reporters import Reporter, SilentReporter, reporter_in_python
+from srjt.training.single_run import (
+    SplitChoice,
+    fingerprint,
+    has_own_split,
+    no_validation_side,
+    resolve_split,
+    resolved_once,
+    single_run,
+    split_or_own,
+)
+from srjt.training.trained import NetworkMaker, Trained, build_method, fetch_weights
+
+# ``noise_rate="auto"``: estimate the noise of the training labels, and replace "auto" by the estimate.
+#
+# A short cross-fit on the training side (the warm-up) gives every training sample probabilities from
+# networks that have not seen it; from these and the labels the noise is estimated. ``noise.json`` keeps the
+# estimate beside the run, and a resumed run uses it again.
+
+Floats = npt.NDArray[np.float64]
+
+# Of an estimated matrix; where the warm-up's networks know nothing, the estimate is larger.
+LARGEST_RATE = 0.5
+
+WOULD_HELP = (
+    "Verified grades of a random sample (column verified_grade) or a rate that you know (noise_rate) "
+    "would help."
+)
+
+WARM_UP_METHOD = "sord"  # needs no noise rate, and is slow to memorise a wrong label
+WARM_UP_FOLDS = 3
+WARM_UP_SHARE = 5  # a fifth of the run's epochs,
+WARM_UP_MIN_EPOCHS = 10  # but no fewer than this,
+# and at most a third: three trainings of one network on two thirds of the samples then cost a third of the run's two
+WARM_UP_MOST = 3
+
+
+def resolve_noise_rate(
+    manifest: Manifest,
+    *,
+    config: TrainConfig,
+    split: Split | Callable[[Manifest], Split] | None = None,
+    out: str | Path | None = None,
+    device: str | None = None,
+    reporter: Reporter | None = None,
+    cache: str | Path | None = None,
+    on_bad_image: OnBadImage = "error",
+    cpu_setting: CpuSetting | None = None,
+    feeds: FeedCache | None = None,
+    network: NetworkMaker | None = None,
+    transform: Transform | None = None,
+    eval_transform: Transform | None = None,
+) -> tuple[TrainConfig, NoiseEstimate | None]:
+    """The configuration with numbers in place of ``noise_rate="auto"``, and the estimate that they come from.
+
+    Only the training side of ``split`` is used. The estimate is None, and nothing is trained, if the method needs
+    none, or if several readers graded the samples: then the rate follows from their consensus.
+
+    out: a ``noise.json`` in this folder is reused; of several processes one computes it, the others wait.
+    """
+    if config.requested_noise_rate != "auto":
+        return _with_matrix_of_rate(config, manifest), None
+    config = config.for_data(features=manifest.are_features)
+    if not needs_estimate(config):
+        return config.replace(noise_rate=None), None
+    _check_options(config, num_classes=manifest.num_classes)
+    reporter = reporter or SilentReporter()
+    warm_up_config = warm_up(config)
+    readable = manifest
+    if manifest.arrays is None:  # arrays in memory are always readable
+        opened = open_store(
+            manifest,
+            size=config.image_size,
+            resize=config.resize,
+            cache=cache,
+            on_bad_image=on_bad_image,
+            progress=reporter.decoded,
+            find_duplicates=True,
+        )
+        readable = opened.manifest
+    rows = resolve_split(split, readable, skipped=len(readable) < len(manifest)).train
+    posterior = readable.posterior
+    if posterior is not None:
+        known = noise_from_posterior(readable.labels[rows], posterior[rows])
+        resolved = _apply(config, known.rate, known.transition, known.posterior)
+        reporter.note(from_readers(resolved))
+        return resolved, None
+    learnt = readable.select(rows, images=False)
+    facts = {
+        "fingerprint": fingerprint(readable, Split(train=rows, validation=NO_ROWS, test=NO_ROWS)),
+        "warm_up": warm_up_config.determining(),
+        "folds": WARM_UP_FOLDS,
+        "verified": _verified_fingerprint(learnt),
+        "images": image_digest(learnt),
+    }
+
+    def estimate_in(folder: Path | None) -> NoiseEstimate:
+        reporter.note(
+            f"Estimating the noise first: {WARM_UP_FOLDS} trainings of {count_of(warm_up_config.epochs, 'epoch')} "
+            f"({warm_up_config.method})."
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LeakageWarning)  # already shown when the split was made
+            fitted = cross_fit(
+                manifest,
+                config=warm_up_config,
+                folds=WARM_UP_FOLDS,
+                seed=config.seed,
+                out=folder,
+                split=split,
+                device=device,
+                reporter=reporter,
+                title="warm-up",
+                cache=cache,
+                on_bad_image=on_bad_image,
+                cpu_setting=cpu_setting,
+                feeds=feeds,
+                network=network,
+                transform=transform,
+                eval_transform=eval_transform,
+            )
+        assert fitted.manifest.ids == learnt.ids, "the warm-up uses the training side alone"
+        return estimate_noise(
+            fitted.manifest.labels,
+            fitted.probabilities,
+            groups=fitted.manifest.groups,
+            verified=fitted.manifest.verified_labels,
+            seed=config.seed,
+        )
+
+    if out is None:
+        estimate = estimate_in(None)
+    else:
+        estimate = _estimate_once(Path(out), facts, estimate_in, reporter, config=config)
+    if estimate.informed:
+        resolved = _apply(config, estimate.rate, estimate.transition, estimate.posterior())
+    else:  # a matrix of networks that know nothing would only blur the labels
+        nothing_wrong = np.eye(manifest.num_classes)
+        resolved = _apply(config, 0.0, nothing_wrong, nothing_wrong)
+    described = describe(estimate, epochs=warm_up_config.epochs)
+    if not estimate.informed:
+        warn(f"{described} {WOULD_HELP}")
+        return resolved, estimate
+    reporter.note(described)
+    method = methods.lookup(config.method)
+    nothing_discarded = method.is_recipe and "noise_rate" not in method.needs
+    if not estimate.identifiable and not nothing_discarded:  # else the note above is enough
+        warn(not_determined(estimate, used=resolved.known_noise_rate))
+    return resolved, estimate
+
+
+def _with_matrix_of_rate(config: TrainConfig, manifest: Manifest) -> TrainConfig:
+    """A recipe that needs a matrix and is given a rate: errors by one grade, as most errors of readers are."""
+    known = methods.lookup(config.method, registered_by=config.imports)
+    rate = config.known_noise_rate
+    if (
+        not known.is_recipe
+        or "transition" not in known.needs
+        or config.transition is not None
+        or rate is None
+    ):
+        return config
+    matrix = neighbour_matrix(rate, class_counts=manifest.class_counts)
+    reached = float(noise.expected_rate(matrix, class_counts=manifest.class_counts))
+    # a rate that errors by one grade cannot produce is lowered; rounding must not change one that they can
+    used = reached if reached < rate - 1e-9 else rate
+    return config.replace(noise_rate=used, transition=matrix.tolist())
+
+
+def neighbour_matrix(rate: float, *, class_counts: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """The matrix of errors by one grade with this rate, or with the largest at which the own label is likeliest."""
+    counts = np.asarray(class_counts)
+    largest = noise.largest_rho("truncated", num_classes=len(counts))
+    most = largest / (1.0 + largest)  # 1/3, or 1/2 of two grades: a neighbour's label is as likely as the own
+    matrix = noise.transition_matrix("truncated", num_classes=len(counts), rho=most)
+    share = min(1.0, rate / noise.expected_rate(matrix, class_counts=counts))
+    return np.asarray(noise.transition_matrix("truncated", num_classes=len(counts), rho=share * most))
+
+
+def needs_estimate(config: TrainConfig) -> bool:
+    """Whether the noise must be estimated for this method."""
+    needs = set(methods.lookup(config.method).method.needs)
+    if config.transition is not None:
+        needs -= {"transition"}
+    if config.soft_labels == "estimated" and "label_matrix" not in methods.options(config.method):
+        raise SrjtError(
+            f"{config.method} does not learn from soft labels: drop `soft_labels='estimated'`, or choose a method "
+            "that does, such as co-teaching+ours or sord."
+        )
+    if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
+        raise SrjtError("soft_labels 'estimated' computes label_matrix: do not pass both.")
+    return config.requested_noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
+
+
+def _check_options(config: TrainConfig, *, num_classes: int) -> None:
+    """Report a misspelt option of the method now, not after the warm-up."""
+    placeholders = {"noise_rate": 0.0, "transition": np.eye(num_classes).tolist(), "soft_labels": "paper"}
+    build_method(config.replace(**placeholders), num_classes=num_classes)
+
+
+def warm_up(config: TrainConfig) -> TrainConfig:
+    """The settings of the warm-up: those of the run, but short, and with a method that needs no noise rate.
+
+    Nothing of the method's own remains, so that all methods share one estimate. The weights are learnt as ``srjt``
+    learns them, unless the run was given something else: at the paper's rate so few epochs see too little.
+    """
+    not_given = {
+        name: None for name, value in config.optimisation().items() if getattr(config, name) == value
+    }
+    learning = config.replace(
+        method="srjt", method_options={}, soft_labels="paper", milestones=None, **not_given
+    )
+    optimisation = {
+        name: value for name, value in learning.optimisation().items() if getattr(learning, name) is None
+    }
+    return learning.replace(
+        **optimisation,
+        method=WARM_UP_METHOD,
+        method_options={},
+        noise_rate=None,
+        transition=None,
+        epochs=max(
+            1,
+            min(config.epochs // WARM_UP_MOST, max(WARM_UP_MIN_EPOCHS, round(config.epochs / WARM_UP_SHARE))),
+        ),
+        optimise="mae",
+        keep="last",  # a fold of the warm-up has no validation side
+        patience=None,
+        keep_columns=(),
+        reader_targets="consensus",
+        balance=0.0,  # the estimate compares predictions with the frequency of the given labels
+    )
+
+
+def unknown_noise(estimate: NoiseEstimate) -> str:
+    """What is known of the noise where the warm-up's networks know nothing, and what was done: one statement for the
+    log of a training and the page of its run. A prediction's ranges reach up to the same interval's end."""
+    low, high = estimate.rate_interval
+    return (
+        f"noise unknown, {low:.0%} to {high:.0%}; trained as if 0%, because the short trainings have not learnt to "
+        "tell the grades apart"
+    )
+
+
+def describe(estimate: NoiseEstimate, *, epochs: int) -> str:
+    """The estimate, and what it was computed from, for a log: an audit of the same data has more to go by."""
+    if not estimate.informed:
+        return (
+            f"From {estimate.samples:,} training labels and {WARM_UP_FOLDS} short trainings "
+            f"({count_of(epochs, 'epoch')}): {unknown_noise(estimate)}."
+        )
+    low, high = estimate.rate_interval
+    doubt = "" if estimate.identifiable else f"; the data do not determine it ({estimate.reason.rstrip('.')})"
+    verified = f" ({estimate.verified:,} of them verified)" if estimate.verified else ""
+    return (
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), {estimate.form} form, from "
+        f"{estimate.samples:,} training labels{verified} and {WARM_UP_FOLDS} short trainings "
+        f"({count_of(epochs, 'epoch')}){doubt}. srjt audit uses all labels and trainings of its own, so its rate may "
+        "differ."
+    )
+
+
+def noise_record(requested: TrainConfig, used: TrainConfig, estimate: NoiseEstimate | None) -> dict[str, Any]:
+    """For ``run.json``: the noise rate that was requested, estimated and used, and why."""
+    needs = methods.lookup(used.method).method.needs
+    rate = used.known_noise_rate
+    if estimate is None and rate is not None and requested.requested_noise_rate == "auto":
+        why = from_readers(used)
+    elif estimate is not None:
+        why = f"{describe(estimate, epochs=warm_up(used).epochs)} {_rests_on(estimate)}".strip()
+        if estimate.informed and rate is not None and rate < estimate.rate:
+            why += f" The matrix is used with a rate of {rate:.2f}: more labels are taken to be right than wrong."
+    elif "noise_rate" in needs:
+        why = "The rate was given."
+    elif needs and requested.transition is None:
+        why = "The rate was given; errors by one grade are assumed."
+        given = requested.requested_noise_rate
+        if isinstance(given, float) and rate is not None and rate < given:
+            why += f" A rate of {rate:.2f} is used, the largest at which the own label is the likeliest."
+    else:
+        rate, why = None, "The matrix was given." if needs else "The method needs no noise rate."
+    return {
+        "requested": requested.requested_noise_rate,
+        "estimated": estimate.rate if estimate is not None and estimate.informed else None,
+        "used": rate,
+        "why": why,
+    }
+
+
+def not_determined(estimate: NoiseEstimate, *, used: float | None = None) -> str:
+    """A warning: what the rate may be, what the one that is used rests on, and what would determine it."""
+    low, high = estimate.rate_interval
+    reason, rate = estimate.reason.rstrip("."), estimate.rate if used is None else used
+    sentences = [
+        f"The data do not determine the noise rate, {low:.2f} to {high:.2f} ({reason}); {rate:.2f} is used.",
+        _rests_on(estimate),
+        WOULD_HELP,
+    ]
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _rests_on(estimate: NoiseEstimate) -> str:
+    """What the noise that is used rests on, in one sentence."""
+    return estimate.assumption if estimate.informed else ""
+
+
+def from_readers(used: TrainConfig) -> str:
+    """Where the rate comes from if several readers graded the samples, for a log."""
+    return (
+        f"Noise rate {used.known_noise_rate:.2f}: the expected share of wrong labels on the training side, where a "
+        "label is the consensus of the readers, from the probabilities that the readers' grades give to each true "
+        "grade. No training was needed to estimate it."
+    )
+
+
+def _apply(config: TrainConfig, rate: float, transition: Floats, posterior: Floats) -> TrainConfig:
+    """The configuration with this noise, as far as the method needs it."""
+    resolved: dict[str, Any] = {"noise_rate": min(rate, 0.95)}  # a method that discards keeps some samples
+    if config.transition is None and "transition" in methods.lookup(config.method).method.needs:
+        resolved["transition"] = usable_matrix(rate, transition).tolist()
+        if "noise_rate" not in methods.lookup(config.method).method.needs:
+            resolved["noise_rate"] = min(rate, LARGEST_RATE)
+    if config.soft_labels == "estimated":
+        resolved["method_options"] = {**config.method_options, "label_matrix": posterior.tolist()}
+    return config.replace(**resolved)
+
+
+def usable_matrix(rate: float, transition: Floats) -> Floats:
+    """The estimated matrix, with a rate of at most one half. A grade that never occurs by the estimate keeps its own
+    label."""
+    occurs = transition.sum(axis=1, keepdims=True) > 0
+    own = np.eye(len(occurs))
+    matrix = np.where(occurs, transition, own)
+    if rate <= LARGEST_RATE:
+        return matrix
+    return np.asarray(own + LARGEST_RATE / rate * (matrix - own))
+
+
+def _estimate_once(
+    folder: Path,
+    facts: dict[str, Any],
+    estimate_in: Callable[[Path | None], NoiseEstimate],
+    reporter: Reporter,
+    *,
+    config: TrainConfig,
+) -> NoiseEstimate:
+    """The estimate in this folder: the first process computes it while the others wait.
+
+    config: the run's settings, for the error if the folder has an estimate from other settings or data.
+    """
+    file = folder / "noise.json"
+    if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise SrjtError(
+            "The noise cannot be estimated by several processes (noise_rate 'auto', the default of srjt): estimate the "
+            "rate with srjt audit first, and pass it as a number."
+        )
+    if not file.exists():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
+        with wait_for_lock(
+            folder, waiting=_note_once(reporter, f"Waiting for another process that works on {folder}.")
+        ):
+            if not file.exists():
+                estimate = estimate_in(folder / "warmup")
+                content = {"format": FORMAT, "srjt": __version__, **facts, "estimate": estimate.to_dict()}
+                write_json(file, content)
+    saved = read_json(file, NoiseFile)
+    begun = read_facts(folder) if (folder / "run.json").exists() else None
+    if differences := _differences(saved, facts, begun=begun, config=config):
+        what = f"{file} was estimated from other images, labels or settings"
+        if begun is not None:
+            what = f"{folder} contains a run of another configuration"
+        raise SrjtError(f"{what} ({'; '.join(differences)}): choose another `out`.")
+    shutil.rmtree(folder / "warmup", ignore_errors=True)
+    return saved.estimate
+
+
+def _differences(
+    saved: NoiseFile, facts: dict[str, Any], *, begun: RunFacts | None, config: TrainConfig
+) -> list[str]:
+    """What differs between a saved estimate and this one, by the settings of the run where one has begun."""
+    found = []
+    if (was := saved.warm_up) != (now := facts["warm_up"]):
+        changed = {} if begun is None else begun.config.difference(config)
+        found = [
+            f"{name} was {before!r} and is now {after!r}"
+            for name, (before, after) in changed.items()
+            if name not in ("noise_rate", "transition", "method_options")  # the run has what was estimated
+        ] or [
+            f"{name} of the short trainings was {was.get(name)!r} and is now {now.get(name)!r}"
+            for name in sorted({*was, *now})
+            if was.get(name) != now.get(name)
+        ]
+    if saved.folds != facts["folds"]:
+        found.append(f"there were {saved.folds} short trainings and are now {facts['folds']}")
+    if saved.fingerprint != facts["fingerprint"]:
+        found.append("the samples, labels or split are not the same")
+    elif saved.images != facts["images"]:
+        found.append("the images are not the same")
+    if saved.verified != facts["verified"]:
+        found.append("the verified grades are not the same")
+    return found
+
+
+def _verified_fingerprint(samples: Manifest) -> str | None:
+    """A hash of the verified grades; None without any."""
+    verified = samples.verified_labels
+    if verified is None:
+        return None
+    known = [
+        f"{name}\0{grade}\n" for name, grade in zip(samples.ids, verified.tolist(), strict=True) if grade >= 0
+    ]
+    return hashlib.blake2b("".join(known).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _note_once(reporter: Reporter, text: str) -> Callable[[], None]:
+    remaining = [text]
+
+    def note() -> None:
+        if remaining:
+            reporter.note(remaining.pop())
+
+    return note
+
+
+# ``srjt.train``: resolve what is "auto", then train one run.
 
 
 def train(

@@ -16,27 +16,35 @@ import torch
 from torch import nn
 
 from srjt import methods, networks
-from srjt.data.features import as_features, match_names
-from srjt.data.images.augment import view_crops
-from srjt.data.images.feed import Samples, open_feed
-from srjt.data.manifest import Manifest
+from srjt.data.images.feed import Samples, open_feed, view_crops
+from srjt.data.manifest import Manifest, as_features, match_names
 from srjt.errors import SrjtError, count_of
 from srjt.files import as_path
-from srjt.methods import Method
+from srjt.methods.base import Method
 from srjt.noise.estimate import NoiseEstimate
+from srjt.training import checkpoint
+from srjt.training.batches import CENTRE, Preprocess, Transform, Views, predict_probabilities, subseed
 from srjt.training.config import TrainConfig
-from srjt.training.engine.batches import CENTRE, Preprocess, Transform, Views
-from srjt.training.engine.cpu_tuning import CpuSetting, channels_last, use_cpu_setting
-from srjt.training.engine.devices import amp_dtype, choose_device, torch_flags
-from srjt.training.engine.plan import subseed
-from srjt.training.engine.scoring import predict_probabilities
-from srjt.training.engine.stacked_networks import StackedNetworks
-from srjt.training.record import checkpoint
-from srjt.training.record.held_out import HeldOut, read_held_out
-from srjt.training.record.image_identity import HASHES_FILE, read_hashes, same_samples
-from srjt.training.record.run_folder import RunFacts, check_files, read_facts, read_noise_estimate
-
-__all__ = ["Trained", "build_method", "build_networks", "fetch_weights", "load_run", "use_run_settings"]
+from srjt.training.devices import (
+    CpuSetting,
+    StackedNetworks,
+    amp_dtype,
+    channels_last,
+    choose_device,
+    torch_flags,
+    use_cpu_setting,
+)
+from srjt.training.folder import (
+    HASHES_FILE,
+    HeldOut,
+    RunFacts,
+    check_files,
+    read_facts,
+    read_hashes,
+    read_held_out,
+    read_noise_estimate,
+    same_samples,
+)
 
 NetworkMaker = Callable[[], nn.Module]
 

@@ -1,31 +1,152 @@
-"""Decode one image file of any supported format to an 8-bit RGB array."""
+"""Decode one image file of any supported format, DICOM too, to an 8-bit RGB array; and the processes that decode
+many of them into a store. These processes import this file, and so neither torch nor pandas.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import signal
+import subprocess
+import sys
+import threading
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from srjt.data.images.dicom import read_dicom
-from srjt.data.images.pixel_depth import UInt8Array, to_8bit
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, missing_extra, suggest
 from srjt.files import describe_os_error, why_not_a_file
 
-__all__ = [
-    "DECODER_VERSION",
-    "IMAGE_SUFFIXES",
-    "BadImageError",
-    "Resize",
-    "check_resize",
-    "is_image",
-    "read_image",
-    "resized",
-]
+# Convert pixels of any bit depth to 8 bits.
+
+UInt8Array = npt.NDArray[np.uint8]
+
+
+def to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
+    """Convert an image of any shape to 8 bits.
+
+    - uint8 is unchanged, booleans become 0 and 255
+    - uint16 is scaled by its full range (65535 → 255), so that brightness is comparable between files
+    - floats in [0, 1] are multiplied by 255
+    - anything else (signed, 32-bit, other floats) has no defined white and goes through ``stretch_to_8bit``
+    """
+    if values.dtype == np.uint8:
+        return values.astype(np.uint8, copy=False)
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * np.uint8(255)
+    if values.dtype.kind == "u" and values.dtype.itemsize == 2:  # of either byte order
+        return ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+    if values.dtype.kind == "f" and values.size and values.min() >= 0 and values.max() <= 1:
+        return np.rint(values * 255.0).astype(np.uint8)
+    return stretch_to_8bit(values)
+
+
+def stretch_to_8bit(values: npt.NDArray[Any]) -> UInt8Array:
+    """Scale the smallest finite value to 0 and the largest to 255. NaN becomes 0; a constant image is black."""
+    as_float = values.astype(np.float64)
+    finite = as_float[np.isfinite(as_float)]
+    if values.size and not finite.size:
+        raise ValueError("it contains no numbers (all pixels are NaN or infinite)")
+    if not finite.size or finite.min() == finite.max():
+        return np.zeros(values.shape, np.uint8)
+    low, high = finite.min(), finite.max()
+    share = np.nan_to_num((as_float - low) / (high - low), nan=0.0, posinf=1.0, neginf=0.0)
+    scaled: UInt8Array = np.rint(255 * share).astype(np.uint8)
+    return scaled
+
+
+# DICOM files as 8-bit images, displayed as a viewer displays them by default.
+
+
+def read_dicom(path: Path) -> UInt8Array:
+    """Read a DICOM file as (H, W) or (H, W, 3) uint8.
+
+    Greyscale: the modality table or rescale, then the first VOI table, or else the first window, or else the range
+    from minimum to maximum; MONOCHROME1 (small is white) is inverted. RGB, YBR and palette colour become RGB.
+    Several frames are an error: the file does not say which of them was graded.
+    """
+    try:
+        from pydicom import dcmread
+        from pydicom.errors import InvalidDicomError
+        from pydicom.pixels.processing import apply_color_lut, apply_modality_lut
+    except ImportError:
+        raise missing_extra("pydicom", "dicom", f"Reading the DICOM file {path}") from None
+
+    try:
+        data = dcmread(path)
+    except InvalidDicomError:  # pydicom advises to read it all the same
+        raise ValueError(
+            "it has the suffix of a DICOM file, but not the prefix DICM: export it again, as DICOM Part 10"
+        ) from None
+    if "PixelData" not in data:
+        raise ValueError("the DICOM file contains no image")
+    frames = int(data.get("NumberOfFrames", 1) or 1)
+    if frames > 1:
+        raise ValueError(f"the DICOM file has {frames} frames; export the graded frame as an image file")
+    _check_compression(data)
+
+    pixels = data.pixel_array  # pydicom converts YBR to RGB
+    if data.PhotometricInterpretation == "PALETTE COLOR":
+        return _scale_colours(np.asarray(apply_color_lut(pixels, data)), bits=16)
+    if data.SamplesPerPixel > 1:
+        return _scale_colours(pixels, bits=int(data.BitsStored))
+    grey = _apply_voi(np.asarray(apply_modality_lut(pixels, data)), data)
+    return np.uint8(255) - grey if data.PhotometricInterpretation == "MONOCHROME1" else grey
+
+
+def read_patient_id(path: Path) -> str:
+    """The PatientID in the header of a DICOM file; "" without one, and for a file that cannot be read."""
+    try:
+        from pydicom import dcmread
+
+        header = dcmread(path, stop_before_pixels=True, specific_tags=["PatientID"])
+        return " ".join(str(header.get("PatientID") or "").replace("\0", " ").split())
+    except Exception:  # also without pydicom: what is wrong is said when the image is read
+        return ""
+
+
+def _check_compression(data: Any) -> None:
+    """Raise an error that names the missing package, which pydicom's message buries in a list of plugins."""
+    from pydicom.pixels.decoders.base import get_decoder
+
+    syntax = data.file_meta.TransferSyntaxUID
+    if syntax.is_encapsulated and not get_decoder(syntax).is_available:
+        raise ValueError(f'it is compressed as {syntax.name}; to read it: pip install "pylibjpeg[all]"')
+
+
+def _scale_colours(colours: npt.NDArray[Any], *, bits: int) -> UInt8Array:
+    return to_8bit(colours) if colours.dtype == np.uint8 else to_8bit(colours / (2.0**bits - 1))
+
+
+def _apply_voi(values: npt.NDArray[Any], data: Any) -> UInt8Array:
+    """The first VOI table or window of the file, from black to white in 8 bits (DICOM PS3.3, C.11.2)."""
+    from pydicom.pixels.processing import apply_voi_lut
+
+    table: Any = next(iter(data.get("VOILUTSequence") or []), {})
+    if "LUTData" in table and "LUTDescriptor" in table:
+        entries, first, bits = table.LUTDescriptor
+        # pydicom indexes with the integer type of the table's output, where a wide input would overflow.
+        table.LUTDescriptor = [entries, first, 16]
+        inside = np.clip(np.rint(values), first, first + (entries or 2**16) - 1).astype(np.int64)
+        share = apply_voi_lut(inside, data) / (2.0**bits - 1)
+    elif all(data.get(name) not in (None, "") for name in ("WindowCenter", "WindowWidth")):
+        # The output has the range of the stored values, which infinite inputs reveal.
+        black, white = apply_voi_lut(np.array([-np.inf, np.inf]), data)
+        share = (apply_voi_lut(values, data) - black) / (white - black)
+    else:
+        return stretch_to_8bit(values)
+    grey: UInt8Array = np.rint(255 * np.clip(share, 0, 1)).astype(np.uint8)
+    return grey
+
+
+# Decode one image file of any supported format to an 8-bit RGB array.
 
 Resize = Literal["squash", "crop"]
 
@@ -216,3 +337,164 @@ def _reason(error: Exception) -> str:
     if "truncated" in text.lower():
         return f"it is cut short ({text})"
     return f"it is damaged or cut short ({text})" if any(word in text.lower() for word in DAMAGED) else text
+
+
+# Write bytes at a position of a file, from any thread.
+
+_BINARY = getattr(os, "O_BINARY", 0)  # Windows would translate line ends
+_SEEKING = threading.Lock()
+
+
+def open_for_writing(path: str | Path) -> int:
+    """The descriptor of an existing file."""
+    return os.open(path, os.O_RDWR | _BINARY)
+
+
+def write_at(file: int, data: bytes | npt.NDArray[Any], offset: int) -> None:
+    """Write ``data`` at ``offset``. Unlike through a memory map, a full disk is an error and not a SIGBUS."""
+    view = memoryview(data if isinstance(data, bytes) else data.data).cast("B")
+    while view:  # an almost full disk accepts a part of it before it refuses
+        written = _write_some(file, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def _write_some(file: int, view: memoryview, offset: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(file, view, offset)
+    with _SEEKING:  # Windows has no pwrite: seek and write must not be interleaved
+        os.lseek(file, offset, os.SEEK_SET)
+        return os.write(file, view)
+
+
+# Processes that decode image files and write the pixels into a store.
+#
+# Threads of one process share Python's lock, which is needed for about 0.4 ms per image: on many cores it
+# limits how fast small images are decoded. The processes are not started by ``multiprocessing``, which
+# would import the user's script again, or fork beside a GPU. They only help: what they cannot do is left to
+# the caller. Without the process that started them they end after their current files.
+
+MOST = 32  # processes; more are not faster, and each needs 40 MB
+START_SECONDS = (
+    60  # for a process that imports from a slow disk; after that it is taken to be another program
+)
+READY = b"ready\n"
+PROGRAM = "import sys; sys.path[:] = {path!r}; from srjt.data.images.decode import serve; serve()"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class DecodeProcesses:
+    """Decode files to size × size, and write the pixels of row i at ``offset + i · 3 · size²`` of the file ``pixels``.
+
+    As many threads may call ``decode`` at a time as there are processes. ``kill`` ends the processes, also while
+    threads wait for them; ``close`` follows when no thread does any more.
+    """
+
+    def __init__(
+        self, count: int, *, files: Sequence[Path], pixels: Path, offset: int, size: int, resize: Resize
+    ) -> None:
+        self._count = count
+        self._files = files
+        self._settings = {"pixels": os.fspath(pixels), "offset": offset, "size": size, "resize": resize}
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._silent: set[subprocess.Popen[bytes]] = set()  # those that are not ready yet
+        self._idle: SimpleQueue[subprocess.Popen[bytes] | None] = SimpleQueue()  # None: one that has failed
+        self._watch = threading.Timer(START_SECONDS, self._kill_silent)
+        self._watch.daemon = True
+
+    def start(self) -> None:
+        for _ in range(self._count):
+            self._idle.put(self._start())
+        self._watch.start()
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        if not sys.executable or getattr(sys, "frozen", False):  # no interpreter to start
+            return None
+        flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
+        path = [entry for entry in sys.path if isinstance(entry, str)]
+        try:
+            process = subprocess.Popen(
+                [
+                    sys.executable,
+                    *flags,
+                    "-c",
+                    PROGRAM.format(path=path),
+                ],  # srjt from where this process has it
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **ONE_THREAD},
+            )
+        except OSError:  # too many processes, or too many open files
+            return None
+        self._started.append(process)
+        self._silent.add(process)
+        return process
+
+    def decode(self, rows: Sequence[int]) -> list[bool]:
+        """For each row whether its pixels are written. If not, its file is bad, or the process has failed."""
+        process, done = self._idle.get(), None
+        try:
+            if process is not None:
+                done = self._ask(process, rows)
+        finally:
+            self._idle.put(None if done is None else process)
+        return [False] * len(rows) if done is None else done
+
+    def _ask(self, process: subprocess.Popen[bytes], rows: Sequence[int]) -> list[bool] | None:
+        request = {
+            **self._settings,
+            "rows": list(rows),
+            "files": [os.fspath(self._files[row]) for row in rows],
+            "largest": Image.MAX_IMAGE_PIXELS,
+        }
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            if process in self._silent:
+                if process.stdout.readline() != READY:
+                    return None
+                self._silent.discard(process)
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            done = json.loads(process.stdout.readline())
+        except (OSError, ValueError):  # it ended before it answered
+            return None
+        return done if isinstance(done, list) and len(done) == len(rows) else None
+
+    def _kill_silent(self) -> None:
+        for process in list(self._silent):
+            process.kill()
+
+    def kill(self) -> None:
+        self._watch.cancel()
+        for process in self._started:
+            process.kill()
+
+    def close(self) -> None:
+        for process in self._started:
+            process.communicate()
+
+
+def serve() -> None:
+    """Answer requests on stdin until it is closed. An error that is not a bad image ends the process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    answers = sys.stdout.buffer
+    answers.write(READY)
+    answers.flush()
+    for line in sys.stdin.buffer:
+        request = json.loads(line)
+        size = request["size"]
+        Image.MAX_IMAGE_PIXELS = request["largest"]
+        file = open_for_writing(request["pixels"])
+        done: list[bool] = []
+        for row, path in zip(request["rows"], request["files"], strict=True):
+            try:
+                picture = read_image(path, size=size, resize=request["resize"])
+            except BadImageError:
+                done.append(False)
+                continue
+            write_at(file, picture, request["offset"] + row * 3 * size * size)
+            done.append(True)
+        os.close(file)
+        answers.write(json.dumps(done).encode() + b"\n")
+        answers.flush()

@@ -1,38 +1,311 @@
-"""The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk.
-
-Features pass through unchanged: there is nothing to decode.
+"""The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk,
+and built so that no crash, second process or full disk can corrupt it.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
+import logging
 import os
-from collections.abc import Callable
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
+from pydantic import BaseModel
 
-from srjt.cores import cores
-from srjt.data.features import Features, as_features
-from srjt.data.groups import with_hashes
-from srjt.data.images import store_build
-from srjt.data.images.decode import DECODER_VERSION, Resize, check_resize, read_image, resized
-from srjt.data.images.hashes import HASHED_SIZE, file_facts, image_hashes
-from srjt.data.images.pixel_depth import UInt8Array
-from srjt.data.images.store_build import Progress
-from srjt.data.manifest import Manifest
-from srjt.data.sources.hints import no_image_exists
-from srjt.errors import SrjtError, suggest
-from srjt.files import cache_folder
+from srjt.data.duplicates import HASHED_SIZE, file_facts, image_hashes, with_hashes
+from srjt.data.images.decode import (
+    DECODER_VERSION,
+    MOST,
+    BadImageError,
+    DecodeProcesses,
+    Resize,
+    UInt8Array,
+    check_resize,
+    open_for_writing,
+    read_image,
+    resized,
+    write_at,
+)
+from srjt.data.manifest import Features, Manifest, as_features
+from srjt.data.sources.columns import no_image_exists
+from srjt.errors import SrjtError, cores, suggest
+from srjt.files import cache_folder, read_json, sync_folder, wait_for_lock, write_json
 
-__all__ = ["ImageStore", "OnBadImage", "open_store"]
+# Build the image store of one folder so that no crash, second process or full disk can corrupt it.
+#
+# pixels.npy       the images, one row each, written by position
+# done             one byte per row: 1 once the pixels of the row are safely in pixels.npy
+# trimmed.npy      only if images were skipped: the readable rows, without gaps
+# bad_images.csv   only if images cannot be read: which, and why
+# store.json       written last, by rename: if it exists, the store is complete
+# .lock            locked during the build; the system releases it even after kill -9
+
+Progress = Callable[[int, int], None]  # (images done, images in all)
+
+CHUNK = 128  # images between two marks
+CHUNKS_AHEAD = 4  # that are decoded while the first of them is saved; a killed build repeats at most so many
+CORES_FOR_PROCESSES, FILES_FOR_PROCESSES = 6, 1000  # with four cores threads are as fast, with eight slower
+FILES_PER_REQUEST = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedStore:
+    """A complete store: its ``.npy`` file, and the rows that are not in it with the reasons."""
+
+    pixels: Path
+    skipped: dict[int, str]
+
+
+class StoreFile(BaseModel, extra="forbid"):
+    """``store.json``."""
+
+    pixels: Literal["pixels.npy", "trimmed.npy"]
+    count: int
+    size: int
+    skipped: list[tuple[int, str]]
+    modified: int  # when the pixels were last changed, in nanoseconds: a hash of all would take too long
+
+
+def find_finished(folder: Path, *, count: int, size: int) -> FinishedStore | None:
+    """The store of ``count`` images in this folder; None unless it is complete."""
+    try:
+        found = read_json(folder / "store.json", StoreFile)
+        pixels, skipped = folder / found.pixels, dict(found.skipped)
+        facts = pixels.stat()
+        complete = facts.st_size == _file_bytes(count - len(skipped), size)
+        complete = complete and facts.st_mtime_ns == found.modified  # else somebody has changed it since
+    except (OSError, SrjtError):
+        return None
+    return FinishedStore(pixels=pixels, skipped=skipped) if complete else None
+
+
+@contextmanager
+def lock_store(folder: Path, *, waiting: Progress | None, count: int) -> Iterator[None]:
+    """Lock this folder, creating it if necessary. While another process has it, ``waiting`` gets its progress."""
+    warned = False
+
+    def report_waiting() -> None:
+        nonlocal warned
+        if not warned:
+            log = logging.getLogger(__name__)
+            log.warning("Another process is building the image store %s; waiting for it.", folder)
+            warned = True
+        if waiting is not None:
+            waiting(int(np.count_nonzero(_read_marks(folder, count))), count)
+
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(wait_for_lock(folder, waiting=report_waiting))
+        except OSError as error:
+            raise SrjtError(
+                f"Cannot keep decoded images in {folder}: {error.strerror or error}. "
+                "Set the environment variable SRJT_CACHE to another folder."
+            ) from error
+        yield
+
+
+def decode_missing(
+    folder: Path,
+    *,
+    read: Callable[[int], UInt8Array],
+    count: int,
+    size: int,
+    workers: int,
+    progress: Progress | None,
+    files: Sequence[Path] | None = None,
+    resize: Resize = "squash",
+) -> dict[int, str]:
+    """Decode every row that is not done yet; returns ``{row: reason}`` of unreadable ones. Needs the lock.
+
+    read: the pixels of a row. files, resize: what ``read`` reads, if it reads files; many of them are decoded in
+    processes, where there are cores for several. Else threads do it: Pillow decodes and resizes without Python's lock.
+    Each thread or process writes its own rows, so memory holds one image for each.
+    """
+    header, row_bytes = _header(count, size), 3 * size * size
+    done = _prepare_files(folder, count=count, size=size)
+    todo = np.flatnonzero(~done)
+    decoded = count - len(todo)
+    needed = len(todo) * row_bytes
+    _check_space(folder, needed)
+    bad: dict[int, str] = {}
+
+    def decode_here(row: int) -> str | None:
+        try:
+            picture = read(row)
+        except BadImageError as error:
+            return error.reason
+        with _explain_write_errors(folder, needed):
+            write_at(pixels, picture, len(header) + row * row_bytes)
+        return None
+
+    def decode(rows: list[int]) -> list[str | None]:
+        done_there = [False] * len(rows) if processes is None else processes.decode(rows)
+        return [
+            None if ready or stopped.is_set() else decode_here(row)
+            for row, ready in zip(rows, done_there, strict=True)
+        ]
+
+    def mark_chunk(rows: list[int], parts: Iterator[list[str | None]]) -> None:
+        nonlocal decoded
+        for row, reason in zip(rows, chain.from_iterable(parts), strict=True):
+            decoded += 1
+            if reason is None:
+                done[row] = True
+            else:
+                bad[row] = reason
+            if progress is not None:
+                progress(decoded, count)
+        with _explain_write_errors(folder, needed):
+            os.fsync(pixels)  # a mark must never reach the disk before its pixels
+            write_at(marks, done[rows[0] : rows[-1] + 1], rows[0])
+
+    pixels = open_for_writing(folder / "pixels.npy")
+    marks = open_for_writing(folder / "done")
+    stopped = threading.Event()
+    processes = None
+    if files is not None and workers >= CORES_FOR_PROCESSES and len(todo) >= FILES_FOR_PROCESSES:
+        workers = min(workers, MOST)
+        processes = DecodeProcesses(
+            workers, files=files, pixels=folder / "pixels.npy", offset=len(header), size=size, resize=resize
+        )
+    at_a_time = FILES_PER_REQUEST if processes is not None else 1
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="decode")
+    try:
+        with _explain_write_errors(folder, needed):
+            write_at(pixels, header, 0)
+        if processes is not None:
+            processes.start()
+        waiting: deque[tuple[list[int], Iterator[list[str | None]]]] = deque()
+        for start in range(0, len(todo), CHUNK):
+            rows = todo[start : start + CHUNK].tolist()
+            parts = [rows[i : i + at_a_time] for i in range(0, len(rows), at_a_time)]
+            waiting.append((rows, pool.map(decode, parts)))
+            if len(waiting) == CHUNKS_AHEAD:
+                mark_chunk(*waiting.popleft())  # while the next chunks are being decoded
+        while waiting:
+            mark_chunk(*waiting.popleft())
+    finally:
+        stopped.set()
+        if processes is not None:
+            processes.kill()  # every answer that counts has been read
+        pool.shutdown(cancel_futures=True)
+        # Not if that was interrupted: a thread would write into the next file that gets the number.
+        os.close(pixels)
+        os.close(marks)
+        if processes is not None:
+            processes.close()
+    return bad
+
+
+def mark_finished(folder: Path, *, bad: dict[int, str], count: int, size: int) -> FinishedStore:
+    """Mark the store as complete, without its ``bad`` rows. Needs the lock."""
+    name = "pixels.npy"
+    if bad:
+        name = "trimmed.npy"
+        _write_trimmed(folder, good=np.setdiff1d(np.arange(count), list(bad)), size=size)
+    content = {
+        "pixels": name,
+        "count": count - len(bad),
+        "size": size,
+        "skipped": sorted(bad.items()),
+        "modified": (folder / name).stat().st_mtime_ns,
+    }
+    with _explain_write_errors(folder, count * 3 * size * size):
+        write_json(folder / "store.json", content)
+    (folder / "done").unlink(missing_ok=True)
+    if bad:
+        (folder / "pixels.npy").unlink(missing_ok=True)
+    return FinishedStore(pixels=folder / name, skipped=dict(sorted(bad.items())))
+
+
+def _prepare_files(folder: Path, *, count: int, size: int) -> npt.NDArray[np.bool_]:
+    """(N,) which rows are done. Files that are missing or have the wrong size are created."""
+    (folder / "store.json").unlink(missing_ok=True)  # a damaged store must not look complete meanwhile
+    pixels, total = folder / "pixels.npy", _file_bytes(count, size)
+    if not pixels.exists() or pixels.stat().st_size != total:
+        (folder / "done").unlink(missing_ok=True)
+        sync_folder(folder)  # no old mark may outlive its pixels
+        with _explain_write_errors(folder, total):
+            pixels.touch()
+            os.truncate(pixels, total)
+    done = _read_marks(folder, count)
+    with _explain_write_errors(folder, total):
+        (folder / "done").write_bytes(done.tobytes())
+    return done
+
+
+def _read_marks(folder: Path, count: int) -> npt.NDArray[np.bool_]:
+    try:
+        marks = np.frombuffer((folder / "done").read_bytes(), np.uint8)
+    except OSError:
+        marks = np.zeros(0, np.uint8)
+    return marks == 1 if len(marks) == count else np.zeros(count, np.bool_)
+
+
+def _write_trimmed(folder: Path, *, good: npt.NDArray[np.int64], size: int) -> None:
+    row_bytes = 3 * size * size
+    _check_space(folder, len(good) * row_bytes)
+    pixels = np.load(folder / "pixels.npy", mmap_mode="r")
+    with _explain_write_errors(folder, len(good) * row_bytes), (folder / "trimmed.npy").open("wb") as file:
+        file.write(_header(len(good), size))
+        for start in range(0, len(good), CHUNK):
+            file.write(pixels[good[start : start + CHUNK]].tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _header(count: int, size: int) -> bytes:
+    """The header of the ``.npy`` file, so that ``np.load`` can open it."""
+    buffer = BytesIO()
+    shape = (count, size, size, 3)
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return buffer.getvalue()
+
+
+def _file_bytes(count: int, size: int) -> int:
+    return len(_header(count, size)) + count * 3 * size * size
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise _cannot_write(folder, needed, f"only {free:,} bytes are free there")
+
+
+@contextmanager
+def _explain_write_errors(folder: Path, needed: int) -> Iterator[None]:
+    """Turn the system's errors (disk full, over quota, file too large) into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise _cannot_write(folder, needed, error.strerror or str(error)) from error
+
+
+def _cannot_write(folder: Path, needed: int, reason: str) -> SrjtError:
+    return SrjtError(
+        f"The image store needs {needed:,} bytes in {folder}: {reason}. Free some space and run the command again "
+        "(finished images are kept), or set the environment variable SRJT_CACHE to another folder."
+    )
+
+
+# The image store: all images of a manifest, decoded once into a uint8 array that is memory-mapped from disk.
+#
+# Features pass through unchanged: there is nothing to decode.
 
 OnBadImage = Literal["error", "skip"]
 
@@ -154,7 +427,7 @@ def open_store(
 
     folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "images" / key
     decode = partial(
-        store_build.decode_missing, read=read, files=files, resize=resize, workers=workers, progress=progress
+        decode_missing, read=read, files=files, resize=resize, workers=workers, progress=progress
     )
     store = _open_or_build(folder, manifest, decode, size, on_bad_image, progress)
     pixels = np.load(store.pixels, mmap_mode="r")
@@ -183,12 +456,12 @@ def _open_or_build(
     size: int,
     on_bad_image: OnBadImage,
     progress: Progress | None,
-) -> store_build.FinishedStore:
+) -> FinishedStore:
     count = len(manifest)
-    store = store_build.find_finished(folder, count=count, size=size)
+    store = find_finished(folder, count=count, size=size)
     if store is None:
-        with store_build.lock_store(folder, waiting=progress, count=count):
-            store = store_build.find_finished(folder, count=count, size=size)  # by the process we waited for
+        with lock_store(folder, waiting=progress, count=count):
+            store = find_finished(folder, count=count, size=size)  # by the process we waited for
             if store is None:
                 bad = decode(folder, count=count, size=size)
                 if bad:
@@ -196,7 +469,7 @@ def _open_or_build(
                 if bad and (on_bad_image == "error" or len(bad) == count):
                     # The store is not marked as finished: the next call tries only these files again.
                     raise _bad_images(folder, manifest, bad)
-                store = store_build.mark_finished(folder, bad=bad, count=count, size=size)
+                store = mark_finished(folder, bad=bad, count=count, size=size)
     if store.skipped and on_bad_image == "error":
         raise _bad_images(folder, manifest, store.skipped)
     return store

@@ -1,6 +1,6 @@
 """Read a source (a table, a folder, a file of arrays) into a manifest.
 
-To add a source, write one file with a recogniser and a reader, and add one entry to ``SOURCES``.
+To add a source, write a recogniser and a reader, and add one entry to ``SOURCES``.
 """
 
 from __future__ import annotations
@@ -14,17 +14,81 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from srjt.data.sources import dr, feature_files, features, folders, limuc, medmnist, table, text_table
-from srjt.data.sources.arrays import from_arrays
-from srjt.data.sources.assemble import Reading
-from srjt.data.sources.dicom_patients import with_patients_of_headers
-from srjt.data.sources.feature_tables import has_features
-from srjt.data.sources.frames import read_feature_frame
-from srjt.errors import SrjtError, suggest
+from srjt.data.manifest import Manifest, as_features
+from srjt.data.sources import columns, features, folders, published, table
+from srjt.data.sources.assemble import Reading, from_arrays
+from srjt.data.sources.columns import from_frame, one_column, refuse_repeated
+from srjt.data.sources.features import (
+    FeatureFile,
+    feature_columns_of,
+    graded_features,
+    has_features,
+    ungraded_features,
+)
+from srjt.data.sources.folders import with_patients_of_headers
+from srjt.errors import SrjtError, count_of, suggest
 from srjt.files import as_path, check_regular_file
 from srjt.progress import ProgressOption
 
 __all__ = ["SOURCES", "Reading", "Source", "from_arrays", "read"]
+
+# Rows of features in a DataFrame; a DataFrame with a column of images is read as any other table.
+
+SOURCE = "the table"
+
+
+def read_feature_frame(
+    frame: pd.DataFrame,
+    *,
+    feature_columns: str | Sequence[str] | None = None,
+    grade_column: str | Sequence[str] | None = None,
+    patient_column: str | None = None,
+    true_grade_column: str | None = None,
+    verified_grade_column: str | None = None,
+    split_column: str | None = None,
+    grades: Sequence[str] | None = None,
+) -> Reading:
+    """Features (N, F) with their grades and all other columns, as from a file of the same table."""
+    given = {
+        "grade": one_column(grade_column),
+        "patient": patient_column,
+        "true_grade": true_grade_column,
+        "verified_grade": verified_grade_column,
+        "split": split_column,
+    }
+    found = _features_of(frame, feature_columns)
+    return graded_features(found, given, source=SOURCE, root=Path(), grades=grades)
+
+
+def read_ungraded_frame(
+    frame: pd.DataFrame,
+    *,
+    wanted: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    grades: tuple[str, ...] = ("0", "1"),
+) -> Manifest:
+    """Features for prediction, as from a file of the same table; see ``read_ungraded_features``."""
+    found = _features_of(frame, None, wanted=wanted)
+    return ungraded_features(found, {}, source=SOURCE, root=Path(), columns=columns, grades=grades)
+
+
+def _features_of(
+    frame: pd.DataFrame, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
+) -> FeatureFile:
+    """The feature columns as numbers, the others as text."""
+    frame = frame.set_axis([str(column) for column in frame.columns], axis=1)
+    refuse_repeated(list(frame.columns), "The table")
+    taken = feature_columns_of(frame, feature_columns, wanted=wanted)
+    try:
+        features = as_features(frame[taken].astype("float64").to_numpy())
+    except (TypeError, ValueError) as problem:
+        if isinstance(problem, SrjtError):
+            raise
+        raise SrjtError(f"A feature column of the table is not numeric: {problem}.") from None
+    rest = from_frame(frame.drop(columns=taken)).frame
+    lines = [f"row {row}" for row in range(len(features))]
+    size = f"{count_of(len(features), 'row')} of {count_of(features.shape[1], 'feature')} in memory"
+    return FeatureFile(features=features, frame=rest, feature_names=tuple(taken), lines=lines, notes=[size])
 
 
 class Source(NamedTuple):
@@ -39,11 +103,11 @@ class Source(NamedTuple):
 
 # The first source that recognises a path reads it.
 SOURCES: dict[str, Source] = {
-    "dr": Source(dr.is_dr, dr.read_dr),
-    "features": Source(feature_files.is_features, features.read_features),
-    "medmnist": Source(medmnist.is_medmnist, medmnist.read_medmnist),
+    "dr": Source(published.is_dr, published.read_dr),
+    "features": Source(features.is_features, features.read_features),
+    "medmnist": Source(published.is_medmnist, published.read_medmnist),
     "table": Source(table.is_table, table.read_table),
-    "limuc": Source(limuc.is_limuc, limuc.read_limuc),
+    "limuc": Source(published.is_limuc, published.read_limuc),
     "folders": Source(folders.is_folders, folders.read_folders),
 }
 
@@ -189,7 +253,7 @@ def _recognise(path: Path) -> str:
     for kind, source in SOURCES.items():
         if source.recognise(path):
             return kind
-    known = ", ".join((*text_table.TABLE_SUFFIXES, *feature_files.FEATURE_SUFFIXES))
+    known = ", ".join((*columns.TABLE_SUFFIXES, *features.FEATURE_SUFFIXES))
     raise SrjtError(f"{path} is neither a folder nor a file of a known kind ({known}).")
 
 

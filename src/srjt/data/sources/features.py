@@ -1,35 +1,398 @@
-"""Features with grades, from ``srjt features`` or other programs: .npz, .npy with a table of labels, tables."""
+"""Features with grades, from ``srjt features`` or other programs: .npz, .npy with a table of labels, tables with
+one column per feature.
+"""
 
 from __future__ import annotations
 
 import io
+import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import re
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.features import as_features
 from srjt.data.grades import as_text
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Features, Manifest, as_features, match_names
 from srjt.data.sources.assemble import GRADED, Reading, assemble
-from srjt.data.sources.columns import check_wanted, choose_columns, one_column
-from srjt.data.sources.consensus_rows import check_several_readings, consensus_rows
-from srjt.data.sources.feature_files import SINGULAR, FeatureFile, open_features
-from srjt.data.sources.table import check_split_column, other_columns
-from srjt.data.sources.text_table import TextTable, load
+from srjt.data.sources.columns import (
+    NUMBERED,
+    SYNONYMS,
+    TABLE_SUFFIXES,
+    TextTable,
+    check_wanted,
+    choose_columns,
+    load_table,
+    one_column,
+    plain_name,
+    read_parquet,
+)
+from srjt.data.sources.readings import READING_SYNONYMS
+from srjt.data.sources.table import (
+    CANONICAL,
+    check_several_readings,
+    check_split_column,
+    consensus_rows,
+    other_columns,
+)
 from srjt.errors import SrjtError, count_of
+from srjt.files import check_regular_file
 
-__all__ = [
-    "graded_features",
-    "pack_features",
-    "read_features",
-    "read_ungraded_features",
-    "ungraded_features",
-]
+# Features in a table: one column per feature.
+
+# Names of an array in a .npz file.
+NAMES = ("features", "feature", "embeddings", "embedding")
+# Names of columns beside the features: of the roles of a table, and of what is often known of a sample.
+BESIDE = {name for names in (*SYNONYMS.values(), *READING_SYNONYMS.values()) for name in names} | {
+    *("eye", "laterality", "side", "age", "sex", "gender", "site", "hospital", "centre", "center", "scanner"),
+    *("series", "seriesid", "study", "studyid", "visit", "fold"),
+}
+FEW = 4  # so many numbered columns may also be a bounding box: x1, y1, x2, y2
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureTable:
+    """N rows of features, and the other columns of the same table."""
+
+    features: Features
+    frame: pd.DataFrame  # N rows: the other columns, as text
+    lines: list[str]  # (N,) the position of each row in the file
+    names: tuple[str, ...]  # (F,) the columns that have the features
+
+
+def load_feature_table(
+    path: Path, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
+) -> FeatureTable:
+    """Read a table of features from the columns that match, else those ``wanted`` by a run, else by usual names."""
+    if path.suffix.lower() == ".parquet":
+        frame = read_parquet(path)
+        lines = [f"row {row + 1}" for row in range(len(frame))]
+    else:
+        loaded = load_table(path)
+        frame, lines = loaded.frame, loaded.lines
+        if loaded.problems:
+            raise SrjtError(f"{path}, {loaded.problems[0].where}: {loaded.problems[0].detail}.")
+    taken = _matching(
+        [str(column) for column in frame.columns], feature_columns, source=path.name, wanted=wanted
+    )
+    array = _numbers(frame[taken], path=path, lines=lines)
+    features = as_features(array, what=f"The features in {path.name}")
+    rest = frame.drop(columns=taken)
+    return FeatureTable(
+        features=features,
+        frame=pd.DataFrame({str(column): rest[column].map(as_text).astype(str) for column in rest}),
+        lines=lines,
+        names=tuple(taken),
+    )
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of a CSV, TSV or Parquet file; [] if they cannot be read."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            from pyarrow import parquet
+
+            return [str(name) for name in parquet.read_schema(path).names]
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            return [name.strip(' "') for name in re.split(r"[,;\t]", file.readline().strip())]
+    except Exception:  # also ImportError
+        return []  # the reader of the file reports the error
+
+
+def has_features(names: Sequence[str]) -> bool:
+    """Whether the columns are features by their names (f0, f1, …), and none of them names images.
+
+    Beside columns of unknown names, which may be the images, the features must be many.
+    """
+    numbered = sum(NUMBERED.match(name) is not None for name in names)
+    others = [plain_name(name) for name in names if not NUMBERED.match(name)]
+    if numbered < 2 or any(
+        name in SYNONYMS["image"] and name != "id" for name in others
+    ):  # features have ids, too
+        return False
+    unknown = [name for name in others if name not in BESIDE]
+    return not unknown or numbered > max(FEW, len(unknown))
+
+
+def feature_columns_of(
+    frame: pd.DataFrame, patterns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
+) -> list[str]:
+    """The feature columns of a table in memory: those that match, or ``wanted``, or f0, f1, … by their names."""
+    return _matching([str(column) for column in frame.columns], patterns, source="the table", wanted=wanted)
+
+
+def _matching(
+    columns: Sequence[str], patterns: str | Sequence[str] | None, *, source: str, wanted: Sequence[str]
+) -> list[str]:
+    """The feature columns: those ``wanted`` by a run in its order, others in the order of the table."""
+    if patterns is None and wanted:
+        match_names(columns, wanted, source=source)
+        return list(wanted)
+    if patterns is None:
+        taken = [column for column in columns if NUMBERED.match(column)]
+        if len(taken) < 2:
+            raise SrjtError(
+                f"The names of the columns of {source} do not show which are features: give a pattern with "
+                "`feature_columns='f*'`."
+            )
+        return taken
+    given = [part.strip() for part in patterns.split(",")] if isinstance(patterns, str) else list(patterns)
+    known = set(columns)
+    chosen: set[str] = set()
+    for pattern in given:
+        matching = [pattern] if pattern in known else [name for name in columns if fnmatchcase(name, pattern)]
+        if not matching:
+            shown = ", ".join(columns[:8]) + (", …" if len(columns) > 8 else "")
+            raise SrjtError(f"No column of {source} matches `feature_columns={pattern!r}`; it has {shown}.")
+        chosen.update(matching)
+    return [column for column in columns if column in chosen]
+
+
+def _numbers(frame: pd.DataFrame, *, path: Path, lines: Sequence[str]) -> npt.NDArray[np.generic]:
+    """(N, F); the error for a cell that is not a number names it."""
+    try:
+        return frame.to_numpy(dtype=np.float64)
+    except (TypeError, ValueError):
+        for column in frame.columns:
+            numbers = pd.to_numeric(frame[column], errors="coerce")
+            strange = np.flatnonzero(
+                numbers.isna().to_numpy() & (frame[column].map(as_text) != "nan").to_numpy()
+            )
+            if len(strange):
+                row = int(strange[0])
+                raise SrjtError(
+                    f"{path}, {lines[row]}: {str(frame[column].iloc[row])!r} in the feature column {column!r} is not a "
+                    "number."
+                ) from None
+        raise
+
+
+# Open a file of features: an array of numbers, and a table of text with one row per sample.
+
+FEATURE_SUFFIXES = (".npz", ".npy")
+# One column name for each array name; columns.py knows the synonyms of the column names.
+SINGULAR = {
+    "grades": "grade", "labels": "label", "y": "label", "true_grades": "true_grade", "true_labels": "true_label",
+    "verified_grades": "verified_grade", "verified_labels": "verified_label",
+    "patients": "patient", "groups": "patient", "splits": "split", "images": "image", "ids": "id", "readers": "reader",
+    "file_": "file", "allow_pickle_": "allow_pickle",
+}  # fmt: skip
+# not per sample: the order of the grades, how the features were computed, and their names
+ABOUT = ("grade_names", "made", "feature_names")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureFile:
+    """N rows of features, and the other columns of the same file."""
+
+    features: Features
+    frame: pd.DataFrame  # N rows of text; no columns if the file has only features
+    feature_names: tuple[str, ...] = ()  # (F,) the columns of a table; empty: an array without names
+    lines: list[str]  # (N,) the position of each row in the file
+    notes: list[str]
+    names: tuple[str, ...] | None = None  # the grades, mildest first
+    made: str = ""
+
+
+def open_features(
+    path: Path, feature_columns: str | Sequence[str] | None, *, wanted: Sequence[str] = ()
+) -> FeatureFile:
+    """Read a file of features; ``feature_columns`` are patterns for the feature columns of a table.
+
+    wanted: the names of the columns that a run was trained on, which need no pattern.
+    """
+    check_regular_file(path)
+    suffix = path.suffix.lower()
+    if suffix in FEATURE_SUFFIXES:
+        if feature_columns is not None:
+            raise SrjtError(f"`feature_columns` applies to tables, but {path} is an array file.")
+        return _from_npz(path) if suffix == ".npz" else _from_npy(path)
+    if suffix in TABLE_SUFFIXES:
+        table = load_feature_table(path, feature_columns, wanted=wanted)
+        return FeatureFile(
+            features=table.features,
+            frame=table.frame.rename(columns=SINGULAR),
+            feature_names=table.names,
+            lines=table.lines,
+            notes=[
+                f"table {path.name}: {_size(table.features)}, columns {table.names[0]} … {table.names[-1]}"
+            ],
+        )
+    known = ", ".join((*FEATURE_SUFFIXES, *TABLE_SUFFIXES))
+    raise SrjtError(f"{path} is not a file of features: those end in {known}.")
+
+
+def is_features(path: Path) -> bool:
+    """Whether a file has features, by its suffix and the names in it; the numbers are not read."""
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        return True
+    if suffix == ".npz":
+        try:
+            with zipfile.ZipFile(path) as archive:
+                return any(f"{name}.npy" in archive.namelist() for name in NAMES)
+        except Exception:  # damaged archives make zipfile raise almost any exception
+            return False  # the reader of the file reports the error
+    if suffix not in TABLE_SUFFIXES:
+        return False
+    names = column_names(path)
+    named = any(
+        name.casefold() == "id" for name in names
+    )  # the ids of a table may be the names of image files
+    return has_features(names) and not named
+
+
+def _from_npz(path: Path) -> FeatureFile:
+    arrays = _load_arrays(path)
+    name = next((name for name in NAMES if name in arrays), None)
+    if name is None:
+        raise SrjtError(f"{path} has no array named features; it has {', '.join(arrays) or 'none'}.")
+    features = as_features(arrays.pop(name), what=f"The array {name!r} of {path.name}")
+    count = len(features)
+    notes = [f"file {path.name}: {_size(features)}"]
+    about = {key: arrays.pop(key) for key in ABOUT if key in arrays}
+    made = str(about["made"]) if "made" in about else ""
+    if made:
+        notes.append(f"made by {_describe(made)}")
+    frame: dict[str, list[str]] = {}
+    ignored = []
+    for key, array in arrays.items():
+        column = SINGULAR.get(key, key)
+        flat = array.reshape(-1) if array.ndim == 2 and array.shape[1] == 1 else array
+        if flat.ndim != 1 or len(flat) != count:
+            if key in SINGULAR or key in CANONICAL:
+                raise SrjtError(
+                    f"{path.name} has {count_of(count, 'row')} of features, but its array {key!r} has the shape "
+                    f"{array.shape}: it must have one entry per row."
+                )
+            ignored.append(key)
+        elif column in frame:
+            raise SrjtError(f"{path.name} has the {column} twice, the second time as {key!r}: remove one.")
+        else:
+            frame[column] = [as_text(_decoded(value, key, path)) for value in flat.tolist()]
+    if ignored:
+        notes.append(f"not used, because not one entry per row: {', '.join(ignored)}")
+    names = None
+    feature_names: tuple[str, ...] = ()
+    if "grade_names" in about:
+        if about["grade_names"].ndim != 1:
+            raise SrjtError(f"The array 'grade_names' of {path.name} must list the grades, mildest first.")
+        names = tuple(as_text(_decoded(name, "grade_names", path)) for name in about["grade_names"].tolist())
+    if "feature_names" in about:
+        if about["feature_names"].shape != features.shape[1:]:
+            raise SrjtError(
+                f"The array 'feature_names' of {path.name} must name its {count_of(features.shape[1], 'feature')}."
+            )
+        feature_names = tuple(
+            as_text(_decoded(name, "feature_names", path)) for name in about["feature_names"].tolist()
+        )
+    return FeatureFile(
+        features=features,
+        frame=pd.DataFrame(frame, index=range(count), dtype=str),
+        lines=[f"row {row}" for row in range(count)],
+        notes=notes,
+        feature_names=feature_names,
+        names=names,
+        made=made,
+    )
+
+
+def _from_npy(path: Path) -> FeatureFile:
+    with explain_numpy_errors(path):
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            raise ValueError("it is not a single array")
+    features = as_features(array, what=f"The array in {path.name}")
+    return FeatureFile(
+        features=features,
+        frame=pd.DataFrame(index=range(len(features))),
+        lines=[f"row {row}" for row in range(len(features))],
+        notes=[f"file {path.name}: {_size(features)}"],
+    )
+
+
+def _load_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    arrays: dict[str, npt.NDArray[np.generic]] = {}
+    with explain_numpy_errors(path), np.load(path, allow_pickle=False) as archive:
+        for name in archive.files:
+            try:
+                arrays[name] = archive[name]
+            except ValueError as problem:
+                if "pickle" not in str(problem).casefold():
+                    raise
+                raise SrjtError(
+                    f"The array {name!r} of {path} contains Python objects, which could run any code when loaded: "
+                    "save it as numbers or text (np.array(values, dtype=str))."
+                ) from None
+            if not isinstance(arrays[name], np.ndarray):  # a member of the archive that is not an array
+                raise ValueError(f"{name!r} is not an array")
+            check_text(arrays[name], name)
+    return arrays
+
+
+def check_text(array: npt.NDArray[np.generic], name: str) -> None:
+    """Raise a ValueError if an array of text contains numbers that are no characters, which Python cannot handle."""
+    if array.dtype.kind == "U" and array.size:
+        native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+        codes = native.reshape(-1).view(np.uint32)
+        if ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes <= 0xDFFF))).any():
+            raise ValueError(f"the array {name!r} contains damaged text")
+
+
+def _decoded(value: object, array: str, path: Path) -> object:
+    """Bytes as text, because NumPy stores text as bytes too; other values are unchanged."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise SrjtError(
+            f"The array {array!r} of {path.name} contains bytes that are not UTF-8 text, such as {value[:20]!r}: save "
+            "it as text (np.array(values, dtype=str))."
+        ) from None
+
+
+@contextmanager
+def explain_numpy_errors(path: Path) -> Iterator[None]:
+    """Turn any error while a NumPy file is read into one sentence. Damaged files make NumPy raise almost anything."""
+    try:
+        yield
+    except SrjtError:
+        raise
+    except Exception as problem:
+        raise _unreadable(path, problem) from None
+
+
+def _unreadable(path: Path, problem: Exception) -> SrjtError:
+    if any(sign in str(problem) for sign in ("pickle", "Python objects")):
+        return SrjtError(
+            f"{path} contains Python objects, or is not a NumPy file: save the features as numbers (np.save)."
+        )
+    reason = " ".join(str(problem).split()).rstrip(".") or type(problem).__name__
+    return SrjtError(f"{path} cannot be read as a NumPy file: {reason[:200]}.")
+
+
+def _describe(made: str) -> str:
+    """The JSON that ``srjt features`` wrote, as text; the text of another program is unchanged."""
+    try:
+        facts = json.loads(made)
+        return ", ".join(f"{name} {value}" for name, value in facts.items() if value not in (None, False))
+    except (ValueError, AttributeError):
+        return made
+
+
+def _size(features: Features) -> str:
+    return f"{count_of(len(features), 'row')} of {count_of(features.shape[1], 'feature')}"
+
+
+# Features with grades, from ``srjt features`` or other programs: .npz, .npy with a table of labels, tables.
 
 
 def read_features(
@@ -211,7 +574,7 @@ def pack_features(manifest: Manifest, *, graded: bool = True) -> bytes:
 def _load_labels(labels: Path) -> TextTable:
     if not os.path.isfile(labels):
         raise SrjtError(f"The table of labels {labels} does not exist.")
-    return load(labels)
+    return load_table(labels)
 
 
 def _joined(found: FeatureFile, table: TextTable, *, labels: Path, path: Path) -> FeatureFile:

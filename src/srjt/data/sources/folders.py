@@ -1,23 +1,47 @@
-"""One folder per grade, optionally below train, validation and test folders."""
+"""Folders of images: one folder per grade, images without grades for prediction, and the patients that the
+headers of DICOM files name.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+import secrets
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
+import platformdirs
 
-from srjt.data.grades import order_names, refuse_too_many
-from srjt.data.images.decode import IMAGE_SUFFIXES, is_image
+from srjt.data.grades import MISSING, order_names, refuse_too_many
+from srjt.data.images.decode import IMAGE_SUFFIXES, is_image, read_patient_id
+from srjt.data.manifest import Manifest
 from srjt.data.problems import Problem
 from srjt.data.sources.assemble import SPLIT_NAMES, Reading, assemble
-from srjt.data.sources.hints import folder_without_grades
+from srjt.data.sources.columns import (
+    TABLE_SUFFIXES,
+    TextTable,
+    check_wanted,
+    choose_columns,
+    find_image_folder,
+    folder_without_grades,
+    from_frame,
+    load_table,
+    locate_images,
+)
 from srjt.errors import SrjtError
-from srjt.files import why_not_a_file
+from srjt.files import check_regular_file, why_not_a_file
+from srjt.progress import ProgressOption, progress_bar
 
-__all__ = ["is_folders", "is_utf8", "read_folders", "subfolders", "walk_images"]
+# One folder per grade, optionally below train, validation and test folders.
 
 # Created by operating systems; ignored without a warning.
 SYSTEM_FILES = {"thumbs.db", "desktop.ini", "__macosx"}
@@ -130,3 +154,311 @@ def is_utf8(name: str) -> bool:
 
 def _is_system_file(name: str) -> bool:
     return name.startswith(".") or name.casefold() in SYSTEM_FILES
+
+
+# Patients of DICOM files whose source names none: a pseudonym of the PatientID in each file's header.
+#
+# Nobody has asked for the ids of a hospital in tables and on pages; which images belong together is all
+# that is needed. The pseudonym is a hash with a secret key, because ids can be enumerated. The key lies
+# beside the images, which have the ids in their headers anyway: whoever reads the images, in whatever
+# command and on whatever machine, has the same pseudonyms, and whoever has only a run or a table cannot go
+# back to the ids.
+
+KEY = ".srjt-patients.key"
+KEY_BYTES = 32
+DICOM_SUFFIXES = (".dcm", ".dicom")
+WORKERS = 8  # parsing a header holds Python's lock; a network drive gains from several requests at once
+# What programs write in place of an id, in lower case and without punctuation.
+PLACEHOLDERS = {
+    *("anon", "anonymous", "anonymized", "anonymised", "anonymouspatient", "deidentified", "removed"),
+    *("unknown", "none", "nopatientid"),
+}
+
+
+def with_patients_of_headers(reading: Reading, *, progress: ProgressOption = True) -> Reading:
+    """The samples with the patients of their DICOM headers, if their source has no patients, and a note about them.
+
+    An image whose header names no patient is a patient of its own, unless no header does.
+    """
+    manifest = reading.manifest
+    if manifest.arrays is not None or manifest.patients is not None:
+        return reading
+    patients, note = _patients_in_headers(manifest.paths, progress=progress)
+    notes = (*reading.notes, *([note] if note else []))
+    if not patients:
+        return replace(reading, notes=notes)
+    names = [patient or f"unknown: {name}" for patient, name in zip(patients, manifest.ids, strict=True)]
+    unknown = [
+        Problem(
+            "missing-patient",
+            name,
+            "its header has no PatientID that can be used: treated as a separate patient",
+        )
+        for patient, name in zip(patients, manifest.ids, strict=True)
+        if not patient
+    ]
+    known = replace(manifest, table=manifest.table.assign(patient=names))
+    return replace(reading, manifest=known, problems=(*reading.problems, *unknown), notes=notes)
+
+
+def _patients_in_headers(paths: Sequence[Path], *, progress: ProgressOption) -> tuple[list[str], str]:
+    """(N,) patients of image files, "" where the header names none, and a note on where they come from.
+
+    The patients are an empty list where the headers do not tell them, and the note is empty without DICOM files.
+    """
+    candidates = [row for row, path in enumerate(paths) if _may_be_dicom(path)]
+    if not candidates or find_spec("pydicom") is None:  # the error follows when an image is read
+        return [], ""
+    found = []
+    with (
+        progress_bar("Reading DICOM headers", progress) as advance,
+        ThreadPoolExecutor(WORKERS, thread_name_prefix="header") as pool,
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")  # pydicom's, about values that do not matter here
+        for patient in pool.map(_patient, [paths[row] for row in candidates]):
+            found.append(patient)
+            advance(len(found), len(candidates))
+    if all(patient is None for patient in found):
+        return [], ""
+    patients = [""] * len(paths)
+    for row, patient in zip(candidates, found, strict=True):
+        patients[row] = patient or ""
+    known = [patient for patient in patients if patient]
+    if not known:
+        return (
+            [],
+            "patient: not known, because no header of the DICOM files has a PatientID that tells patients apart",
+        )
+    if len(set(known)) == 1 < len(known):
+        return [], (
+            "patient: not known, because the headers of the DICOM files have one PatientID for all; images are split "
+            "one by one"
+        )
+    key = _secret([paths[row] for row in candidates])
+    patients = [_pseudonym(patient, key) if patient else "" for patient in patients]
+    note = "patient: pseudonyms of the PatientID in the headers of the DICOM files"
+    if missing := len(patients) - len(known):
+        has = (
+            "image has none that can be used and is"
+            if missing == 1
+            else "images have none that can be used and are"
+        )
+        as_one = "a separate patient" if missing == 1 else "separate patients"
+        note += f"; {missing:,} {has} treated as {as_one}"
+    return patients, note
+
+
+def _may_be_dicom(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    return suffix in DICOM_SUFFIXES or suffix not in IMAGE_SUFFIXES
+
+
+def _patient(path: Path) -> str | None:
+    """The PatientID of a DICOM file, "" if its header names none; None for another file."""
+    if not _is_dicom(path):
+        return None
+    patient = read_patient_id(path)
+    plain = re.sub(r"[\W_]", "", patient.casefold())
+    if patient.casefold() in MISSING or not plain or plain in PLACEHOLDERS:
+        return ""
+    return patient
+
+
+def _pseudonym(patient: str, key: bytes) -> str:
+    content = patient.encode("utf-8", "surrogateescape")
+    return f"dicom-{hashlib.blake2b(content, key=key, digest_size=8).hexdigest()}"
+
+
+def _secret(images: Sequence[Path]) -> bytes:
+    """The key of these images: that of the folder that holds them all, or of one above it; made if there is none.
+
+    Folders that cannot be written have the user's own key, which is kept with the data of programs.
+    """
+    folder = own = Path(platformdirs.user_data_dir("srjt", appauthor=False))
+    with contextlib.suppress(ValueError):  # images on two drives
+        folder = Path(os.path.commonpath([path.absolute().parent for path in images]))
+    for place in (folder, *folder.parents):
+        if (place / KEY).exists():
+            return _read_key(place / KEY)
+    for place in (folder, own):
+        with contextlib.suppress(OSError):
+            _make_key(place)
+            return _read_key(place / KEY)
+    raise SrjtError(
+        f"A key for the pseudonyms of patients can be written neither to {folder} nor to {own}: add a column of "
+        "patients to the table of labels."
+    )
+
+
+def _make_key(folder: Path) -> None:
+    """Write a new key, for the user's eyes only, unless there is one: of two commands at once the first one's stays."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(prefix=f"{KEY}.", dir=folder)  # with permissions 0600
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(secrets.token_hex(KEY_BYTES) + "\n")
+        try:
+            os.link(draft, folder / KEY)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            os.replace(draft, folder / KEY)
+    finally:
+        Path(draft).unlink(missing_ok=True)
+
+
+def _read_key(path: Path) -> bytes:
+    check_regular_file(path)
+    try:
+        with path.open("rb") as file:
+            key = bytes.fromhex(file.read(4 * KEY_BYTES).decode("ascii").strip())
+    except (OSError, ValueError):
+        key = b""
+    if len(key) != KEY_BYTES:
+        raise SrjtError(
+            f"{path}, the key for the pseudonyms of patients, cannot be read: ask its owner for it, or add a column of "
+            "patients to the table of labels."
+        )
+    return key
+
+
+def _is_dicom(path: Path) -> bool:
+    """Whether there is a file with a suffix of DICOM files, or one that begins as they do."""
+    if not os.path.isfile(path):  # opening a pipe would never end
+        return False
+    if path.suffix.lower() in DICOM_SUFFIXES:
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
+# Images without grades, for prediction.
+
+
+def read_images(
+    sources: Sequence[str | os.PathLike[str] | pd.DataFrame],
+    *,
+    images: str | os.PathLike[str] | None = None,
+    image_column: str | None = None,
+    patient_column: str | None = None,
+    columns: Sequence[str] = (),
+    grades: tuple[str, ...] = ("0", "1"),
+    progress: ProgressOption = False,
+) -> Reading:
+    """Image files, folders (searched recursively) and tables with a column of images, as one manifest.
+
+    Image names in a table are relative to ``images``, or to its folder; in a DataFrame to the present folder. The
+    manifest has the patients of the tables that have them, or else of DICOM headers, and their ``columns``; both are
+    empty for other images.
+    Every sample gets the mildest grade as a placeholder. Files that are not images, malformed rows, rows without an
+    image and repetitions are left out and listed in ``problems``. progress: whether to show a bar over DICOM headers.
+    """
+    lines: dict[str, list[str]] = {}  # for each image, in the given order: where it is named
+    problems: list[Problem] = []
+    cells: dict[str, dict[str, str]] = {}  # for each image of a table: the columns that are kept
+    of_a_table = {"images": images, "image_column": image_column, "patient_column": patient_column}
+    given = [option for option, value in of_a_table.items() if value is not None]
+    has_table = False
+    known: list[str] = []  # columns of the tables
+    for source in sources:
+        listed = None
+        if isinstance(source, pd.DataFrame):
+            listed, name, root = from_frame(source), "the table", Path().absolute()
+        elif (path := _existing(source)).is_dir():
+            named, ignored = _from_folder(path)
+            problems += ignored
+        elif path.suffix.lower() in TABLE_SUFFIXES:
+            listed, name, root = load_table(path), path.name, path.parent
+        else:
+            check_regular_file(path)
+            named = [(path, str(path))]
+        if listed is not None:
+            has_table = True
+            known += map(str, listed.frame.columns)
+            named, kept, more = _from_table(
+                listed,
+                root if images is None else Path(images),
+                source=name,
+                given={"image": image_column, "patient": patient_column},
+                columns=columns,
+            )
+            problems += more
+            for (path, _), row in zip(named, kept, strict=True):
+                cells.setdefault(str(path), row)
+        for path, line in named:
+            lines.setdefault(str(path), []).append(line)
+    if given and not has_table:
+        raise SrjtError(
+            f"`{given[0]}` applies to a table of images, and {sources[0]} is none: give a table, or leave it out."
+        )
+    problems += [
+        Problem("duplicate-row", name, ", ".join(where)) for name, where in lines.items() if len(where) > 1
+    ]
+    if not lines:
+        raise SrjtError(f"No row can be used; the first: {problems[0].where}: {problems[0].detail}.")
+    table = pd.DataFrame({"id": list(lines), "image": list(lines), "grade": 0})
+    for column in dict.fromkeys(name for row in cells.values() for name in row):
+        table[column] = [cells.get(name, {}).get(column, "") for name in lines]
+    manifest = Manifest(table=table, grades=grades, root=Path())
+    reading = with_patients_of_headers(
+        Reading(manifest=manifest, problems=tuple(problems), kind="images", notes=()), progress=progress
+    )
+    check_wanted(columns, reading.manifest.table, known=known)
+    return reading
+
+
+def _existing(source: str | os.PathLike[str]) -> Path:
+    path = Path(source)
+    if not is_utf8(str(path)):
+        raise SrjtError(f"The name {path} is not UTF-8 text: rename it.")
+    if not os.path.exists(path):  # also for a name that is too long or contains NUL
+        raise SrjtError(f"{path} does not exist.")
+    return path
+
+
+def _from_folder(folder: Path) -> tuple[list[tuple[Path, str]], list[Problem]]:
+    """(image, image) of each image in a folder, and the files that are no images."""
+    named, problems = [], []
+    for name, problem in walk_images(folder, root=folder):
+        path = folder / name
+        if problem is None:
+            named.append((path, str(path)))
+        else:
+            problems.append(replace(problem, where=str(path)))
+    if not named:
+        raise SrjtError(f"There are no images in {folder}.")
+    return sorted(named), problems
+
+
+def _from_table(
+    loaded: TextTable, root: Path, *, source: str, given: Mapping[str, str | None], columns: Sequence[str]
+) -> tuple[list[tuple[Path, str]], list[dict[str, str]], list[Problem]]:
+    """(image, line) of each row with an image, the columns to keep of it, and the problems of the others."""
+    chosen, _ = choose_columns(list(loaded.frame.columns), given, source=source, required=("image",))
+    names = list(loaded.frame[chosen["image"]])
+    root = find_image_folder(names, root)
+    located, problems = locate_images(names, root)
+    if problems:
+        raise SrjtError(f"{problems[0].where}: {problems[0].detail}")
+    empty = [
+        Problem("missing-image", line, "the row has no image")
+        for line, name in zip(loaded.lines, located, strict=True)
+        if not name
+    ]
+    named = [(root / name, line) for line, name in zip(loaded.lines, located, strict=True) if name]
+    # every sample has an id, an image and a placeholder for its grade: the table's own get another name
+    ours = ("id", "image", "grade", "patient")
+    wanted = {f"{name}_source" if name in ours else name: name for name in columns if name in loaded.frame}
+    if "patient" in chosen:
+        wanted["patient"] = chosen["patient"]
+    rows = (
+        zip(*(loaded.frame[column] for column in wanted.values()), strict=True)
+        if wanted
+        else ((),) * len(names)
+    )
+    kept = [dict(zip(wanted, row, strict=True)) for row, name in zip(rows, located, strict=True) if name]
+    return named, kept, [*loaded.problems, *empty]

@@ -11,21 +11,23 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from srjt.data.features import as_features
 from srjt.data.images.store import OnBadImage
-from srjt.data.manifest import Manifest
+from srjt.data.manifest import Manifest, as_features
 from srjt.data.problems import drop_unusable
-from srjt.data.sources import read
-from srjt.data.sources.arrays import as_colour, from_arrays
-from srjt.data.sources.assemble import Reading
+from srjt.data.sources import read, read_ungraded_frame
+from srjt.data.sources.assemble import (
+    Reading,
+    TorchDataset,
+    as_colour,
+    dataset_images,
+    from_arrays,
+    is_dataset,
+    read_dataset,
+)
 from srjt.data.sources.features import read_ungraded_features
-from srjt.data.sources.frames import read_ungraded_frame
-from srjt.data.sources.torch_datasets import TorchDataset, dataset_images, is_dataset, read_dataset
-from srjt.data.sources.unlabelled import read_images
+from srjt.data.sources.folders import read_images
 from srjt.errors import SrjtError
 from srjt.progress import ProgressOption
-
-__all__ = ["LabelledData", "UnlabelledData", "labelled_samples", "unlabelled_samples"]
 
 PathLike: TypeAlias = str | os.PathLike[str]
 # (images or features, grades) as a pair; a dataset returns (image, label)

@@ -1,4 +1,4 @@
-"""Figures in one style, with captions, as SVG inside a page or as SVG and PNG files; no window system is needed."""
+"""Figures as inline SVG: the canvas, the style of each method, curves, and matrices."""
 
 from __future__ import annotations
 
@@ -6,32 +6,26 @@ import html
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from srjt.errors import SrjtError
 from srjt.files import write_atomically
+from srjt.studies.results import OURS, is_recipe
 
-__all__ = [
-    "GREY",
-    "INK",
-    "PALETTE",
-    "SHADE",
-    "CaptionedFigure",
-    "figure_bytes",
-    "house_style",
-    "inline_svg",
-    "new_figure",
-    "printable",
-    "save_figure",
-]
+# Figures in one style, with captions, as SVG inside a page or as SVG and PNG files; no window system is
+# needed.
 
 # Okabe and Ito's palette, which colour-blind people can distinguish; without yellow, too pale for a line on white.
 PALETTE = {
@@ -155,3 +149,441 @@ def _svg(captioned: CaptionedFigure, *, transparent: bool) -> str:
         )
     # the ids of groups (axes_1, text_3, …) repeat in every figure; nothing refers to them
     return re.sub(r'<g id="[^"]*"', "<g", file.getvalue())
+
+
+# Colour, dashes and marker of each method: the same in every figure, and distinguishable without colour.
+
+FEW = 6  # up to this many methods each has its own colour
+
+Dashes = str | tuple[float, tuple[float, ...]]
+_DASHES: tuple[Dashes, ...] = (
+    (0, (5, 2)),
+    (0, (1, 1.5)),
+    (0, (5, 1.5, 1, 1.5)),
+    (0, (8, 2, 2, 2)),
+    (0, (2.5, 1.5)),
+)
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    colour: str
+    dashes: Dashes = "-"
+    marker: str = ""
+    filled: bool = True
+    width: float = 1.6
+    prominent: bool = True  # False: grey and thin, but labelled
+    bold: bool = False  # its name
+
+
+def method_styles(methods: Sequence[str]) -> dict[str, Style]:
+    """A style for each method, in the given order.
+
+    "+ours" and its host share a colour and a marker: "+ours" has a solid line and filled markers, the host a dashed
+    line and open markers. With more than six methods all others are grey, except a recipe.
+    """
+    hosts = [name.removesuffix(OURS) for name in methods if name.endswith(OURS)]
+    families = list(dict.fromkeys(hosts))
+    crowded = len(methods) > FEW and bool(families)
+    colours = list(PALETTE.values())
+    chosen: dict[str, Style] = {}
+    alone = 0
+    for name in methods:
+        family = name.removesuffix(OURS)
+        if family in families:
+            place = families.index(family)
+            ours = name.endswith(OURS)
+            chosen[name] = Style(
+                colour=colours[place % len(colours)],
+                dashes="-" if ours else _DASHES[place % len(_DASHES)],
+                marker=_MARKERS[place % len(_MARKERS)],
+                filled=ours,
+                width=2.0 if ours else 1.5,
+                bold=ours,
+            )
+            continue
+        place = len(families) + alone
+        dashes: Dashes = ("-", *_DASHES)[alone % (1 + len(_DASHES))]
+        alone += 1
+        if crowded and is_recipe(name):
+            chosen[name] = Style(
+                colour=INK, marker=_MARKERS[len(families) % len(_MARKERS)], width=2.0, bold=True
+            )
+        elif crowded:
+            chosen[name] = Style(colour=GREY, dashes=dashes, width=0.9, prominent=False)
+        else:
+            colour = (*colours, INK)[place % (1 + len(colours))]
+            marker = _MARKERS[place % len(_MARKERS)]
+            chosen[name] = Style(colour=colour, dashes=dashes, marker=marker, bold=is_recipe(name))
+    return chosen
+
+
+# Curves with their names at the right end instead of a legend, and a band of one standard deviation.
+
+Floats = npt.NDArray[np.float64]
+LINE_HEIGHT = 0.155  # inches of a label
+LETTER = 0.073  # inches, on average; wide enough for the fonts a page may choose
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """x, y: (N,). spread: (N,) standard deviation, or None if there is one fold only."""
+
+    name: str
+    x: Floats
+    y: Floats
+    spread: Floats | None = None
+    label: str = ""  # the text at its end; default: its name
+
+
+@house_style
+def chart(curves: Sequence[Curve], *, width: float = 5.4, height: float = 3.6, **options: Any) -> Figure:
+    """One panel as a figure, in inches; ``options`` as for ``panel``."""
+    figure = new_figure(width, max(height, 0.8 + LINE_HEIGHT * len(curves)))
+    panel(figure, curves, **options)
+    return figure
+
+
+def panel(
+    figure: Figure,
+    curves: Sequence[Curve],
+    *,
+    xlabel: str,
+    title: str,
+    styles: Mapping[str, Style] | None = None,
+    reference: tuple[float, str] | None = None,
+    xticks: tuple[Sequence[float], Sequence[str]] | None = None,
+    error_bars: bool = False,
+    part: tuple[float, float] = (0.0, 1.0),
+) -> None:
+    """Draw the curves into a figure, or into a vertical ``part`` of it (from, to, as shares of its width).
+
+    reference: a level and its name, drawn as a thin line. xticks: positions and their labels.
+    error_bars: instead of bands, for few values of x; the curves are then shifted a little sideways.
+    """
+    styles = styles or method_styles([curve.name for curve in curves])
+    labels = [printable(curve.label or curve.name, longest=30) for curve in curves]
+    width, height = figure.get_size_inches()
+    inner = (part[1] - part[0]) * width
+    left, right, bottom, top = 0.55, 0.42 + LETTER * max(map(len, labels), default=0), 0.5, 0.3
+    box = (part[0] * width + left, bottom, inner - left - right, height - bottom - top)
+    axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
+    shifts = _plot_curves(axes, curves, styles, xlabel=xlabel, title=title, reference=reference, xticks=xticks,
+                   error_bars=error_bars)  # fmt: skip
+    _label_ends(axes, curves, labels, shifts, styles, wide=box[2], high=box[3])
+
+
+@house_style
+def small_multiples(
+    panels: Mapping[str, Sequence[Curve]],
+    *,
+    styles: Mapping[str, Style],
+    xlabel: str,
+    title: str,
+    subtitle: str,
+    reference: tuple[float, str] | None = None,
+) -> Figure:
+    """Panels side by side, three in a row, on the same axes: title of a panel → its curves. Otherwise as ``panel``."""
+    across = min(3, len(panels))
+    rows = -(-len(panels) // across)
+    named = LETTER * max(len(curve.label or curve.name) for curves in panels.values() for curve in curves)
+    wide, high = (2.3 if across > 1 else 3.8), 2.6
+    left, right, bottom, top, gap = 0.5, 0.42 + named, 0.5, 0.55, 0.3
+    width, height = left + across * (wide + right), top + rows * (high + bottom + gap)
+    figure = new_figure(width, height)
+    figure.text(0.05 / width, 1 - 0.08 / height, title, va="top", fontsize=10.5)
+    figure.text(0.05 / width, 1 - 0.31 / height, subtitle, va="top", fontsize=8.5, color=GREY)
+    filled: list[tuple[Any, Sequence[Curve], Floats]] = []
+    for place, (name, curves) in enumerate(panels.items()):
+        row, column = divmod(place, across)
+        x, y = left + column * (wide + right), height - top - (row + 1) * (high + gap) - row * bottom
+        first = filled[0][0] if filled else None
+        box = (x / width, y / height, wide / width, high / height)
+        axes = figure.add_axes(box, sharex=first, sharey=first)
+        axes.tick_params(labelleft=column == 0)
+        shifts = _plot_curves(axes, curves, styles, xlabel=xlabel, title=printable(name), reference=reference)
+        filled.append((axes, curves, shifts))
+    for axes, curves, shifts in filled:  # after all panels are drawn, which share their limits
+        labels = [printable(curve.label or curve.name) for curve in curves]
+        _label_ends(axes, curves, labels, shifts, styles, wide=wide, high=high)
+    return figure
+
+
+def _plot_curves(
+    axes: Any,
+    curves: Sequence[Curve],
+    styles: Mapping[str, Style],
+    *,
+    xlabel: str,
+    title: str,
+    reference: tuple[float, str] | None = None,
+    xticks: tuple[Sequence[float], Sequence[str]] | None = None,
+    error_bars: bool = False,
+) -> Floats:
+    """Draw everything but the names at the ends. Returns (L,): how far each curve is shifted sideways."""
+    axes.set_xlabel(xlabel)
+    axes.set_title(title, pad=8)  # above the axes, where it is read first, instead of beside them
+    axes.grid(axis="y", color=GREY, alpha=0.22, linewidth=0.6)
+    axes.set_axisbelow(True)
+    shifts = _offsets(curves, styles) if error_bars else np.zeros(len(curves))
+    # prominent curves last, above the grey ones
+    for curve, shift in sorted(
+        zip(curves, shifts, strict=True), key=lambda pair: styles[pair[0].name].prominent
+    ):
+        _plot_curve(axes, curve, styles[curve.name], shift=shift, error_bars=error_bars)
+    axes.margins(x=0.02, y=0.08)
+    if xticks is not None:
+        axes.set_xticks(xticks[0], [printable(label, longest=14) for label in xticks[1]])
+    else:
+        axes.locator_params(axis="x", integer=xlabel == "epoch", nbins=7)
+    if reference is not None:
+        level, text = reference
+        axes.axhline(level, color=INK, linewidth=0.8, zorder=1.5)
+        axes.annotate(text, (1, level), xycoords=("axes fraction", "data"), xytext=(-2, -3), fontsize=8,
+                      textcoords="offset points", ha="right", va="top")  # fmt: skip
+    return shifts
+
+
+def _offsets(curves: Sequence[Curve], styles: Mapping[str, Style]) -> Floats:
+    """(L,) small shifts, so that the error bars of prominent curves do not cover each other."""
+    places = np.unique(np.concatenate([curve.x for curve in curves])) if curves else np.zeros(0)
+    apart = float(np.diff(places).min()) if len(places) > 1 else 1.0
+    shown = np.array([styles[curve.name].prominent for curve in curves], dtype=bool)
+    ranks = np.cumsum(shown) - (shown.sum() + 1) / 2
+    return np.where(shown, 0.05 * apart * ranks, 0.0)
+
+
+def _plot_curve(axes: Any, curve: Curve, style: Style, *, shift: float, error_bars: bool) -> None:
+    spread = None if curve.spread is None or not np.nanmax(curve.spread, initial=0) > 0 else curve.spread
+    x = curve.x + shift
+    if not style.prominent:  # fourteen bands would hide the curves
+        spread = None
+    if spread is not None and error_bars:
+        axes.errorbar(x, curve.y, yerr=spread, fmt="none", ecolor=style.colour, elinewidth=0.8, capsize=1.5)
+    elif spread is not None:
+        axes.fill_between(x, curve.y - spread, curve.y + spread, color=style.colour, alpha=0.14, linewidth=0)
+    axes.plot(
+        x,
+        curve.y,
+        color=style.colour,
+        linestyle=style.dashes,
+        linewidth=style.width,
+        marker=style.marker or ("o" if len(x) == 1 else ""),
+        markersize=4,
+        markevery=max(1, len(x) // 8),
+        markerfacecolor=style.colour if style.filled else "none",
+        markeredgewidth=1,
+        solid_capstyle="round",
+        zorder=3 if style.prominent else 2,
+    )
+
+
+def spread_apart(wanted: npt.ArrayLike, *, gap: float, low: float, high: float) -> Floats:
+    """(N,) wanted heights → (N,) heights at least ``gap`` apart within [low, high], as near as possible.
+
+    Least squares under these constraints is isotonic regression after the gaps are subtracted. If N heights do not
+    fit, they are spread evenly.
+    """
+    from sklearn.isotonic import isotonic_regression
+
+    heights = np.asarray(wanted, dtype=np.float64)
+    if len(heights) < 2:
+        return np.clip(heights, low, high)
+    gap = min(gap, (high - low) / (len(heights) - 1))
+    order = np.argsort(heights, kind="stable")
+    steps = gap * np.arange(len(heights))
+    fitted = isotonic_regression(heights[order] - steps)
+    placed = np.empty_like(heights)
+    placed[order] = np.clip(fitted, low, high - steps[-1]) + steps
+    return placed
+
+
+def _label_ends(
+    axes: Any,
+    curves: Sequence[Curve],
+    labels: Sequence[str],
+    shifts: Floats,
+    styles: Mapping[str, Style],
+    *,
+    wide: float,
+    high: float,
+) -> None:
+    """Write the names into the right margin, at the height of the ends of their curves, with a thin leader to each."""
+    axes.autoscale_view()
+    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    axes.set(xlim=(left, right), ylim=(bottom, top))  # the labels must not change the limits
+    ends = []
+    for curve, shift in zip(curves, shifts, strict=True):
+        known = np.flatnonzero(np.isfinite(curve.y))
+        at = (curve.x[known[-1]] + shift, curve.y[known[-1]]) if len(known) else (right, bottom)
+        ends.append(((at[0] - left) / (right - left), (at[1] - bottom) / (top - bottom)))
+    room = 0.5 * LINE_HEIGHT / high
+    heights = spread_apart([y for _, y in ends], gap=LINE_HEIGHT / high, low=-room, high=1 + room)
+    start, stop = 1 + 0.05 / wide, 1 + 0.24 / wide
+    for curve, label, (x, y), at in zip(curves, labels, ends, heights, strict=True):
+        style = styles[curve.name]
+        axes.plot(
+            [x, start, stop],
+            [y, y, at],
+            transform=axes.transAxes,
+            color=style.colour,
+            linewidth=0.7,
+            alpha=0.8,
+            clip_on=False,
+        )
+        axes.text(stop + 0.04 / wide, at, label, transform=axes.transAxes, va="center_baseline", fontsize=8.5,
+                  color=INK if style.prominent else GREY,
+                  fontweight="bold" if style.bold else "normal")  # fmt: skip
+
+
+def mean_over_networks(metrics: pd.DataFrame, *, split: str, metric: str, pooled: bool = False) -> pd.Series:
+    """One metric of one run by epoch: the mean of its networks, or of their pooled predictions."""
+    chosen = metrics[(metrics["split"] == split) & (metrics["metric"] == metric)]
+    networks = set(chosen["network"])
+    single = networks - {"ensemble", "pooled"}
+    wanted = {"pooled"} if pooled and "pooled" in networks else single
+    return chosen[chosen["network"].isin(wanted)].groupby("epoch")["value"].mean()
+
+
+# Confusion and transition matrices as figures: the darker a cell, the larger its share of the row.
+
+PANEL = 1.95  # inches
+ACROSS = 4  # panels in a row
+LONGEST_NAME = 20  # letters of a grade beside a matrix: "4 (proliferative DR)"
+PALE = 0.8  # up to this share dark text is legible on the blue, on a light page and on a dark one
+
+Write = Callable[[float, float], str]
+
+
+@house_style
+def matrix_figure(
+    panels: Mapping[str, npt.ArrayLike],
+    *,
+    grades: Sequence[str],
+    rows: str,
+    columns: str,
+    write: Write,
+    emphasised: Sequence[str] = (),
+) -> Figure:
+    """panels: title → (C, C) counts or probabilities; each row is shown as shares of its sum.
+
+    rows, columns: labels of the axes. write: (value, share of its row) → the text of a cell.
+    emphasised: titles in bold.
+    """
+    names = _short_names(grades)
+    across = min(ACROSS, max(len(panels), 1))
+    down = -(-len(panels) // across)
+    turned = _are_long(names)
+    longest = max(map(len, names), default=1)
+    left = 0.42 + 0.07 * longest
+    bottom = 0.42 + (0.05 * longest if turned else 0.1)
+    step_x, step_y = PANEL + 0.22, PANEL + 0.38
+    width, height = left + across * step_x, bottom + down * step_y
+    figure = new_figure(width, height)
+    for place, (title, matrix) in enumerate(panels.items()):
+        row, column = divmod(place, across)
+        x, y = left + column * step_x, height - (row + 1) * step_y + 0.08
+        axes = figure.add_axes((x / width, y / height, PANEL / width, PANEL / height))
+        _draw_matrix(axes, np.asarray(matrix, dtype=np.float64), write=write)
+        axes.set_title(printable(title), pad=5, fontweight="bold" if title in emphasised else "normal")
+        ticks = np.arange(len(names)) + 0.5
+        lowest = place + across >= len(panels)
+        axes.set_xticks(ticks, names if lowest else [])
+        axes.set_yticks(ticks, names if column == 0 else [])
+        if turned:
+            _turn_labels(axes)
+        if lowest:
+            axes.set_xlabel(columns)
+        if column == 0:
+            axes.set_ylabel(rows)
+    return figure
+
+
+def confusion_panel(
+    figure: Figure, counts: npt.ArrayLike, *, grades: Sequence[str], title: str, rows: str, left: float
+) -> None:
+    """Draw one confusion matrix into a figure, ``left`` inches from its left edge; it takes the full height."""
+    names = _short_names(grades)
+    width, height = figure.get_size_inches()
+    longest = max(map(len, names), default=1)
+    start = left + 0.42 + 0.07 * longest
+    bottom = 0.24 + 0.034 * longest if _are_long(names) else 0.5
+    side = min(height - bottom - 0.3, width - start - 0.1)
+    axes = figure.add_axes((start / width, bottom / height, side / width, side / height))
+    _draw_matrix(axes, np.asarray(counts, dtype=np.float64), write=_share_and_count)
+    ticks = np.arange(len(names)) + 0.5
+    axes.set_xticks(ticks, names)
+    axes.set_yticks(ticks, names)
+    if _are_long(names):
+        _turn_labels(axes)
+    axes.set(xlabel="predicted grade", ylabel=rows)
+    axes.set_title(printable(title), pad=8)
+
+
+def _short_names(grades: Sequence[str]) -> list[str]:
+    return [printable(grade, longest=LONGEST_NAME) for grade in grades]
+
+
+def _are_long(names: Sequence[str]) -> bool:
+    """Whether the names do not fit side by side below a matrix."""
+    return max(map(len, names), default=0) > 28 // max(len(names), 1)
+
+
+def _turn_labels(axes: Any) -> None:
+    axes.tick_params(axis="x", rotation=35)
+    for label in axes.get_xticklabels():
+        label.set(ha="right", rotation_mode="anchor")
+
+
+def _share_and_count(count: float, share: float) -> str:
+    return f"{share:.0%}\n{count:,.0f}" if count else "0"
+
+
+def confusion_figure(
+    panels: Mapping[str, npt.ArrayLike],
+    *,
+    grades: Sequence[str],
+    emphasised: Sequence[str] = (),
+    rows: str = "true grade",
+) -> Figure:
+    """Confusion matrices: each cell shows its share of the row and its count."""
+    return matrix_figure(
+        panels,
+        grades=grades,
+        rows=rows,
+        columns="predicted grade",
+        write=_share_and_count,
+        emphasised=emphasised,
+    )
+
+
+def transition_figure(panels: Mapping[str, npt.ArrayLike], *, grades: Sequence[str]) -> Figure:
+    """Transition matrices: the probability of each label (column) for each true grade (row)."""
+
+    def write(value: float, share: float) -> str:
+        return f"{value:.3f}" if value else "0"
+
+    return matrix_figure(panels, grades=grades, rows="true grade", columns="label", write=write)
+
+
+def correct_labels(matrix: npt.ArrayLike, grades: Sequence[str]) -> str:
+    """The diagonal of a transition matrix as a sentence."""
+    shares = ", ".join(f"{g} {p:.2f}" for g, p in zip(grades, np.diag(np.asarray(matrix)), strict=True))
+    return f"Probability that a label is correct, by true grade: {shares}."
+
+
+def _draw_matrix(axes: Any, values: npt.NDArray[np.float64], *, write: Write) -> None:
+    size = len(values)
+    sums = values.sum(axis=1, keepdims=True)
+    shares = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
+    axes.set(xlim=(0, size), ylim=(size, 0), aspect="equal")
+    axes.tick_params(length=0, labelsize=8)
+    axes.spines[:].set_visible(False)
+    for (i, j), share in np.ndenumerate(shares):
+        if share > 0:
+            axes.add_patch(Rectangle((j, i), 1, 1, facecolor=SHADE, alpha=float(share), linewidth=0))
+        axes.add_patch(Rectangle((j, i), 1, 1, fill=False, edgecolor=GREY, alpha=0.35, linewidth=0.5))
+        text = write(float(values[i, j]), float(share))
+        axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", linespacing=1.15,
+                  fontsize=7.5 if size <= 5 else 36 / size, color=INK if share <= PALE else "white")  # fmt: skip

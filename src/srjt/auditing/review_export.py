@@ -1,0 +1,288 @@
+"""The corrected labels as a table, with who changed what and when. The original table is only read."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import posixpath
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from srjt.auditing.folder import AuditFolder
+from srjt.auditing.review_log import CurrentDecisions, LogEntry, replay
+from srjt.data.grades import grade_values
+from srjt.data.manifest import neutralise_formula, warn_about_formulas
+from srjt.errors import SrjtError, count_of
+from srjt.files import exists_already, write_atomically
+
+PROVENANCE = ("original_grade", "reviewed_by", "reviewed_at", "decision")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectedTable:
+    table: pd.DataFrame
+    changed: int  # rows
+    reviewed: int
+    skipped: int
+    notes: tuple[str, ...]  # sentences for the user
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreement:
+    """How two reviewers agree on the samples that both have graded."""
+
+    reviewers: tuple[str, str]
+    both: int
+    share: float
+    kappa: float  # quadratically weighted
+
+
+def corrected_table(audit: AuditFolder, current: CurrentDecisions) -> CorrectedTable:
+    """The audited table, or the audit's samples in the order of their ids if there is no table.
+
+    The grade column holds the decided grades; the last decision about a sample counts. Four columns are added:
+    original_grade and, for reviewed samples, reviewed_by, reviewed_at (UTC) and decision.
+    """
+    notes = []
+    unknown = [entry.id for entry in current.all() if entry.id not in audit.line_of]
+    if unknown:
+        notes.append(
+            f"{count_of(len(unknown), 'decision is', 'decisions are')} left out: this audit has no sample "
+            f"{unknown[0]}{' and others' * (len(unknown) > 1)}."
+        )
+    table, lines, column, more = _audited_table(audit)
+    return _apply_decisions(audit, current, table, lines, column, [*notes, *more])
+
+
+def verified_table(audit: AuditFolder, verified: Mapping[str, str]) -> tuple[pd.DataFrame, list[str]]:
+    """The audited table with a column ``verified_grade``, and notes. No label is corrected.
+
+    In a corrected table a verified label would be right more often than others, and no longer tell of them.
+    """
+    table, lines, column, notes = _audited_table(audit)
+    spellings = _grade_spellings(audit, table[column].tolist(), lines)
+    grades = ["" if line is None else spellings.get(verified.get(audit.ids[line], ""), "") for line in lines]
+    return table.assign(verified_grade=grades), notes
+
+
+def write_table(table: pd.DataFrame, out: Path, *, original: Path | None, overwrite: bool) -> None:
+    """Write atomically; never replaces the original, and an existing file only with ``overwrite``."""
+    if original is not None and out.exists() and original.exists() and os.path.samefile(out, original):
+        raise SrjtError(f"{out} is the original table, which is never overwritten: choose another file.")
+    if out.exists() and not overwrite:
+        raise exists_already(out)
+    warn_about_formulas(table, out)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, table.to_csv(index=False).encode("utf-8"))
+    except OSError as problem:
+        raise SrjtError(f"{out} cannot be written: {problem.strerror or problem}.") from None
+
+
+def training_command(audit: AuditFolder, out: Path, *, columns: Iterable[str] = ()) -> str:
+    """The command that trains on the corrected table, with the options that the audited one was read with.
+
+    columns: of the table. Without a split of its own it is trained with a fold: the same patients as before, because
+    folds do not depend on labels.
+    """
+    options = dict(zip(audit.read_options[::2], audit.read_options[1::2], strict=False))
+    if options.get("--images") == str(out.parent.absolute()):
+        del options["--images"]
+    source = [str(out)]
+    if audit.features and audit.table != Path(audit.source).absolute():  # features and labels in two files
+        source = [audit.source, "--labels", str(out)]
+    elif audit.table is None:  # the exported table has its own columns, and absolute paths
+        options = {name: value for name, value in options.items() if name == "--grades"}
+    fold = [] if "split" in map(str.casefold, columns) else ["--fold", "0"]
+    words = [*source, *itertools.chain(*options.items()), "--out", "run", *fold, "--noise-rate", "auto"]
+    return shlex.join(["srjt", "train", *words])
+
+
+def by_reviewer(audit: AuditFolder, log: Sequence[LogEntry]) -> dict[str, dict[str, LogEntry]]:
+    """Each reviewer's own last decision per sample, independent of the others; a skip is not a decision."""
+    found = {}
+    for reviewer in sorted({entry.reviewer for entry in log}):
+        own = replay(log, only_reviewer=reviewer).all()
+        found[reviewer] = {e.id: e for e in own if e.action != "skip" and e.id in audit.line_of}
+    return found
+
+
+def agreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[Agreement]:
+    """One entry for every two reviewers who have graded some of the same samples.
+
+    Decisions for grades that this audit does not have (see ``unknown_grades``) do not count.
+    """
+    from srjt.ordinal.metrics import quadratic_weighted_kappa
+
+    found = []
+    for (one, first), (other, second) in itertools.combinations(by_reviewer(audit, log).items(), 2):
+        both = [sample for sample in sorted(first.keys() & second.keys())
+                if {first[sample].to_grade, second[sample].to_grade} <= set(audit.grades)]  # fmt: skip
+        if not both:
+            continue
+        confusion = np.zeros((len(audit.grades), len(audit.grades)))
+        for sample in both:
+            row, column = (audit.grades.index(own[sample].to_grade) for own in (first, second))
+            confusion[row, column] += 1
+        found.append(
+            Agreement(
+                reviewers=(one, other),
+                both=len(both),
+                share=float(np.trace(confusion)) / len(both),
+                kappa=float(quadratic_weighted_kappa(confusion)),
+            )
+        )
+    return found
+
+
+def unknown_grades(audit: AuditFolder, log: Sequence[LogEntry]) -> list[LogEntry]:
+    """The reviewers' decisions for grades that this audit does not have, as after a change of the grades."""
+    own = (entry for decided in by_reviewer(audit, log).values() for entry in decided.values())
+    return [entry for entry in own if entry.to_grade not in audit.grades]
+
+
+def disagreements(audit: AuditFolder, log: Sequence[LogEntry]) -> list[list[LogEntry]]:
+    """For each sample that reviewers have graded differently, their decisions; the one that counts is last."""
+    per_sample: dict[str, list[LogEntry]] = {}
+    for own in by_reviewer(audit, log).values():
+        for sample, entry in own.items():
+            per_sample.setdefault(sample, []).append(entry)
+    differing = (entries for entries in per_sample.values() if len({e.to_grade for e in entries}) > 1)
+    ordered = (sorted(entries, key=lambda entry: entry.revision) for entries in differing)
+    return sorted(ordered, key=lambda entries: entries[0].id)
+
+
+def disagreement_table(differing: Sequence[Sequence[LogEntry]]) -> pd.DataFrame:
+    """Disagreements as a table, one row per decision; the last one of a sample counts."""
+    rows = [
+        tuple(map(neutralise_formula, (e.id, e.reviewer, e.to_grade, e.action, e.at)))
+        for entries in differing
+        for e in entries
+    ]
+    return pd.DataFrame(rows, columns=["id", "reviewer", "grade", "decision", "reviewed_at"])
+
+
+def _audited_table(audit: AuditFolder) -> tuple[pd.DataFrame, Sequence[int | None], str, list[str]]:
+    """What was audited, for each row its line in the audit (None: not audited), the column of labels, and notes."""
+    if audit.table is None:
+        lines = sorted(range(len(audit)), key=audit.ids.__getitem__)
+        return _own_table(audit).iloc[lines], lines, "grade", []
+    table, row_lines, notes = _read_original(audit, audit.table)
+    return table, row_lines, audit.label_column, notes
+
+
+def _own_table(audit: AuditFolder) -> pd.DataFrame:
+    columns = {
+        "id": audit.ids,
+        "image": [str((audit.folder / name).absolute()) if name else "" for name in audit.images],
+        "grade": [audit.grades[label] for label in audit.labels],
+        "patient": audit.patients,
+        "reader": audit.readers,
+    }
+    return pd.DataFrame({name: values for name, values in columns.items() if values is not None}, dtype=str)
+
+
+def _read_original(audit: AuditFolder, path: Path) -> tuple[pd.DataFrame, list[int | None], list[str]]:
+    """The audited table, for each row the line of its sample in the audit (None: not audited), and notes."""
+    from srjt.data.sources.columns import load_table
+
+    if not path.exists():
+        raise SrjtError(f"The audited table {path} does not exist any more: restore it.")
+    loaded = load_table(path)
+    frame, column = loaded.frame, audit.label_column
+    if column not in frame:
+        raise SrjtError(f"{path} has no column {column!r} any more: restore the audited table.")
+    lines = _match_rows(audit, frame, path)
+    notes = []
+    if loaded.problems:
+        notes.append(f"Left out: {count_of(len(loaded.problems), 'malformed row')} of {path.name}.")
+    not_audited = sum(line is None for line in lines)
+    if not_audited:
+        notes.append(f"Not audited and copied unchanged: {count_of(not_audited, 'row')} of {path.name}.")
+    codes = grade_values(frame[column].tolist(), names=audit.grades).codes
+    edited = [row for row, line in enumerate(lines) if line is not None and codes[row] != audit.labels[line]]
+    if edited:
+        raise SrjtError(
+            f"{path} has changed since the audit: {loaded.lines[edited[0]]} now has the grade "
+            f"{frame[column].iloc[edited[0]]!r} (changed rows: {len(edited):,}). Restore the audited table, or audit "
+            "the new one."
+        )
+    return frame, lines, notes
+
+
+def _match_rows(audit: AuditFolder, frame: pd.DataFrame, path: Path) -> list[int | None]:
+    """The line of each row, by the column that holds the audit's ids: an id column, or the names of the images."""
+
+    def relative_path(cell: str) -> str:
+        name = posixpath.normpath(cell.replace("\\", "/"))
+        inside = Path(name).is_absolute() and Path(name).is_relative_to(path.parent)
+        return Path(name).relative_to(path.parent).as_posix() if inside else name
+
+    conversions: list[Callable[[str], str]] = [str, relative_path]
+    for column, to_id in itertools.product(frame.columns, conversions):
+        lines = [audit.line_of.get(to_id(cell)) for cell in frame[column]]
+        if len({line for line in lines if line is not None}) == len(audit):
+            return lines
+    raise SrjtError(
+        f"No column of {path} contains the ids of all audited samples: it has changed since the audit. Restore the "
+        "audited table."
+    )
+
+
+def _apply_decisions(
+    audit: AuditFolder,
+    current: CurrentDecisions,
+    table: pd.DataFrame,
+    lines: Sequence[int | None],
+    column: str,
+    notes: Iterable[str],
+) -> CorrectedTable:
+    original = table[column].tolist()
+    spellings = _grade_spellings(audit, original, lines)
+    grades, provenance = list(original), []
+    for row, line in enumerate(lines):
+        if line is None or (decision := current.get(audit.ids[line])) is None:
+            provenance.append(("", "", ""))
+            continue
+        provenance.append((decision.reviewer, decision.at, decision.action))
+        if decision.to_grade not in audit.grades:
+            raise SrjtError(
+                f"The decision about {decision.id} has the grade {decision.to_grade!r}, which is not a grade of this "
+                "audit: decide it again in srjt review."
+            )
+        if decision.to_grade != audit.grades[audit.labels[line]]:
+            grades[row] = spellings[decision.to_grade]
+    corrected = table.copy()
+    corrected[column] = grades
+    names = [_unused_name(name, list(table.columns)) for name in PROVENANCE]
+    for name, values in zip(names, [original, *zip(*provenance, strict=True)], strict=True):
+        corrected[name] = [neutralise_formula(value) for value in values]
+    actions = Counter(action for _, _, action in provenance)
+    return CorrectedTable(
+        table=corrected,
+        changed=sum(new != old for new, old in zip(grades, original, strict=True)),
+        reviewed=actions["set"] + actions["accept"] + actions["keep"],
+        skipped=actions["skip"],
+        notes=tuple(notes),
+    )
+
+
+def _grade_spellings(
+    audit: AuditFolder, original: Sequence[str], lines: Sequence[int | None]
+) -> dict[str, str]:
+    """How the table writes each grade ("2.0" for 2); the grade's name if the table does not contain it."""
+    found = {audit.grades[audit.labels[line]]: text for text, line in zip(original, lines, strict=True)
+             if line is not None}  # fmt: skip
+    return {name: found.get(name, name) for name in audit.grades}
+
+
+def _unused_name(name: str, used: Sequence[str]) -> str:
+    """``name``, or ``name_2`` …: a second review of an exported table keeps the columns of the first."""
+    candidates = (name if n == 1 else f"{name}_{n}" for n in itertools.count(1))
+    return next(candidate for candidate in candidates if candidate not in used)

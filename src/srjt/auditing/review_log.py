@@ -1,0 +1,568 @@
+"""The log of a review: decisions are only ever added, and the current ones follow from the log; how much is
+reviewed, the random sample that is graded blindly, and the worklist of further readings.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from srjt.auditing.folder import AuditFolder
+from srjt.data.manifest import Manifest, neutralise_formula
+from srjt.data.readers_folder import ReadersFolder
+from srjt.data.sources.columns import load_table
+from srjt.errors import SrjtError, count_of
+from srjt.readers.compare import NEW_READER
+
+# The log of decisions: entries are only ever added, and the current decisions follow from the log.
+#
+# SQLite in WAL mode with synchronous=FULL: an acknowledged decision survives kill -9 and a power cut.
+# Several servers may write to one log; each reads the entries of the others before it adds its own.
+
+Action = Literal["set", "accept", "keep", "skip", "undo"]
+ACTIONS = get_args(Action)
+
+_VERSION = 1
+_SCHEMA = f"""
+BEGIN;
+CREATE TABLE log (
+    revision   INTEGER PRIMARY KEY AUTOINCREMENT,
+    id         TEXT NOT NULL,
+    reviewer   TEXT NOT NULL,
+    at         TEXT NOT NULL,
+    action     TEXT NOT NULL CHECK (action IN ({", ".join(repr(a) for a in ACTIONS)})),
+    from_grade TEXT NOT NULL,
+    to_grade   TEXT NOT NULL,
+    undoes     INTEGER REFERENCES log (revision)
+);
+CREATE TRIGGER log_is_not_changed BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+CREATE TRIGGER log_is_not_cut BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'the log only grows'); END;
+PRAGMA user_version = {_VERSION};
+COMMIT;
+"""
+# Grades that are given without seeing the label. They are no decisions: no label follows from them. verified: of a
+# random sample; readings: of a worklist. A log lacks them until the first answer.
+Answers = Literal["verified", "readings"]
+_ANSWERS = (
+    """CREATE TABLE IF NOT EXISTS {table} (
+        revision INTEGER PRIMARY KEY AUTOINCREMENT,
+        id       TEXT NOT NULL,
+        reviewer TEXT NOT NULL,
+        at       TEXT NOT NULL,
+        grade    TEXT
+    )""",
+    """CREATE TRIGGER IF NOT EXISTS {table}_is_not_changed BEFORE UPDATE ON {table}
+        BEGIN SELECT RAISE(ABORT, 'the log only grows'); END""",
+    """CREATE TRIGGER IF NOT EXISTS {table}_is_not_cut BEFORE DELETE ON {table}
+        BEGIN SELECT RAISE(ABORT, 'the log only grows'); END""",
+)
+_COLUMNS = "revision, id, reviewer, at, action, from_grade, to_grade, undoes"
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One entry of the log. ``from_grade`` and ``to_grade`` are names of grades."""
+
+    revision: int
+    id: str
+    reviewer: str
+    at: str  # UTC, ISO 8601
+    action: Action
+    from_grade: str
+    to_grade: str
+    undoes: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A grade that was given without seeing the label; None: the sample cannot be graded."""
+
+    id: str
+    reviewer: str
+    at: str  # UTC, ISO 8601
+    grade: str | None
+
+
+class ConflictError(Exception):
+    """The sample was decided since the reviewer's page loaded it. ``current``: the decision about it, if any."""
+
+    def __init__(self, current: LogEntry | None, revision: int) -> None:
+        super().__init__("decided in the meantime")
+        self.current = current
+        self.revision = revision
+
+
+@dataclass
+class CurrentDecisions:
+    """The decisions in force after the entries applied so far.
+
+    ``only_reviewer`` ignores all other reviewers.
+    """
+
+    only_reviewer: str | None = None
+    revision: int = 0  # of the last entry applied
+    active: dict[str, list[LogEntry]] = field(default_factory=dict)  # per id, not undone, oldest first
+    last_revision: dict[str, int] = field(default_factory=dict)  # per id, of the last entry about it
+
+    def apply(self, entry: LogEntry) -> None:
+        self.revision = entry.revision
+        if self.only_reviewer not in (None, entry.reviewer):
+            return
+        self.last_revision[entry.id] = entry.revision
+        decisions = self.active.setdefault(entry.id, [])
+        if entry.action == "undo":
+            decisions[:] = [decision for decision in decisions if decision.revision != entry.undoes]
+        else:
+            decisions.append(entry)
+
+    def get(self, sample: str) -> LogEntry | None:
+        """The decision about a sample: the last one, of any reviewer."""
+        decisions = self.active.get(sample)
+        return decisions[-1] if decisions else None
+
+    def all(self) -> Iterator[LogEntry]:
+        """One decision per decided sample."""
+        return (decisions[-1] for decisions in self.active.values() if decisions)
+
+    def by_reviewer(self, reviewer: str) -> list[LogEntry]:
+        """The decisions of one reviewer that are not undone, oldest first."""
+        own = (entry for entries in self.active.values() for entry in entries if entry.reviewer == reviewer)
+        return sorted(own, key=lambda entry: entry.revision)
+
+
+def replay(log: Iterable[LogEntry], *, only_reviewer: str | None = None) -> CurrentDecisions:
+    """The current decisions after the whole log."""
+    current = CurrentDecisions(only_reviewer=only_reviewer)
+    for entry in log:
+        current.apply(entry)
+    return current
+
+
+class Decisions:
+    """The log of one audit folder. ``only_reviewer``: an independent second reading, without the others' decisions."""
+
+    def __init__(self, path: Path, *, only_reviewer: str | None = None) -> None:
+        self.path = path
+        self.current = CurrentDecisions(only_reviewer=only_reviewer)
+        self.lock = threading.RLock()  # take it to read several values of one moment
+        with self._readable_errors("opened"):
+            if not log_exists(path):
+                _create_log(path)
+            self._connection = sqlite3.connect(
+                path, timeout=10, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._check_file()
+                # SQLite keeps a rollback journal where the file system does not support WAL.
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._connection.execute("PRAGMA foreign_keys = ON")
+            except BaseException:
+                self._connection.close()
+                raise
+        self.refresh()
+
+    def refresh(self) -> list[LogEntry]:
+        """Apply and return the entries that were added since, here or by another process."""
+        with self.lock, self._readable_errors("read"):
+            return self._apply_new_entries()
+
+    def log(self) -> list[LogEntry]:
+        with self.lock, self._readable_errors("read"):
+            return self._entries(after=0)
+
+    def decide(
+        self, sample: str, *, reviewer: str, action: Action, grade: str, label: str, seen: int
+    ) -> LogEntry:
+        """Record ``grade`` for ``sample``; the entry is on disk when this returns.
+
+        label: the grade as given. seen: the last revision of the sample that the reviewer's page knows (0:
+        undecided). Raises ``ConflictError`` if there is a newer one.
+        """
+        with self._transaction():
+            last = self.current.last_revision.get(sample, 0)
+            if last != seen:
+                raise ConflictError(self.current.get(sample), last)
+            return self._append(sample, reviewer, action, grade, label)
+
+    def undo(self, revision: int, *, reviewer: str, label: str) -> LogEntry:
+        """Undo a decision of ``reviewer``; the decision before it is in force again.
+
+        Raises ``ConflictError`` if it is not in force: undone already, or replaced by a later decision.
+        """
+        with self._transaction():
+            entry = next((e for e in self.current.by_reviewer(reviewer) if e.revision == revision), None)
+            if entry is None or self.current.get(entry.id) != entry:
+                raise ConflictError(None if entry is None else self.current.get(entry.id), revision)
+            earlier = self.current.active[entry.id][:-1]
+            grade = earlier[-1].to_grade if earlier else label
+            return self._append(entry.id, reviewer, "undo", grade, label, undoes=revision)
+
+    def verify(self, sample: str, *, reviewer: str, grade: str | None) -> None:
+        """Record the true grade of a sample, given without seeing its label; None: it cannot be graded."""
+        self._add_answer("verified", sample, reviewer, grade)
+
+    def verified(self, *, reviewer: str | None = None) -> dict[str, str | None]:
+        """The last verified grade of each sample, of this reviewer or of any; None: it cannot be graded."""
+        return {a.id: a.grade for a in self._answers("verified") if reviewer in (None, a.reviewer)}
+
+    def add_reading(self, sample: str, *, reviewer: str, grade: str | None) -> None:
+        """Record one more reading of a sample on a worklist; None: it cannot be graded."""
+        self._add_answer("readings", sample, reviewer, grade)
+
+    def readings(self, *, reviewer: str | None = None) -> list[Answer]:
+        """The last reading of each sample by each reviewer, or by this one, oldest first."""
+        last = {(a.id, a.reviewer): a for a in self._answers("readings") if reviewer in (None, a.reviewer)}
+        return sorted(last.values(), key=lambda answer: answer.at)
+
+    def _add_answer(self, table: Answers, sample: str, reviewer: str, grade: str | None) -> None:
+        at = _now()
+        with self._transaction():
+            for statement in _ANSWERS:
+                self._connection.execute(statement.format(table=table))
+            self._connection.execute(
+                f"INSERT INTO {table} (id, reviewer, at, grade) VALUES (?,?,?,?)",
+                (sample, reviewer, at, grade),
+            )
+
+    def _answers(self, table: Answers) -> list[Answer]:
+        with self.lock, self._readable_errors("read"):
+            tables = self._connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            if (table,) not in tables.fetchall():
+                return []
+            rows = self._connection.execute(f"SELECT id, reviewer, at, grade FROM {table} ORDER BY revision")
+            return [Answer(*row) for row in rows]
+
+    def close(self) -> None:
+        with self.lock:
+            self._connection.close()
+
+    def _append(
+        self, sample: str, reviewer: str, action: Action, grade: str, label: str, undoes: int | None = None
+    ) -> LogEntry:
+        before = self.current.get(sample)
+        values = (
+            sample,
+            reviewer,
+            _now(),
+            action,
+            label if before is None else before.to_grade,
+            grade,
+            undoes,
+        )
+        added = self._connection.execute(
+            "INSERT INTO log (id, reviewer, at, action, from_grade, to_grade, undoes) VALUES (?,?,?,?,?,?,?)",
+            values,
+        )
+        return LogEntry(int(added.lastrowid or 0), *values)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Lock the log, read all entries so far, and commit to disk at the end."""
+        with self.lock, self._readable_errors("written"):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._apply_new_entries()
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._apply_new_entries()  # our own entry counts only now that it is on disk
+
+    def _apply_new_entries(self) -> list[LogEntry]:
+        new = self._entries(after=self.current.revision)
+        for entry in new:
+            self.current.apply(entry)
+        return new
+
+    def _entries(self, *, after: int) -> list[LogEntry]:
+        rows = self._connection.execute(
+            f"SELECT {_COLUMNS} FROM log WHERE revision > ? ORDER BY revision", (after,)
+        )
+        return [LogEntry(*row) for row in rows]
+
+    def _check_file(self) -> None:
+        """Refuse a file that is damaged, incomplete or not ours."""
+        version = self._pragma("user_version")
+        if version > _VERSION:
+            raise SrjtError(f"{self.path} was written by a newer srjt (format {version}): use that version.")
+        if version < _VERSION:
+            raise _damaged(self.path, "contains no log of decisions")
+        if not _schema(self._connection) <= _own_schema():  # a view or a trigger could do anything
+            raise _damaged(self.path, "is no log of decisions of this version")
+        if (found := self._pragma("quick_check")) != "ok":
+            raise _damaged(self.path, f"is damaged ({found})")
+        # SQLite reads zeros where the last page is incomplete. Pages may be missing in the file while they are in
+        # the -wal: ask for that file after the number of pages, because other servers write to it.
+        expected = self._pragma("page_count") * self._pragma("page_size")
+        if not _pending_files(self.path) and (size := self.path.stat().st_size) < expected:
+            raise _damaged(self.path, f"is cut off after {size:,} of {expected:,} bytes")
+
+    def _pragma(self, name: str) -> Any:
+        return self._connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    @contextmanager
+    def _readable_errors(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as problem:
+            if type(problem) is sqlite3.DatabaseError:  # none of its subclasses: the file itself is bad
+                raise _damaged(self.path, f"is damaged ({problem})") from problem
+            raise SrjtError(f"The decisions in {self.path} cannot be {verb}: {problem}.") from problem
+        except OSError as problem:
+            raise SrjtError(
+                f"The decisions in {self.path} cannot be {verb}: {problem.strerror or problem}."
+            ) from problem
+
+
+def _schema(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
+
+
+@cache
+def _own_schema() -> set[tuple[str, ...]]:
+    """What a log may contain: tables and triggers, word by word."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_SCHEMA)
+        for table in get_args(Answers):
+            for statement in _ANSWERS:
+                connection.execute(statement.format(table=table))
+        return _schema(connection)
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def log_exists(path: Path) -> bool:
+    """Whether there is a log. Raises ``SrjtError`` if it is empty, or missing while its journal is there.
+
+    SQLite does not report either: it takes an empty file for a new database and deletes its -wal.
+    """
+    if path.is_symlink():  # a folder from somebody else must not write to another log
+        raise SrjtError(f"{path} is a link: replace it by the file that it points to, or delete it.")
+    pending = _pending_files(path)  # first: another server creates the log before its -wal
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        if pending:
+            raise _damaged(path, f"is missing, but {pending[0].name} is there") from None
+        return False
+    except OSError as problem:
+        raise SrjtError(f"The decisions in {path} cannot be opened: {problem.strerror}.") from None
+    if not size:
+        raise _damaged(path, "is empty")
+    return True
+
+
+def _pending_files(path: Path) -> list[Path]:
+    """The non-empty files from which SQLite completes the log."""
+    found = []
+    for suffix in ("-wal", "-journal"):
+        other = path.with_name(path.name + suffix)
+        try:
+            if other.stat().st_size:
+                found.append(other)
+        except OSError:
+            pass
+    return found
+
+
+def _damaged(path: Path, how: str) -> SrjtError:
+    return SrjtError(
+        f"{path} {how}, so decisions may have been lost: restore a copy of it, or delete {path.name}* in that "
+        "folder to start again."
+    )
+
+
+def _create_log(path: Path) -> None:
+    """Create an empty log under its name in one step, so that a kill in between does not look like a loss."""
+    with tempfile.TemporaryDirectory(prefix=".decisions-", dir=path.parent) as folder:
+        draft = Path(folder) / path.name
+        connection = sqlite3.connect(draft)
+        connection.executescript(_SCHEMA)
+        connection.close()
+        try:
+            os.link(draft, path)  # unlike a rename, never replaces a log that another server has just created
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            draft.rename(path)
+
+
+# How many labels are reviewed, and how much noise is estimated to remain.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    queue: int  # number of labels to review, the most doubtful ones
+    reviewed: int  # of the queue
+    skipped: int  # of the queue
+    beyond: int  # reviewed outside the queue
+    changed: int  # labels that now differ from the given ones, in the queue or not
+    # expected proportion of wrong labels: Σ (1 − quality) over those not reviewed, / N; None: the networks know nothing
+    remaining_noise: float | None
+
+    def to_dict(self) -> dict[str, int | float | None]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        beyond = f" and {self.beyond:,} beyond" if self.beyond else ""
+        skipped = f", {self.skipped:,} skipped" if self.skipped else ""
+        noise = self.remaining_noise
+        remaining = "" if noise is None else f", estimated remaining noise {100 * noise:.1f} %"
+        return f"{self.reviewed:,} of {self.queue:,} reviewed{beyond}, {self.changed:,} changed{skipped}{remaining}"
+
+
+def review_progress(audit: AuditFolder, current: CurrentDecisions, *, queue: int) -> Progress:
+    """A reviewed label counts as right, a skipped one as before."""
+    reviewed = skipped = beyond = changed = 0
+    doubt = float((1 - audit.quality).sum())
+    for decision in current.all():
+        line = audit.line_of.get(decision.id)
+        if line is None:  # from an earlier audit of other samples
+            continue
+        if decision.action == "skip":
+            skipped += line < queue
+            continue
+        reviewed += line < queue
+        beyond += line >= queue
+        changed += decision.to_grade != audit.grades[audit.labels[line]]
+        doubt -= 1 - float(audit.quality[line])
+    return Progress(
+        queue=queue,
+        reviewed=reviewed,
+        skipped=skipped,
+        beyond=beyond,
+        changed=changed,
+        remaining_noise=max(0.0, doubt / len(audit)) if audit.judged else None,
+    )
+
+
+# A random sample of the audited labels, and the grades that reviewers give it without seeing the label.
+
+SEED = 0  # the same sample for every reviewer of an audit
+
+
+def draw_sample(audit: AuditFolder, size: int) -> list[int]:
+    """The lines of a simple random sample, in random order: every set of labels is equally likely.
+
+    Labels are drawn, not patients, so that the share of wrong ones is unbiased. A larger sample begins with the
+    smaller one, and the sample depends on the ids alone: a repeated audit has the same.
+    """
+    names = sorted(audit.ids)
+    order = np.random.Generator(np.random.PCG64(SEED)).permutation(len(names))
+    return [audit.line_of[names[place]] for place in order[:size]]
+
+
+def read_verified_grades(folder: Path) -> dict[str, str]:
+    """The verified grade of each sample, by id; the last answer counts. Empty if nothing was verified."""
+    path = folder / "decisions.sqlite"
+    if not folder.is_dir() or not log_exists(path):
+        return {}
+    decisions = Decisions(path)
+    try:
+        return {sample: grade for sample, grade in decisions.verified().items() if grade is not None}
+    finally:
+        decisions.close()
+
+
+def with_verified_grades(manifest: Manifest, verified: dict[str, str]) -> Manifest:
+    """The samples with these verified grades, beside those that the manifest has already."""
+    if not verified:
+        return manifest
+    known = manifest.verified_labels
+    grades = np.full(len(manifest), -1, dtype=np.int64) if known is None else known
+    code_of = {name: code for code, name in enumerate(manifest.grades)}
+    for row, name in enumerate(manifest.ids):
+        if verified.get(name) in code_of:
+            grades[row] = code_of[verified[name]]
+    return replace(manifest, table=manifest.table.assign(verified_grade=grades))
+
+
+# A worklist of ``srjt readers``: the images that each reviewer reads once more, and their readings as a
+# table.
+
+
+def worklist_lines(path: Path, source: AuditFolder | ReadersFolder, *, reviewer: str) -> list[int]:
+    """The lines of the images that this reviewer is to read, in the order of the list, and nobody else's.
+
+    What is for a new reader is for any reviewer who is not among the earlier readers.
+    """
+    frame = load_table(path).frame
+    item = next((name for name in ("item", "image", "id") if name in frame), None)
+    if item is None or "reader" not in frame:
+        raise SrjtError(
+            f"{path} has no columns image and reader, so it is no worklist: srjt readers TABLE --next 50 --worklist "
+            "FILE writes one."
+        )
+    own = frame[frame["reader"].isin([reviewer, neutralise_formula(reviewer)])]
+    if not len(own) and reviewer not in (source.readers or ()):
+        own = frame[frame["reader"] == NEW_READER]
+    if not len(own):
+        names = sorted(set(frame["reader"]))
+        shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+        raise SrjtError(
+            f"{path} has nothing for the reviewer {reviewer!r}; it is for {shown}. Give the name with --reviewer."
+        )
+    lines = [source.line_of[name] for name in dict.fromkeys(own[item]) if name in source.line_of]
+    if not lines:
+        raise SrjtError(f"No image of {path} is in {source.folder}: the worklist belongs to other images.")
+    if not any(source.images[line] for line in lines):
+        raise SrjtError(
+            f"{source.folder} has no image files to show: run srjt readers again with --images DIR, the folder of the "
+            "images."
+        )
+    return lines
+
+
+def new_readings(
+    source: AuditFolder | ReadersFolder, answers: list[Answer]
+) -> tuple[pd.DataFrame, list[str]]:
+    """The earlier readings, if the folder has them, followed by the new ones: a long table; and notes.
+
+    An answer without a grade ("cannot tell") is no reading.
+    """
+    given = [answer for answer in answers if answer.grade is not None]
+    known = [answer for answer in given if answer.id in source.line_of and answer.grade in source.grades]
+    notes = []
+    if len(known) < len(given):
+        notes.append(
+            f"{count_of(len(given) - len(known), 'reading is', 'readings are')} left out: an image or a grade is not "
+            "known here."
+        )
+    earlier = source.folder / "readings.csv"
+    table = load_table(earlier).frame if isinstance(source, ReadersFolder) and earlier.exists() else None
+    item = "item" if table is not None and "item" in table else "image"
+    rows = pd.DataFrame(
+        {
+            item: [answer.id for answer in known],
+            "reader": [neutralise_formula(answer.reviewer) for answer in known],
+            "grade": [neutralise_formula(str(answer.grade)) for answer in known],
+            "date": [answer.at for answer in known],
+        },
+        dtype=str,
+    )
+    if table is None:
+        return rows, notes
+    about_item = [name for name in ("image", "patient", "reference") if name in table and name != item]
+    by_item = table.drop_duplicates(item).set_index(item)[about_item]
+    rows = rows.join(by_item, on=item)
+    kept = [
+        name for name in table.columns if name not in ("consensus", "probability")
+    ]  # they are computed again
+    return pd.concat([table[kept], rows], ignore_index=True).fillna(""), notes

@@ -1,0 +1,547 @@
+"""``srjt data``: inspect, check, split, corrupt, make and download data."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from srjt.cli import options, output, samples
+from srjt.cli.options import machine_options
+from srjt.cli.output import say
+from srjt.errors import SrjtError, count_of, printable
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from rich.table import Table
+
+    from srjt.data.checks import Examination
+    from srjt.data.manifest import Manifest
+    from srjt.data.splits import Split
+    from srjt.noise.matrices import NoiseReport
+
+# ``srjt data inspect``: what a source holds, what is wrong with it, and examples of each grade.
+
+
+@options.reads_a_source()
+def inspect(
+    source: options.SourceArgument,
+    sheet: Annotated[Path, typer.Option(metavar="FILE", help="PNG file of examples per grade.")] = Path(
+        "contact_sheet.png"
+    ),
+    pairs: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="PNG file of identical and nearly identical images, if there are any."
+        ),
+    ] = Path("duplicates.png"),
+    problems_file: Annotated[
+        Path, typer.Option("--problems", metavar="FILE", help="CSV file of all problems, if there are any.")
+    ] = Path("problems.csv"),
+    folds: Annotated[int, typer.Option(help="Warn about grades with fewer patients than this.")] = 5,
+    decode: Annotated[bool, typer.Option(help="Read every image, and draw the examples.")] = True,
+    *,
+    how: dict[str, Any],
+) -> None:
+    """Show what a source holds, and everything that is wrong with it.
+
+    The exit status is 0 if every sample can be used, even with warnings; 1 if
+    some cannot; 2, as for every command, if the source cannot be read at all.
+
+    Errors: images missing, empty or unreadable; grades missing or invalid;
+    rows that contradict each other or have too few cells.
+
+    Warnings: duplicate rows, identical and nearly identical images, identical
+    images with different grades, patients unknown, too few patients in a grade.
+    """
+    from srjt.console import Console
+    from srjt.data.problems import errors_in, write_problems
+    from srjt.data.sources import read
+
+    sentences, how = _readers(source, how)
+    reading = read(source, **how)
+    manifest = reading.manifest
+    for note in reading.notes:
+        say(f"• {note}")
+    for sentence in sentences:
+        say(sentence)
+    Console(markup=False).print(samples.grade_table(manifest))
+    for line in (*_patients(manifest), *_splits(manifest), *_sizes(manifest), *_features(manifest)):
+        say(line)
+
+    examination = _examine(manifest, folds=folds, decode=decode)
+    problems = [*reading.problems, *examination.problems]
+    if problems:
+        samples.print_problems(problems)
+        replaced = " (the previous file was replaced)" if problems_file.is_file() else ""
+        with output.writing(problems_file):
+            write_problems(problems, problems_file)
+        say(f"The full list of problems: {problems_file}{replaced}")
+    else:
+        say("No problems found." if decode else "No problems found (images not read).")
+    if decode and not manifest.are_features:
+        from srjt.data.checks import contact_sheet, pair_sheet
+
+        if len(examination.pairs):
+            _write_picture(
+                pair_sheet(manifest, examination.pairs), pairs, "Images that are (nearly) the same"
+            )
+        _write_picture(contact_sheet(manifest), sheet, "Examples of each grade")
+    if errors_in(problems):
+        raise typer.Exit(1)
+    read_with = [str(source), *options.as_words(how)]
+    if small := machine_options(features=manifest.are_features):
+        embed = shlex.join(["srjt", "features", *read_with])
+        say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
+    typer.echo(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")
+
+
+def _readers(source: Path, how: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Sentences about a table with several readers, and how to read it: a column for each of them makes a consensus."""
+    from srjt.data.sources.readings import describe_readers, has_grade_column, read_readings
+    from srjt.data.sources.table import is_table
+    from srjt.errors import SrjtError
+
+    names = ("image_column", "grade_column", "reader_column", "patient_column", "reference_column", "grades")
+    if how["kind"] not in (None, "table") or not is_table(source):
+        return [], how
+    try:
+        found = read_readings(source, **{name: how[name] for name in names})
+    except SrjtError:  # no table of readings; what is wrong with it is reported when it is read
+        return [], how
+    if not (said := describe_readers(found.readings, found.columns)):
+        return [], how
+    sentences = [said, f"To compare them: srjt readers {shlex.quote(str(source))}"]
+    if how["several_readings"] is None and found.columns.wide and not has_grade_column(found.frame):
+        how = {**how, "several_readings": "consensus"}
+        sentences.append(
+            "The grades below are their consensus; other commands need --several-readings consensus."
+        )
+    elif how["several_readings"] is None:
+        sentences.append("To combine the grades of each image: --several-readings consensus")
+    return sentences, how
+
+
+def _write_picture(picture: Image, path: Path, what: str) -> None:
+    """Write a PNG file, and say where it is."""
+    import io
+
+    from srjt.files import write_output
+
+    replaced = " (the previous file was replaced)" if path.is_file() else ""
+    with output.writing(path):
+        png = io.BytesIO()
+        picture.save(png, format="PNG")
+        write_output(path, png.getvalue())
+    say(f"{what}: {path}{replaced}")
+
+
+def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:
+    from srjt.data.checks import examine
+
+    with output.transient_bar() as bar:
+        task = bar.add_task("Reading images", total=len(manifest), visible=decode)
+        return examine(
+            manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)
+        )
+
+
+def _patients(manifest: Manifest) -> list[str]:
+    if manifest.patients is None:
+        return []
+    counts = sorted(Counter(manifest.patients).values())
+    middle = counts[len(counts) // 2]
+    what = "Rows" if manifest.are_features else "Images"
+    if counts[0] == counts[-1]:
+        return [f"{what} per patient: {middle}"]
+    return [f"{what} per patient: {counts[0]} to {counts[-1]}, median {middle}"]
+
+
+def _splits(manifest: Manifest) -> list[str]:
+    from srjt.data.splits import unused_split_column
+
+    if "split" not in manifest.table:
+        column = unused_split_column(manifest)
+        return [] if column is None else [f"There is a column {column}: use --split-column {column}."]
+    counts = Counter(side or "none" for side in manifest.table["split"])
+    return ["Published split: " + ", ".join(f"{side} {count:,}" for side, count in counts.items())]
+
+
+def _features(manifest: Manifest) -> list[str]:
+    """Their range and spread, and columns without information: to see whether they are the expected numbers."""
+    import numpy as np
+
+    if manifest.arrays is None or not manifest.are_features:
+        return []
+    x = manifest.arrays.astype(np.float64)
+    low, middle, high = np.quantile(x.std(axis=0), [0.0, 0.5, 1.0])
+    lines = [
+        f"Features: {count_of(x.shape[1], 'column')} from {x.min():.4g} to {x.max():.4g}, mean {x.mean():.4g}, "
+        f"{np.mean(x == 0):.0%} zeros",
+        f"Standard deviation per column: {low:.4g} to {high:.4g}, median {middle:.4g}",
+    ]
+    if constant := int(np.sum(np.ptp(x, axis=0) == 0)):
+        lines.append(f"{count_of(constant, 'constant column')}: without information, and harmless.")
+    return lines
+
+
+def _sizes(manifest: Manifest) -> list[str]:
+    from srjt.data.checks import SAMPLED, image_sizes
+
+    sizes = Counter(image_sizes(manifest))
+    if not sizes:
+        return []
+    common = ", ".join(f"{w}×{h} ({count:,})" for (w, h), count in sizes.most_common(4))
+    others = f" and {count_of(len(sizes) - 4, 'other size')}" if len(sizes) > 4 else ""
+    sampled = f"; from a sample of {sizes.total():,} images" if len(manifest) > SAMPLED else ""
+    return [f"Image sizes (width×height): {common}{others}{sampled}"]
+
+
+# ``srjt data split``: patient-disjoint folds, written to a file that can be shared.
+
+
+@options.reads_a_source(without=("split_column",))
+def split(
+    source: options.SourceArgument,
+    folds: Annotated[int, typer.Option(help="Number of folds; five give 60/20/20 per cent.")] = 5,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same folds on every machine.")] = 0,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="random|stratified",
+            help="Split patients at random (the paper), or stratify by their highest grade.",
+        ),
+    ] = "random",
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="CSV file to write, with id, fold, split.")
+    ] = Path("splits.csv"),
+    group_near_duplicates: options.GroupNearDuplicates = False,
+    force: options.Force = False,
+    on_bad_image: options.OnBadImage = "error",
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
+) -> None:
+    """Split the patients into folds of train, validation and test; no patient is on two sides.
+
+    In fold k, part k is for testing, part k+1 for validation, the rest for
+    training. Images are read once to keep identical ones on one side; their hashes
+    stay in the cache. srjt data inspect finds bad images.
+    """
+    from srjt.console import Console
+    from srjt.data.sources import read
+    from srjt.data.splits import folds as make_folds
+    from srjt.data.splits import write_splits
+
+    output.refuse_overwrite(
+        out, force=force
+    )  # other folds under the same name would make results incomparable
+    reading = read(source, **how)
+    manifest = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    manifest = samples.grouped(manifest, near=group_near_duplicates)
+    splits = make_folds(manifest, folds=folds, seed=seed, by=by)
+    with output.writing(out):
+        write_splits(out, manifest, splits)
+    Console(markup=False).print(_fold_table(manifest, splits))
+    typer.echo(f"{count_of(len(splits), 'fold')} of {count_of(len(manifest), 'sample')}: {out}")
+
+
+def _fold_table(manifest: Manifest, splits: list[Split]) -> Table:
+    from rich.table import Table
+
+    table = Table(caption=None if manifest.patients is None else "Images, and patients in brackets.")
+    table.add_column("fold", justify="right")
+    for side in ("train", "validation", "test"):
+        table.add_column(side, justify="right", no_wrap=True)
+    table.add_column("test per grade", overflow="fold")
+    for fold, split in enumerate(splits):
+        sides = []
+        for rows in split.sides().values():
+            part = manifest.select(rows)
+            owners = "" if part.patients is None else f" ({len(set(part.patients)):,})"
+            sides.append(f"{len(part):,}{owners}")
+        tested = manifest.select(split.test).class_counts
+        table.add_row(str(fold), *sides, " / ".join(f"{count:,}" for count in tested))
+    return table
+
+
+# ``srjt data corrupt``: add known noise to clean labels, and report the realised rate.
+
+
+@options.reads_a_source(without=("true_grade_column",))
+def corrupt(
+    source: options.SourceArgument,
+    noise: Annotated[
+        str,
+        typer.Option(
+            metavar="quasi|truncated", help="Errors towards all other grades, or towards the neighbours only."
+        ),
+    ] = "quasi",
+    rate: Annotated[float | None, typer.Option(help="Target share of wrong labels.")] = None,
+    rho: Annotated[float | None, typer.Option(help="The paper's ρ, instead of --rate.")] = None,
+    seed: Annotated[
+        int, typer.Option(help="The same seed and ids give the same labels on every machine.")
+    ] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file to write (.npz for features). [dim]default: named after the source, in this folder[/]",
+        ),
+    ] = None,
+    force: options.Force = False,
+    include_test: Annotated[
+        bool, typer.Option("--include-test", help="Corrupt the samples marked test in the split column too.")
+    ] = False,
+    on_bad_image: options.OnBadImage = "error",
+    skipped: options.Skipped = Path("skipped.csv"),
+    *,
+    how: dict[str, Any],
+) -> None:
+    """Write a copy of the labels with noise.
+
+    The column grade holds the noisy labels, true_grade the clean ones.
+
+    A noisy label depends on the seed and the sample's id, not on the other rows.
+    Samples marked test in the split column stay clean, as in the paper.
+    """
+    import numpy as np
+
+    from srjt import noise as noises
+    from srjt.console import Console
+    from srjt.data.sources import read
+    from srjt.data.sources.features import pack_features
+    from srjt.data.sources.table import write_table
+    from srjt.files import write_atomically
+
+    if (rate is None) == (rho is None):
+        raise SrjtError("Give the amount of noise: either --rate or --rho.")
+    if out is not None and out.exists() and out.resolve() == source.resolve():
+        raise SrjtError(
+            f"{out} is the source itself, whose clean labels must not be lost: choose another --out."
+        )
+    output.refuse_overwrite(out, force=force)
+    reading = read(source, **how)
+    if out is None:
+        suffix = ".npz" if reading.manifest.are_features else ".csv"
+        amount = f"rho{rho:g}" if rate is None else f"{rate:g}"
+        out = Path(f"{source.stem}_{noise}_{amount}_seed{seed}{suffix}")
+        output.refuse_overwrite(out, force=force)
+    clean = samples.usable(reading, on_bad_image=on_bad_image, skipped=skipped)
+    if clean.true_labels is not None:
+        raise SrjtError(
+            f"{source} has a column of true grades already, so its labels are noisy: give the clean table, or "
+            "--grade-column with the name of that column to start from the true grades."
+        )
+    kept_clean = np.zeros(len(clean), dtype=bool)
+    if "split" in clean.table and not include_test:
+        kept_clean = (clean.table["split"] == "test").to_numpy(dtype=bool)
+    corrupted = clean.select(~kept_clean)
+    if not len(corrupted):
+        raise SrjtError(
+            "All samples are marked test, and test labels stay clean: --include-test corrupts them too."
+        )
+    if rho is None and rate is not None:
+        rho = noises.rho_for_rate(noise, rate=rate, class_counts=corrupted.class_counts)
+    matrix = noises.transition_matrix(noise, num_classes=clean.num_classes, rho=float(rho or 0.0))
+    noisy = clean.labels
+    noisy[~kept_clean] = noises.corrupt(corrupted.labels, matrix, seed=seed, ids=corrupted.ids)
+    with output.writing(out):
+        if clean.are_features and out.suffix == ".npz":
+            write_atomically(out, pack_features(clean.with_noisy_labels(noisy)))
+        else:  # for features, the labels alone: to be given as --labels
+            write_table(clean.with_noisy_labels(noisy), out)
+
+    report = noises.report(corrupted.labels, noisy[~kept_clean], matrix)
+    Console(markup=False).print(_noise_table(report, clean.grades))
+    if report.ill_conditioned:
+        say(
+            f"The noise matrix is nearly singular (condition number {report.condition_number:.0f}): methods "
+            "that invert it (garg) are unreliable here."
+        )
+    say(f"{noise} noise with ρ = {rho:.4g}, seed {seed}, on {count_of(len(corrupted), 'label')}: {out}")
+    if kept_clean.any():
+        clean_labels = int(kept_clean.sum())
+        say(f"The {count_of(clean_labels, 'test label')} {'stays' if clean_labels == 1 else 'stay'} clean.")
+
+
+def _noise_table(report: NoiseReport, grades: tuple[str, ...]) -> Table:
+    from rich.table import Table
+
+    table = Table(caption="Share of wrong labels.")
+    table.add_column("true grade")
+    for column in ("samples", "nominal", "realised"):
+        table.add_column(column, justify="right")
+    per_grade = zip(
+        grades, report.class_counts, report.per_class_nominal, report.per_class_realised, strict=True
+    )
+    for name, count, nominal, realised in per_grade:
+        table.add_row(printable(name), f"{count:,}", f"{nominal:.4f}", f"{realised:.4f}" if count else "–")
+    table.add_section()
+    total = f"{sum(report.class_counts):,}"
+    table.add_row("all", total, f"{report.nominal_rate:.4f}", f"{report.realised_rate:.4f}")
+    return table
+
+
+# ``srjt data synthetic``: write the synthetic data set to a folder.
+
+
+def synthetic(
+    folder: Path = typer.Argument(
+        ..., metavar="DIR", help="New or empty folder for the images and labels.csv."
+    ),
+    images: int = typer.Option(1200, help="Number of images."),
+    patients: int = typer.Option(120, help="Number of patients."),
+    size: int = typer.Option(64, help="Side of the images in pixels, 32 to 256."),
+    grades: int = typer.Option(4, help="Number of grades, 2 to 10."),
+    seed: int = typer.Option(0, help="The same seed gives the same bytes."),
+) -> None:
+    """Write the synthetic data set: images of known true severity.
+
+    Endoscopy-like PNG files and labels.csv (image, grade, patient, severity).
+    Neighbouring grades are ambiguous near their boundary, patients
+    differ in appearance and severity, and severe grades are rare.
+    """
+    from srjt.data.synthetic import check_empty, generate, write
+
+    check_empty(folder)  # before drawing, not after
+    with output.transient_bar() as bar:
+        drawn = bar.add_task("Drawing", total=images)
+        manifest = generate(
+            images=images,
+            patients=patients,
+            size=size,
+            grades=grades,
+            seed=seed,
+            progress=lambda: bar.advance(drawn),
+        )
+        written = bar.add_task("Writing", total=images)
+        labels = write(manifest, folder, progress=lambda: bar.advance(written))
+    counts = ", ".join(str(n) for n in manifest.class_counts)
+    typer.echo(
+        f"{count_of(images, 'image')} of {count_of(patients, 'patient')} in {folder}; per grade: {counts}."
+    )
+    typer.echo(f"Next: srjt data inspect {shlex.quote(str(labels))}")
+
+
+# ``srjt data limuc``: download LIMUC and check that it is complete.
+
+
+def limuc(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of LIMUC.")],
+    download: Annotated[
+        bool,
+        typer.Option("--download", help="Download it from Zenodo (record 5827695) if it is not complete."),
+    ] = False,
+    url: Annotated[str | None, typer.Option(hidden=True, help="A mirror of the archive.")] = None,
+) -> None:
+    """Check LIMUC (11,276 endoscopic images of 564 patients, Mayo 0 to 3); download it with --download.
+
+    Repeat the command to resume an interrupted download.
+    Exit status 1 if the counts differ from the published ones.
+    """
+    from srjt.console import Console
+    from srjt.data.sources import published as source
+    from srjt.data.sources import read
+    from srjt.errors import SrjtError
+
+    if download and not (source.find_patients(directory) and _is_complete(directory)):
+        _download(url or source.LIMUC_URL, directory, source.LIMUC_ARCHIVE)
+    if not directory.is_dir():
+        raise SrjtError(f"{directory} does not exist; --download downloads the data into it.")
+    reading = read(directory, kind="limuc")
+    Console(markup=False).print(samples.grade_table(reading.manifest))
+    samples.print_problems(list(reading.problems))
+    differences = source.limuc_differences(reading.manifest)
+    if differences:
+        typer.secho("Not as published:", fg=typer.colors.RED)
+        typer.echo("\n".join(f"  {difference}" for difference in differences))
+        raise typer.Exit(1)
+    typer.echo("All counts are as published.")
+    typer.echo(f"Next: srjt data inspect {directory}")
+
+
+def _is_complete(directory: Path) -> bool:
+    from srjt.data.sources import read
+    from srjt.data.sources.published import limuc_differences
+
+    return not limuc_differences(read(directory, kind="limuc").manifest)
+
+
+def _download(url: str, directory: Path, archive_name: str) -> None:
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from srjt.console import Console
+    from srjt.files import download, extract
+
+    archive = directory / archive_name
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    if not archive.exists():
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task("Downloading", total=None)
+            download(url, archive, progress=lambda done, all_: bar.update(task, completed=done, total=all_))
+    with Progress(console=console) as bar:
+        task = bar.add_task("Unpacking", total=None)
+        extract(archive, directory, progress=lambda done, all_: bar.update(task, completed=done, total=all_))
+    archive.unlink()  # its contents are beside it now
+
+
+# ``srjt data dr``: check that Kaggle's diabetic retinopathy data are complete.
+
+
+def dr(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with trainLabels.csv and the images.")
+    ],
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the images. [dim]default: train/, images/ or DIR itself[/]"
+        ),
+    ] = None,
+) -> None:
+    """Check Kaggle's Diabetic Retinopathy Detection data (35,126 labels of 17,563 patients, grades 0 to 4).
+
+    They must be downloaded by hand, after accepting the competition's rules.
+    Exit status 1 if the counts are neither Kaggle's nor the paper's (35,108),
+    or if images are missing.
+    """
+    from srjt.console import Console
+    from srjt.data.problems import errors_in
+    from srjt.data.sources import published as source
+    from srjt.data.sources import read
+
+    reading = read(directory, images=images, kind="dr")
+    manifest = reading.manifest
+    Console(markup=False).print(samples.grade_table(manifest))
+    samples.print_problems(list(reading.problems))
+    differences = source.dr_differences(manifest)
+    absent = [path for path in manifest.paths if not os.path.isfile(path)]
+    if absent:
+        differences.append(
+            f"not in {manifest.root}: {len(absent):,} of {count_of(len(manifest), 'image')}, such as {absent[0].name}"
+        )
+    if differences or errors_in(reading.problems):
+        typer.secho("Not as published:", fg=typer.colors.RED)
+        typer.echo("\n".join(f"  {difference}" for difference in differences))
+        raise typer.Exit(1)
+    paper = manifest.class_counts.tolist() == list(source.DR_PAPER_COUNTS)
+    typer.echo(
+        f"All counts are as {'in the paper' if paper else 'published by Kaggle'}; no image is missing."
+    )
+    typer.echo(f"Next: srjt data inspect {directory}")
+
+
+data_app = typer.Typer(
+    help="Inspect, check, split and corrupt data; make or download a data set.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+)
+for command in (inspect, split, corrupt, synthetic, limuc, dr):
+    data_app.command()(command)

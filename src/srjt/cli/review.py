@@ -1,0 +1,414 @@
+"""``srjt review``: review doubtful labels in the browser, and export the corrected table."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from srjt.cli import RunByDefault, options
+from srjt.cli.options import machine_options
+from srjt.cli.output import say
+from srjt.errors import count_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pandas as pd
+
+    from srjt.auditing.folder import AuditFolder
+    from srjt.auditing.review_log import LogEntry
+    from srjt.auditing.review_server import Server
+    from srjt.data.readers_folder import ReadersFolder
+
+# The folder that is reviewed: of ``srjt audit``, or of ``srjt readers``.
+
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="AUDIT", help="Folder written by srjt audit; with --worklist also by srjt readers."
+    ),
+]
+
+
+def open_folder(folder: Path) -> AuditFolder | ReadersFolder:
+    """The folder of an audit, or of srjt readers."""
+    from srjt.auditing.folder import read_audit
+    from srjt.data.readers_folder import read_readers_folder
+
+    return read_readers_folder(folder) if (folder / "readers.json").exists() else read_audit(folder)
+
+
+# ``srjt review``: serve the review page, of doubtful labels, a random sample or a worklist.
+
+
+def run(
+    folder: Folder,
+    reviewer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Your name in the log. [dim]default: the login name[/]", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Number of labels to review, the most doubtful first. [dim]default: as many as are expected to "
+            "be wrong[/]",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Verify N labels drawn at random, without seeing them: srjt audit then knows the noise rate.",
+            show_default=False,
+        ),
+    ] = None,
+    worklist: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Read the images that a worklist of srjt readers has for you, without seeing other grades.",
+            show_default=False,
+        ),
+    ] = None,
+    alone: Annotated[
+        bool,
+        typer.Option("--alone", help="Hide the decisions of other reviewers, for an independent reading."),
+    ] = False,
+    grade_names: options.GradeNames = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port to listen on. [dim]default: a free one[/]", show_default=False
+        ),
+    ] = 0,
+    allow_remote: Annotated[
+        bool, typer.Option("--allow-remote", help="Let other machines reach the page (with --host).")
+    ] = False,
+    open_: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = True,
+) -> None:
+    """Serve the review page until Ctrl-C. The page shows a decision as done when it is on disk.
+
+    The address contains a secret token; only people who have it can see the images and decide. Run the same
+    command again to resume.
+    """
+    from srjt.auditing.folder import read_audit
+    from srjt.auditing.review_app import BlindSession, ReviewSession
+    from srjt.auditing.review_log import Decisions, draw_sample, review_progress
+    from srjt.auditing.review_server import open_browser, serve
+    from srjt.errors import SrjtError
+
+    name = _login() if reviewer is None else reviewer.strip()
+    if not name or not name.isprintable():
+        raise SrjtError(
+            "The reviewer's name is empty or contains characters that cannot be printed: use --reviewer NAME."
+        )
+    if worklist is not None:
+        if sample is not None or limit is not None or alone:
+            raise SrjtError("--worklist says what to read: leave out --sample, --limit and --alone.")
+        source = open_folder(folder)
+        names = _names(grade_names, source)
+        _read_worklist(
+            source, worklist, name, names=names, host=host, port=port, allow_remote=allow_remote, open_=open_
+        )
+        return
+    audit = read_audit(folder)
+    audit = replace(audit, grade_names=_names(grade_names, audit))
+    if sample is not None and (limit is not None or alone):
+        raise SrjtError("--sample shows a random sample without its labels: leave out --limit and --alone.")
+    if sample is not None and not any(audit.images):
+        raise SrjtError(
+            "This audit has no images to show: verify the grades elsewhere, and add them as a column verified_grade."
+        )
+    queue = audit.expected_wrong if limit is None else min(limit, len(audit))
+    decisions = Decisions(folder / "decisions.sqlite", only_reviewer=name if alone else None)
+    first_revision = decisions.current.revision
+    server = _listen(host, port, allow_remote=allow_remote)
+
+    def announce() -> None:
+        verb = "Review" if sample is None else f"Verify {min(sample, len(audit)):,} random labels"
+        typer.echo(f"{verb} as {name}: {server.address(server.access.token)}  (Ctrl-C stops)")
+        if open_:
+            open_browser(server)
+
+    try:
+        if sample is not None:
+            blind = BlindSession(
+                audit=audit, decisions=decisions, reviewer=name, lines=draw_sample(audit, sample),
+                grade_names=audit.grade_names,
+            )  # fmt: skip
+            serve(blind, server, started=announce)
+            _print_verified(audit, decisions.verified())
+            return
+        session = ReviewSession(audit=audit, decisions=decisions, reviewer=name, queue=queue)
+        serve(session, server, started=announce)
+        decisions.refresh()
+        own = decisions.current.by_reviewer(name)
+        made = sum(entry.revision > first_revision for entry in own)
+        progress = review_progress(audit, decisions.current, queue=queue)
+        say(f"\n{progress}; {made:,} decided in this session.")
+        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --out labels_clean.csv")
+    finally:
+        decisions.close()
+
+
+def _listen(host: str, port: int, *, allow_remote: bool) -> Server:
+    from srjt.auditing.review_server import listen
+
+    server = listen(host=host, port=port, allow_remote=allow_remote)
+    if server.access.any_address:
+        say(
+            f"Other machines can reach this page on port {server.port}. Anyone with the address below can see all "
+            "images and decide, and so can anyone who can read the network traffic: the connection is not "
+            "encrypted. An SSH tunnel to 127.0.0.1 is safer.",
+            fg=typer.colors.YELLOW,
+            err=True,
+        )
+    return server
+
+
+def _names(given: str | None, source: AuditFolder | ReadersFolder) -> Mapping[str, str]:
+    """The grade names that were given, or those of the audit."""
+    from srjt.auditing.folder import AuditFolder
+    from srjt.data.grades import check_grade_names, parse_grade_names
+
+    if given is not None:
+        return check_grade_names(parse_grade_names(given), source.grades)
+    return source.grade_names if isinstance(source, AuditFolder) else {}
+
+
+def _read_worklist(
+    source: AuditFolder | ReadersFolder,
+    worklist: Path,
+    name: str,
+    *,
+    names: Mapping[str, str],
+    host: str,
+    port: int,
+    allow_remote: bool,
+    open_: bool,
+) -> None:
+    """Serve the images of a worklist that are this reviewer's, blind."""
+    from srjt.auditing.review_app import BlindSession
+    from srjt.auditing.review_log import Decisions, worklist_lines
+    from srjt.auditing.review_server import open_browser, serve
+
+    folder = source.folder
+    lines = worklist_lines(worklist, source, reviewer=name)
+    decisions = Decisions(folder / "decisions.sqlite")
+    server = _listen(host, port, allow_remote=allow_remote)
+
+    def announce() -> None:
+        say(
+            f"Read {count_of(len(lines), 'image')} as {name}: {server.address(server.access.token)}  (Ctrl-C stops)"
+        )
+        if open_:
+            open_browser(server)
+
+    session = BlindSession(
+        audit=source, decisions=decisions, reviewer=name, lines=lines, purpose="read", grade_names=names
+    )
+    try:
+        serve(session, server, started=announce)
+        done = sum(answer is not None for answer in session.answers())
+        say(f"\n{done:,} of {count_of(len(lines), 'image')} {'is' if len(lines) == 1 else 'are'} read.")
+        typer.echo(f"Next: srjt review export {shlex.quote(str(folder))} --readings --out more_readings.csv")
+    finally:
+        decisions.close()
+
+
+def _print_verified(audit: AuditFolder, verified: dict[str, str | None]) -> None:
+    from srjt.auditing.scores import verified_alone, verified_summary
+
+    known = [
+        (audit.grades[audit.labels[audit.line_of[sample]]], grade)
+        for sample, grade in verified.items()
+        if grade in audit.grades and sample in audit.line_of
+    ]
+    if not known:
+        say("\nNothing is verified yet.")
+        return
+    wrong = sum(label != grade for label, grade in known)
+    say(f"\n{verified_alone(verified_summary(labels=len(known), wrong=wrong))}")
+    say(
+        "Next: run the same srjt audit command again: it combines the verified grades with the networks' "
+        "probabilities, and repeats no training."
+    )
+
+
+def _login() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container without accounts
+        return "reviewer"
+
+
+# ``srjt review export``: write the corrected table, the verified grades or the readings of a worklist.
+
+
+def export(
+    folder: Folder,
+    out: Annotated[Path, typer.Option(help="CSV file to write.")] = Path("labels_clean.csv"),
+    force: options.Force = False,
+    conflicts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="CSV file to write: the samples that reviewers graded differently."
+        ),
+    ] = None,
+    verified: Annotated[
+        bool,
+        typer.Option(
+            "--verified",
+            help="Write the audited table with a column verified_grade (from --sample) instead; no label changes.",
+        ),
+    ] = False,
+    readings: Annotated[
+        bool,
+        typer.Option(
+            "--readings",
+            help="Write the readings of a worklist instead, after those that srjt readers has read: a table for it.",
+        ),
+    ] = False,
+) -> None:
+    """Write the corrected table, with who decided what and when. The original table is not changed.
+
+    If several reviewers graded a sample, the last decision counts; how well they agree is printed.
+    """
+    from srjt.auditing.folder import read_audit
+    from srjt.auditing.review_export import corrected_table, write_table
+    from srjt.auditing.review_log import Decisions, log_exists, replay
+    from srjt.errors import SrjtError
+
+    path = folder / "decisions.sqlite"
+    if readings:
+        if verified or conflicts is not None:
+            raise SrjtError("--readings writes a table of its own: leave out --verified and --conflicts.")
+        _export_readings(folder, out, force)
+        return
+    audit = read_audit(folder)
+    if not log_exists(path):
+        raise SrjtError(f"There are no decisions in {folder} yet: start with srjt review {folder}.")
+    if verified:
+        _export_verified(audit, out, force)
+        return
+    decisions = Decisions(path)
+    log = decisions.log()
+    decisions.close()
+    corrected = corrected_table(audit, replay(log))
+    write_table(corrected.table, out, original=audit.table, overwrite=force)
+    for note in corrected.notes:
+        say(note, err=True)
+    say(
+        f"{out}: {count_of(len(corrected.table), 'row')}, {corrected.reviewed:,} reviewed, {corrected.changed:,} "
+        f"changed, {corrected.skipped:,} skipped."
+    )
+    _print_agreement(audit, log, conflicts, force)
+    _print_next(audit, out, corrected.table)
+
+
+def _print_next(audit: AuditFolder, out: Path, table: pd.DataFrame) -> None:
+    from srjt.auditing.review_export import training_command
+
+    words = [
+        training_command(audit, out, columns=map(str, table.columns)),
+        *machine_options(features=audit.features),
+    ]
+    typer.echo(f"Next: {' '.join(words)}")
+
+
+def _export_verified(audit: AuditFolder, out: Path, force: bool) -> None:
+    from srjt.auditing.review_export import verified_table, write_table
+    from srjt.auditing.review_log import read_verified_grades
+    from srjt.errors import SrjtError
+
+    grades = read_verified_grades(audit.folder)
+    if not grades:
+        raise SrjtError(f"Nothing is verified in {audit.folder} yet: start with srjt review --sample 100.")
+    table, notes = verified_table(audit, grades)
+    write_table(table, out, original=audit.table, overwrite=force)
+    for note in notes:
+        say(note, err=True)
+    say(f"{out}: {count_of(len(table), 'row')}, {int((table['verified_grade'] != '').sum()):,} verified.")
+    _print_next(audit, out, table)
+
+
+def _export_readings(folder: Path, out: Path, force: bool) -> None:
+    from srjt.auditing.review_export import write_table
+    from srjt.auditing.review_log import Decisions, log_exists, new_readings
+    from srjt.errors import SrjtError
+
+    source, path, answers = open_folder(folder), folder / "decisions.sqlite", []
+    if log_exists(path):
+        decisions = Decisions(path)
+        answers = decisions.readings()
+        decisions.close()
+    if not answers:
+        raise SrjtError(
+            f"Nothing of a worklist is read in {folder} yet: start with srjt review --worklist FILE."
+        )
+    table, notes = new_readings(source, answers)
+    write_table(table, out, original=None, overwrite=force)
+    for note in notes:
+        say(note, err=True)
+    graded = sum(answer.grade is not None for answer in answers)
+    say(f"{out}: {count_of(len(table), 'reading')}, {graded:,} of them new.")
+    typer.echo(f"Next: srjt readers {shlex.quote(str(out))}")
+
+
+def _print_agreement(audit: AuditFolder, log: Sequence[LogEntry], path: Path | None, force: bool) -> None:
+    from srjt.auditing.review_export import (
+        agreements,
+        disagreement_table,
+        disagreements,
+        unknown_grades,
+        write_table,
+    )
+
+    for pair in agreements(audit, log):
+        one, other = pair.reviewers
+        say(
+            f"{one} and {other} both graded {pair.both:,}: they agree on {100 * pair.share:.1f} %, "
+            f"quadratically weighted κ {pair.kappa:.2f}."
+        )
+    if unknown := unknown_grades(audit, log):
+        first = unknown[0]
+        say(
+            f"Decisions for grades that this audit does not have: {len(unknown):,}, such as {first.to_grade!r} by "
+            f"{first.reviewer} for {first.id}. They stay in the log, but do not count here.",
+            err=True,
+        )
+    differing = disagreements(audit, log)
+    if differing:
+        say(f"Graded differently, the last decision counts ({len(differing):,}):")
+    for entries in differing[:10]:
+        say(f"  {entries[0].id}: " + ", then ".join(f"{e.reviewer} {e.to_grade}" for e in entries))
+    if len(differing) > 10:
+        say(f"  … and {len(differing) - 10:,} more" + ("" if path else "; --conflicts FILE lists them all"))
+    if path is not None:
+        write_table(disagreement_table(differing), path, original=audit.table, overwrite=force)
+        say(f"{path}: {count_of(len(differing), 'sample')} graded differently.")
+
+
+review_app = typer.Typer(
+    cls=RunByDefault,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Review doubtful labels in the browser, and export the corrected table.\n\n"
+    "Example: srjt review audit/, then srjt review export audit/.",
+)
+for command in (run, export):
+    review_app.command()(command)

@@ -1,0 +1,435 @@
+"""Methods with one network: the paper's baselines, and three further ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from srjt.errors import SrjtError, warn
+from srjt.methods.base import Loss, Method, SingleNetwork, as_rows
+from srjt.noise.matrices import ILL_CONDITIONED
+from srjt.ordinal import losses
+from srjt.ordinal.decoding import median_grade
+from srjt.ordinal.losses import (
+    early_learning,
+    expected_absolute_error,
+    forward_corrected,
+    generalised_cross_entropy,
+    hard_cross_entropy,
+    log_probabilities,
+    one_hot,
+    reweighted,
+    smooth_labels,
+    soft_cross_entropy,
+    soft_label_matrix,
+    soft_labels,
+)
+
+# Standard: one network that learns from the label as given: the baseline.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standard(SingleNetwork):
+    @property
+    def takes_probabilities(self) -> bool:
+        return True
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if targets.ndim == 2:  # probabilities, as Mixup makes them
+            return soft_cross_entropy(logits, targets)
+        return hard_cross_entropy(logits, targets)
+
+
+# SORD (Díaz and Marathe, CVPR 2019): one network that learns from soft labels.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sord(SingleNetwork):
+    label_matrix: Any = None  # (C, C): rows to use instead of Eq. 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rows = as_rows(self.label_matrix, self.num_classes, name="label matrix")
+        object.__setattr__(self, "label_matrix", rows)
+
+    @property
+    def takes_probabilities(self) -> bool:
+        return True
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        if targets.ndim == 2:  # probabilities of several readers, in place of the soft labels
+            return soft_cross_entropy(logits, targets)
+        return soft_cross_entropy(logits, soft_labels(targets, self.num_classes, matrix=self.label_matrix))
+
+    def learnt_soft_labels(self) -> Tensor | None:
+        return soft_label_matrix(self.num_classes) if self.label_matrix is None else None
+
+
+# Label smoothing (Szegedy et al., CVPR 2016): a little probability for every grade, whatever its distance.
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelSmooth(SingleNetwork):
+    smoothing: float = 0.1  # spread uniformly over all C grades
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        smooth_labels([0], self.num_classes, smoothing=self.smoothing)  # an impossible share fails here
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return soft_cross_entropy(logits, smooth_labels(targets, self.num_classes, smoothing=self.smoothing))
+
+
+# F-correction (Patrini et al., CVPR 2017): the loss of Pᵀp, the label that the predicted grade would get.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardCorrection(SingleNetwork):
+    needs: ClassVar[tuple[str, ...]] = ("transition",)
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return forward_corrected(logits, targets, transition=self.transition)
+
+
+# Reweight (Liu and Tao, TPAMI 2016): each sample is weighted by how likely its label is right.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reweight(SingleNetwork):
+    needs: ClassVar[tuple[str, ...]] = ("transition",)
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return reweighted(logits, targets, transition=self.transition)
+
+
+# Mixup (Zhang et al., ICLR 2018): learn from blends of two samples and of their labels.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixup(Standard):
+    alpha: float = 0.5  # of Beta(α, α)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.alpha > 0:
+            raise SrjtError(f"Mixup's alpha is positive, not {self.alpha:g}.")
+
+    def prepare(
+        self, x: Tensor, y: Tensor, *, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """One Beta(α, α) draw and one permutation per batch. The generator is on the CPU: the draw is
+        then the same on every device, and the GPU is not waited for."""
+        seed = int(torch.randint(2**62, (), generator=generator))
+        share = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
+        partner = torch.randperm(len(y), generator=generator).to(x.device, non_blocking=True)
+        targets = y if y.ndim == 2 else one_hot(y, self.num_classes)
+        return torch.lerp(x[partner], x, share), torch.lerp(targets[partner], targets, share)
+
+
+# CDR (Xia et al., ICLR 2021): only the weights that matter most are updated; the others decay.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cdr(Standard):
+    needs: ClassVar[tuple[str, ...]] = ("noise_rate",)
+
+    @torch.no_grad()
+    def adjust(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Over all convolution and linear weights together, the (1 − ε) share with the largest |w·g| keeps
+        its gradient, times (1 − ε); the other gradients become 0. Weight decay still acts on all."""
+        if self.noise_rate is None:
+            raise SrjtError("cdr needs the noise rate: it determines how many weights are updated.")
+        weights = [(p, p.grad) for p in parameters if p.ndim >= 2 and p.grad is not None]
+        if not weights:
+            return
+        clean = 1.0 - self.noise_rate
+        importance = torch.cat([(p * gradient).abs().flatten() for p, gradient in weights])
+        critical = max(1, round(clean * importance.numel()))
+        place = importance.numel() - critical
+        # On a GPU kthvalue is far slower than sorting: one block of threads works on one row.
+        found = importance.sort() if importance.is_cuda else importance.kthvalue(place + 1)
+        threshold = found.values[place] if importance.is_cuda else found.values
+        for parameter, gradient in weights:
+            gradient.mul_(((parameter * gradient).abs() >= threshold) * clean)
+
+
+# Garg and Manwani (ACML 2020): ordinal regression whose loss is unbiased under known label noise.
+
+# The distance between neighbouring biases at the start. A middle grade is most likely halfway between its two
+# thresholds, where its probability is σ(d/2) − σ(−d/2) = tanh(d/4): 0.76 for d = 4, so that every grade can be three
+# times as likely as all others together. Biases are single numbers, which Adam moves by at most its learning rate in a
+# step: what they cannot express at the start, they hardly learn.
+SPACING = 4.0
+
+
+class OrdinalHead(nn.Module):
+    """One weight vector shared by all thresholds, and C − 1 biases: (B, F) → (B, C − 1).
+
+    The biases start equally spaced around 0, descending: Pr(above a higher grade) is smaller, so differences are
+    probabilities.
+    """
+
+    def __init__(self, features: int, classes: int, *, spacing: float) -> None:
+        super().__init__()
+        self.weight = nn.Linear(features, 1, bias=False)
+        self.bias = nn.Parameter(spacing * ((classes - 2) / 2 - torch.arange(classes - 1)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        projected: Tensor = self.weight(features)
+        return projected + self.bias
+
+
+@dataclass(frozen=True, kw_only=True)
+class Garg(SingleNetwork):
+    needs: ClassVar[tuple[str, ...]] = ("transition",)
+    inverse: Tensor = field(init=False, repr=False)  # P⁻¹
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        matrix = self.transition.cpu().numpy()
+        condition = float(np.linalg.cond(matrix))
+        if condition > 1e12:
+            raise SrjtError("garg inverts the transition matrix, and this one is singular: use less noise.")
+        if condition > ILL_CONDITIONED:
+            warn(
+                f"garg inverts the transition matrix, which is nearly singular here (condition number "
+                f"{condition:.0f}, inverse entries up to {np.abs(np.linalg.inv(matrix)).max():.0f}): its loss "
+                "amplifies sampling noise that much, so expect unstable results."
+            )
+        object.__setattr__(self, "inverse", torch.from_numpy(np.linalg.inv(matrix)))
+
+    @property
+    def outputs(self) -> int:
+        return self.num_classes - 1
+
+    def head(self, features: int, classes: int) -> nn.Module:
+        """The published code starts its biases at 1, …, −1: with five grades no middle one can exceed 0.165."""
+        spacing = 2.0 / max(classes - 2, 1) if self.convention == "published-code" else SPACING
+        return OrdinalHead(features, classes, spacing=spacing)
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return losses.garg(logits, targets, inverse=self.inverse)
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Differences of Pr(grade > k), clamped at 0 (thresholds can cross) and renormalised."""
+        above = torch.sigmoid(logits if logits.dtype == torch.float64 else logits.float())
+        ones, zeros = torch.ones_like(above[..., :1]), torch.zeros_like(above[..., :1])
+        differences = (torch.cat([ones, above], dim=-1) - torch.cat([above, zeros], dim=-1)).clamp(min=0)
+        return differences / differences.sum(dim=-1, keepdim=True)
+
+    def grades(self, logits: Tensor) -> Tensor:
+        """The number of sigmoids above ½."""
+        return (logits > 0).sum(dim=-1)
+
+    def grades_of(self, probabilities: Tensor) -> Tensor:
+        """The number of thresholds k with Pr(grade > k) above ½, which is the lower median."""
+        return median_grade(probabilities)
+
+
+# Expected absolute error: one network whose loss is smallest at the median of the noisy labels.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpectedAbsoluteError(Method):
+    """Begins with cross-entropy, because the bounded loss alone can stall on the middle grade.
+
+    Parameters
+    ----------
+    move_from, move_to : float
+        Shares of the epochs: cross-entropy up to the first, the expected absolute error from the second, and a mixture
+        that moves evenly from one to the other between.
+    """
+
+    move_from: float = 0.2
+    move_to: float = 0.6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.move_from < self.move_to <= 1.0:
+            raise SrjtError(
+                f"eae takes 0 ≤ move_from < move_to ≤ 1; got {self.move_from:g} and {self.move_to:g}."
+            )
+
+    def memory(self, samples: int) -> dict[str, Tensor]:
+        return {"progress": torch.zeros(())}
+
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        keep: int | Tensor | None = None,
+        memory: dict[str, Tensor] | None = None,
+        rows: Tensor | None = None,
+    ) -> Loss:
+        """Without ``memory``: the expected absolute error, as after the warm-up."""
+        self.check_shapes(logits, targets)
+        error = expected_absolute_error(logits[0], targets)
+        if memory is not None:
+            share = ((memory["progress"] - self.move_from) / (self.move_to - self.move_from)).clamp(0.0, 1.0)
+            error = torch.lerp(hard_cross_entropy(logits[0], targets), error, share.to(error.dtype))
+        total = error.mean()
+        everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+        return Loss(total, total.detach()[None], everything)
+
+
+# Generalised cross-entropy (Zhang and Sabuncu, NeurIPS 2018): a confident mistake weighs less.
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneralisedCrossEntropy(SingleNetwork):
+    q: float = 0.7  # towards 0: cross-entropy; 1: 1 − p
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 < self.q <= 1.0:
+            raise SrjtError(f"q of the generalised cross-entropy lies in (0, 1]; got {self.q:g}.")
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return generalised_cross_entropy(logits, targets, q=self.q)
+
+
+# Early-learning regularisation (Liu et al., NeurIPS 2020): stay with what was learnt before labels are
+# memorised.
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyLearning(Method):
+    weight: float = 3.0  # λ of the regularisation, as the authors set it for ten classes
+    momentum: float = 0.7  # β: share of the old value in a sample's running average
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.weight >= 0.0 or not 0.0 <= self.momentum < 1.0:
+            raise SrjtError(
+                f"elr takes a weight ≥ 0 and a momentum in [0, 1); got {self.weight:g} and {self.momentum:g}."
+            )
+
+    def memory(self, samples: int) -> dict[str, Tensor]:
+        return {"averages": torch.zeros(samples, self.num_classes)}
+
+    def loss(
+        self,
+        logits: Tensor,
+        targets: Tensor,
+        *,
+        keep: int | Tensor | None = None,
+        memory: dict[str, Tensor] | None = None,
+        rows: Tensor | None = None,
+    ) -> Loss:
+        """Without ``memory``: as at a sample's first step, when its running average is 0."""
+        self.check_shapes(logits, targets)
+        with torch.no_grad():
+            averages = (1.0 - self.momentum) * self.probabilities(logits)[0]
+            if memory is not None and rows is not None:
+                averages += self.momentum * memory["averages"].index_select(0, rows)
+                memory["averages"].index_copy_(0, rows, averages.float())
+        per_sample = hard_cross_entropy(logits[0], targets) + self.weight * early_learning(
+            logits[0], averages
+        )
+        total = per_sample.mean()
+        everything = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+        return Loss(total, total.detach()[None], everything)
+
+
+# Symmetric cross-entropy (Wang et al., ICCV 2019): cross-entropy, plus that of the label under the
+# prediction.
+
+
+@dataclass(frozen=True, kw_only=True)
+class SymmetricCrossEntropy(SingleNetwork):
+    """α · cross-entropy + β · reverse cross-entropy. The defaults are the authors' for ten classes (CIFAR-10)."""
+
+    alpha: float = 0.1
+    beta: float = 1.0
+    log_zero: float = -4.0  # A: what log 0 of the grades that are not the label counts as
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.alpha >= 0.0 and self.beta >= 0.0 and self.log_zero < 0.0):
+            raise SrjtError(
+                "sce takes alpha ≥ 0, beta ≥ 0 and log_zero < 0; "
+                f"got {self.alpha:g}, {self.beta:g} and {self.log_zero:g}."
+            )
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        loss = hard_cross_entropy(logits, targets)
+        reverse = self.log_zero * (-loss).expm1()  # −Σ_c p^c log l^c = −A (1 − p^ỹ) for a hard label l
+        return self.alpha * loss + self.beta * reverse
+
+
+# Class distance weighted cross-entropy (Polat et al., MIUA 2022): a far grade costs more than a near one.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassDistanceWeighted(SingleNetwork):
+    """−Σ_c |c − ỹ|^α log(1 − p^c): it pushes other grades down, and does not ask for the label itself.
+
+    It is no proper score: its probabilities order the grades, and are not those of the labels.
+    """
+
+    alpha: float = 5.0  # common for LIMUC's four grades; the authors choose it for each network
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 < self.alpha < math.inf:
+            raise SrjtError(f"alpha of cdw-ce, the power of the distance, is positive; got {self.alpha:g}.")
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        log_p = log_probabilities(logits)
+        grade = torch.arange(self.num_classes, device=log_p.device)
+        # 1 − p^c is the sum of the other probabilities: its logarithm is finite where p^c rounds to 1
+        others = log_p[:, None, :].masked_fill(grade == grade[:, None], -math.inf)  # (B, C, C)
+        weight = (grade - targets[:, None]).abs().to(log_p.dtype) ** self.alpha  # (B, C)
+        return -(weight * others.logsumexp(dim=-1)).sum(dim=-1)
+
+
+# CORN (Shi, Cao and Raschka, 2021): is the grade above k, given that it is above k − 1?
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corn(SingleNetwork):
+    """C − 1 logits, each of Pr(grade > k | grade > k − 1); the chain rule makes probabilities of them."""
+
+    @property
+    def outputs(self) -> int:
+        return self.num_classes - 1
+
+    def head(self, features: int, classes: int) -> nn.Module:
+        return nn.Linear(features, classes - 1)
+
+    def per_sample(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """A label ỹ answers the questions k = 0, …, ỹ. Their losses sum to −log p^ỹ; their mean is CORN's loss."""
+        questions = (targets + 1).clamp(max=self.outputs)
+        log_p = _log_probabilities(logits)
+        return -log_p.gather(-1, targets[:, None]).squeeze(-1) / questions.to(log_p.dtype).mean()
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return _log_probabilities(logits).exp()
+
+    def grades(self, logits: Tensor) -> Tensor:
+        """The number of k with Pr(grade > k) above ½."""
+        return (_log_above(logits)[..., 1:] > math.log(0.5)).sum(dim=-1)
+
+    def grades_of(self, probabilities: Tensor) -> Tensor:
+        """The same number, which is the lower median."""
+        return median_grade(probabilities)
+
+
+def _log_above(logits: Tensor) -> Tensor:
+    """(..., C − 1) logits → (..., C): log Pr(grade ≥ k), the sum of the conditional ones."""
+    conditional = F.logsigmoid(logits if logits.dtype == torch.float64 else logits.float())
+    return F.pad(conditional.cumsum(dim=-1), (1, 0))
+
+
+def _log_probabilities(logits: Tensor) -> Tensor:
+    """(..., C − 1) logits → (..., C): log Pr(grade ≥ k) + log Pr(grade ≤ k | grade ≥ k)."""
+    above = _log_above(logits)
+    return above + F.pad(F.logsigmoid(-logits.to(above.dtype)), (0, 1))

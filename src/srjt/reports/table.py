@@ -1,0 +1,315 @@
+"""A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page; and the cells about several readers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from srjt.data.grades import display_grade
+
+# A table, and its text as Markdown, CSV, LaTeX or dictionaries for a page.
+
+MISSING = "–"
+_CSV_PARTS = {"text": ("",), "number": ("",), "mean": (" mean", " std", " runs"), "quoted": (" mean", " std")}
+_SHRINK = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"  # shrink to the line width, never enlarge
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    name: str  # for CSV: "quasi:0.2 accuracy"
+    label: str  # for readers: "Acc."
+    group: str = ""  # the heading above neighbouring columns of the same group
+    better: Literal["", "higher", "lower"] = ""
+    kind: Literal["text", "number", "mean", "quoted"] = "text"  # quoted: a number of the paper
+
+    @property
+    def heading(self) -> str:
+        return self.label + {"": "", "higher": " ↑", "lower": " ↓"}[self.better]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableCell:
+    """The text of a cell, and its number."""
+
+    text: str = ""
+    value: float | None = None
+    std: float | None = None
+    runs: int | None = None
+    mark: Literal["", "best", "second"] = ""
+    bold: bool = False
+    partial: bool = False  # fewer runs than planned
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    cells: tuple[TableCell, ...]
+    rule: bool = False  # a line above
+    ours: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    slug: str  # for \\label
+    title: str
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    bold_means: str = "a better mean than its host"
+
+    @property
+    def groups(self) -> list[tuple[str, int]]:
+        """The upper row of the heading: label (may be empty) and the number of columns it spans."""
+        return [(group, len(list(columns))) for group, columns in groupby(self.columns, lambda c: c.group)]
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """The marks that occur in this table (best, second, bold, partial, missing) → their meaning."""
+        cells = [
+            (column, cell) for row in self.rows for column, cell in zip(self.columns, row.cells, strict=True)
+        ]
+        meanings = {
+            "best": ("best", any(cell.mark == "best" for _, cell in cells)),
+            "second": ("second best", any(cell.mark == "second" for _, cell in cells)),
+            "bold": (self.bold_means, any(cell.bold for _, cell in cells)),
+            "partial": (
+                "mean over n runs, fewer than planned",
+                any(cell.partial for _, cell in cells),
+            ),
+            "missing": (
+                "no finished run",
+                any(column.kind == "mean" and cell.text == MISSING for column, cell in cells),
+            ),
+        }
+        return {kind: sentence for kind, (sentence, occurs) in meanings.items() if occurs}
+
+    def markdown(self) -> str:
+        """A pipe table with its title above and its caption below. ¹: best, ²: second best."""
+        signs = {"best": "¹", "second": "²", "bold": "**bold**", "partial": "†n", "missing": MISSING}
+        heads = [
+            _markdown(f"{column.group}: {column.heading}" if column.group else column.heading)
+            for column in self.columns
+        ]
+        lines = [f"### {_markdown(self.title)}", "", _pipes(heads)]
+        lines.append(_pipes([":--" if column.kind == "text" else ":-:" for column in self.columns]))
+        lines += [_pipes([_markdown_cell(cell) for cell in row.cells]) for row in self.rows]
+        legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
+        lines += ["", _sentences(_markdown(self.caption), legend)]
+        return "\n".join(lines) + "\n"
+
+    def csv(self) -> str:
+        """One header row; numbers with six digits, a mean with its std and number of runs. No marks."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([column.name + part for column in self.columns for part in _CSV_PARTS[column.kind]])
+        for row in self.rows:
+            line: list[str] = []
+            for column, cell in zip(self.columns, row.cells, strict=True):
+                numbers = (_six_digits(cell.value), _six_digits(cell.std), _six_digits(cell.runs))
+                parts = (cell.text,) if column.kind == "text" else numbers
+                line += parts[: len(_CSV_PARTS[column.kind])]
+            writer.writerow(line)
+        return text.getvalue()
+
+    def latex(self) -> str:
+        """A booktabs table. Marks are commands, which a paper can redefine before its first table.
+
+        Names with letters other than Latin and Greek need XeLaTeX or LuaLaTeX.
+        """
+        signs = {
+            "best": r"\srjtbest{red}",
+            "second": r"\srjtsecond{blue}",
+            "bold": r"\srjtbetter{bold}",
+            "partial": r"$^{\dagger n}$",
+            "missing": "--",
+        }
+        legend = [f"{signs[kind]}: {sentence}" for kind, sentence in self.legend.items()]
+        align = "".join("l" if column.kind == "text" else "c" for column in self.columns)
+        lines = [
+            r"% needs \usepackage{booktabs,graphicx,xcolor}",
+            r"\providecommand{\srjtbest}[1]{\textcolor{red}{#1}}",
+            r"\providecommand{\srjtsecond}[1]{\textcolor{blue}{#1}}",
+            r"\providecommand{\srjtbetter}[1]{\textbf{#1}}",
+            r"\begin{table*}[t]",
+            r"\centering\small",
+            rf"\caption{{{_sentences(_latex(f'{self.title}. {self.caption}'), legend)}}}",
+            rf"\label{{tab:{re.sub(r'[^A-Za-z0-9-]+', '-', self.slug)}}}",
+            _SHRINK,
+            rf"\begin{{tabular}}{{{align}}}",
+            r"\toprule",
+            *self._latex_groups(),
+            " & ".join(_latex(column.heading) for column in self.columns) + r" \\",
+        ]
+        for number, row in enumerate(self.rows):
+            if row.rule or number == 0:
+                lines.append(r"\midrule")
+            lines.append(" & ".join(_latex_cell(cell) for cell in row.cells) + r" \\")
+        lines += [r"\bottomrule", r"\end{tabular}}", r"\end{table*}"]
+        return "\n".join(lines) + "\n"
+
+    def _latex_groups(self) -> list[str]:
+        if not any(label for label, _ in self.groups):
+            return []
+        heads, rules, start = [], [], 1
+        for label, span in self.groups:
+            if label:
+                heads.append(rf"\multicolumn{{{span}}}{{c}}{{{_latex(label)}}}")
+                rules.append(rf"\cmidrule(lr){{{start}-{start + span - 1}}}")
+            else:
+                heads += [""] * span
+            start += span
+        return [" & ".join(heads) + r" \\", " ".join(rules)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Lists, dictionaries and text that is not escaped.
+
+        A column is sorted by ``sort`` of its cells: the text, or the number (None: missing).
+        """
+        return {
+            "slug": self.slug,
+            "title": self.title,
+            "caption": self.caption,
+            "legend": self.legend,
+            "groups": [{"label": label, "span": span} for label, span in self.groups],
+            "columns": [{**asdict(column), "heading": column.heading} for column in self.columns],
+            "rows": [
+                {
+                    "rule": row.rule,
+                    "ours": row.ours,
+                    "cells": [
+                        {**asdict(cell), "sort": cell.text if column.kind == "text" else cell.value}
+                        for column, cell in zip(self.columns, row.cells, strict=True)
+                    ],
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def _sentences(caption: str, legend: list[str]) -> str:
+    return f"{caption} {'; '.join(legend)}." if legend else caption
+
+
+def _six_digits(number: float | int | None) -> str:
+    return "" if number is None else f"{number:.6g}"
+
+
+def _pipes(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown(text: str) -> str:
+    """Escape characters that Markdown or HTML would interpret, or that would end the cell."""
+    one_line = " ".join(text.split())
+    escaped = re.sub(r"([\\`*_\[\]|#~])", r"\\\1", one_line)
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", re.sub(r"&(?=#|[A-Za-z])", "&amp;", escaped))
+
+
+def _markdown_cell(cell: TableCell) -> str:
+    text = _markdown(cell.text)
+    if cell.bold:
+        text = f"**{text}**"
+    text += {"": "", "best": " ¹", "second": " ²"}[cell.mark]
+    return f"{text} †{cell.runs}" if cell.partial else text
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",  # after \\ or \midrule a bare [ would open an optional argument
+    "]": "{]}",
+    "*": "{*}",  # as would * after \\
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "−": "$-$",
+    "–": "--",
+    "…": r"\dots{}",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
+    "ε": r"$\epsilon$",
+    "ρ": r"$\rho$",
+    "“": "``",
+    "”": "''",
+}
+
+
+def _latex(text: str) -> str:
+    one_line = " ".join(text.split())
+    printable = "".join(letter for letter in one_line if letter.isprintable())
+    return "".join(_LATEX.get(letter, letter) for letter in printable)
+
+
+def _latex_cell(cell: TableCell) -> str:
+    text = _latex(cell.text).replace(r" $\pm$ ", r"$\pm$")
+    if cell.bold:
+        text = rf"\srjtbetter{{{text}}}"
+    if cell.mark:
+        text = rf"\srjt{cell.mark}{{{text}}}"
+    return rf"{text}$^{{\dagger {cell.runs}}}$" if cell.partial else text
+
+
+# Tables and cells of the page of several readers.
+
+SAID = 6  # readings of an item that are shown
+
+
+def plain_table(
+    slug: str,
+    title: str,
+    caption: str,
+    labels: Sequence[str],
+    rows: list[Row],
+    *,
+    text_columns: int = 1,
+    text_last: bool = False,
+) -> Table:
+    """A table of ``rows``. The first columns hold text, and so does the last with ``text_last``; the others numbers."""
+    last = len(labels) - 1 if text_last else len(labels)
+    columns = tuple(
+        Column(name=label, label=label, kind="text" if place < text_columns or place >= last else "number")
+        for place, label in enumerate(labels)
+    )
+    return Table(slug=slug, title=title, caption=caption, columns=columns, rows=tuple(rows))
+
+
+def number_cell(value: float | None, pattern: str) -> TableCell:
+    if value is None:
+        return TableCell(text=MISSING)
+    return TableCell(text=pattern.format(value).replace("-", "−"), value=float(value))
+
+
+def range_cell(interval: Sequence[float | None], pattern: str) -> TableCell:
+    text = range_text(interval, pattern)
+    return TableCell(text=text.replace("-", "−"), value=None if text == MISSING else interval[0])
+
+
+def range_text(interval: Sequence[float | None], pattern: str) -> str:
+    """ "91% to 97%", with decimals where the ends would look the same; a dash where there is no interval."""
+    low, high = interval
+    if low is None or high is None:
+        return MISSING
+    for finer in (pattern, *(pattern.replace(".0%", f".{digits}%") for digits in (1, 2))):
+        if finer.format(low) != finer.format(high):
+            break
+    return f"{finer.format(low)} to {finer.format(high)}"
+
+
+def interval_text(found: Mapping[str, Any], *, percent: bool) -> str:
+    pattern = "{:.1%}" if percent else "{:.3f}"
+    text = f"{pattern.format(found['value'])} (95 % interval: {range_text(found['interval'], pattern)})"
+    return text.replace("-", "−")
+
+
+def said_text(readings: Sequence[Sequence[str]], names: Mapping[str, str]) -> str:
+    """Who said what of an item. readings: reader and grade of each; names: of the grades."""
+    few = [f"{reader}: {display_grade(grade, names)}" for reader, grade in readings[:SAID]]
+    return ", ".join(few) + (", …" if len(readings) > SAID else "")

@@ -1,1 +1,0 @@
-"""The tables of a study: rows, statistics, Markdown, CSV and LaTeX."""

@@ -1,0 +1,535 @@
+"""The planned runs of a study, each with its settings and the key of its folder; its data, opened once; how its
+runs use the CPU, how long they will take, and how their progress is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import heapq
+import inspect
+import io
+import json
+import os
+import re
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from torch import nn
+
+from srjt import networks, noise
+from srjt._version import __version__
+from srjt.data.duplicates import LeakageWarning, file_facts, group_duplicates
+from srjt.data.images.decode import Resize
+from srjt.data.images.feed import FeedCache
+from srjt.data.images.store import open_store
+from srjt.data.manifest import Manifest
+from srjt.data.problems import drop_unusable
+from srjt.data.sources import read
+from srjt.data.splits import Split, corrupt_sides, folds, read_splits
+from srjt.data.synthetic import generate
+from srjt.errors import SrjtError, suggest
+from srjt.files import cache_folder, read_json, write_atomically, write_json
+from srjt.methods.registry import lookup
+from srjt.networks import takes_rows
+from srjt.progress import Bar
+from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, parse_noise
+from srjt.training import devices
+from srjt.training.config import TrainConfig
+from srjt.training.cost import training_cost
+from srjt.training.devices import CpuSetting, use_threads
+from srjt.training.single_run import fingerprint
+from srjt.training.train import warm_up
+
+# The planned runs of a study: methods × noises × folds × seeds, each with its settings and the key of its
+# folder.
+#
+# All methods use the same splits and, per noise, fold and seed, the same corrupted labels: comparisons are
+# paired.
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedRun:
+    """One training of a study."""
+
+    method: MethodSpec
+    noise: NoiseSpec
+    fold: int
+    seed: int
+    config: TrainConfig
+    key: str  # name of its folder; two planned runs with the same key have the same result
+
+    def facts(self) -> dict[str, Any]:
+        """Its entry in ``study.json``."""
+        return {
+            "key": self.key,
+            "method": self.method.name,
+            "variant": self.method.variant,
+            "noise": self.noise.label,
+            "fold": self.fold,
+            "seed": self.seed,
+        }
+
+
+class StudyData:
+    """The samples of a study, their folds and their noises."""
+
+    def __init__(self, config: StudyConfig, manifest: Manifest, splits: list[Split]) -> None:
+        self.config = config
+        self.manifest = manifest
+        self.splits = splits
+
+    @property
+    def fold_numbers(self) -> tuple[int, ...]:
+        wanted = self.config.only_folds
+        if wanted is None:
+            return tuple(range(len(self.splits)))
+        if strange := [k for k in wanted if not 0 <= k < len(self.splits)]:
+            raise SrjtError(f"There is no fold {strange[0]}: folds are numbered 0 … {len(self.splits) - 1}.")
+        return wanted
+
+    @property
+    def noises(self) -> list[NoiseSpec]:
+        return list(dict.fromkeys(parse_noise(text) for text in self.config.noises))
+
+    @lru_cache(maxsize=8)  # noqa: B019 (the object lives as long as one command)
+    def labelled(self, spec: NoiseSpec, fold: int, seed: int) -> tuple[Manifest, noise.NoiseReport | None]:
+        """The manifest with the labels of one noise, fold and seed, and a report of the injected noise."""
+        matrix = spec.matrix(self.manifest.class_counts)
+        if matrix is None:
+            return self.manifest, None
+        return corrupt_sides(
+            self.manifest, self.splits[fold], matrix, seed=_noise_seed(spec.label, fold, seed)
+        )
+
+    def resized_images(self, config: TrainConfig, *, cache: Path | None = None) -> npt.NDArray[np.generic]:
+        """Images that are in memory, as a run with these settings needs them: resized once for all runs."""
+        return self._resized(config.image_size, config.resize, cache)
+
+    @lru_cache(maxsize=1)  # noqa: B019
+    def _resized(self, size: int, resize: Resize, cache: Path | None) -> npt.NDArray[np.generic]:
+        return open_store(self.manifest, size=size, resize=resize, cache=cache).pixels
+
+    def given_noise(self, spec: NoiseSpec) -> tuple[float | Literal["auto"] | None, Any]:
+        """ε and P that the methods get; ε is "auto" if both are estimated from the training labels.
+
+        If no noise is injected, ε is the study's ``noise_rate``, and P its ``transition`` or, without one, the quasi
+        matrix with rate ε on the observed class mix.
+        """
+        counts = self.manifest.class_counts
+        if self.config.noise_rate == "auto":
+            return self._estimated_noise(spec)
+        if spec.kind != "none":
+            return spec.given_rate(counts), spec.matrix(counts)
+        rate, matrix = self.config.noise_rate, self.config.transition
+        if matrix is not None:
+            return rate, noise.check_matrix(matrix, num_classes=self.manifest.num_classes)
+        if rate is None:
+            return None, None
+        rho = noise.rho_for_rate("quasi", rate=rate, class_counts=counts)
+        return rate, noise.transition_matrix("quasi", num_classes=self.manifest.num_classes, rho=rho)
+
+    def _estimated_noise(self, spec: NoiseSpec) -> tuple[Literal["auto"], Any]:
+        given = self.config.transition if spec.kind == "none" else None
+        return "auto", given and noise.check_matrix(given, num_classes=self.manifest.num_classes)
+
+    def planned_runs(self) -> Iterator[PlannedRun]:
+        """All runs, noise by noise and fold by fold, so that an unfinished study already compares all methods."""
+        for spec in self.noises:
+            rate, matrix = self.given_noise(spec)
+            for seed in self.config.seeds:
+                for fold in self.fold_numbers:
+                    for method in self.config.method_specs():
+                        yield self._plan(method, spec, fold, seed, rate, matrix)
+
+    def find(self, facts: Mapping[str, Any]) -> PlannedRun:
+        """The planned run with this entry in ``study.json``, without planning all the others."""
+        spec = parse_noise(facts["noise"])
+        wanted = (facts["method"], facts["variant"])
+        method = next(m for m in self.config.method_specs() if (m.name, m.variant) == wanted)
+        return self._plan(method, spec, int(facts["fold"]), int(facts["seed"]), *self.given_noise(spec))
+
+    def _plan(
+        self,
+        method: MethodSpec,
+        spec: NoiseSpec,
+        fold: int,
+        seed: int,
+        rate: float | Literal["auto"] | None,
+        matrix: Any,
+    ) -> PlannedRun:
+        own = method.own_rate
+        if own == "auto":
+            rate, matrix = self._estimated_noise(spec)  # even if the study knows the noise
+        elif own is not None:
+            rate = own
+        given = {"noise_rate": rate, "transition": None if matrix is None else np.asarray(matrix).tolist()}
+        needs = lookup(method.name).method.needs
+        for need in needs:
+            if given[need] is None and rate != "auto":
+                raise SrjtError(
+                    f"{method.name} needs the noise of the labels: give `noise_rate` for data that are noisy "
+                    "already (a number, or auto), or inject noise with `noise='quasi:0.2'`."
+                )
+        # Only what a method needs is part of its settings: a different P must not repeat co-teaching.
+        used = {need: given[need] for need in needs}
+        options = dict(method.options)
+        if options.get("label_matrix") == ESTIMATED:
+            del options["label_matrix"]
+            used |= {"soft_labels": "estimated", "noise_rate": rate}
+        if rate == "auto" and any(used.get(need) is None for need in needs):
+            used["noise_rate"] = rate  # the matrix is estimated as well
+        config = TrainConfig().replace(
+            **{**self.config.train, **method.settings, **used},
+            method=method.name,
+            method_options=options,
+            seed=seed,
+        )
+        config = config.for_data(features=self.manifest.are_features)
+        facts = [config.determining(), self._fingerprint(spec, fold, seed), self._image_hash]
+        text = json.dumps(facts, sort_keys=True)
+        digest = hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+        parts = [method.name, method.variant, spec.label, f"fold{fold}", f"seed{seed}", digest]
+        key = "_".join(re.sub(r"[^A-Za-z0-9.+-]+", "-", part)[:60] for part in parts if part)
+        return PlannedRun(method=method, noise=spec, fold=fold, seed=seed, config=config, key=key)
+
+    def estimate_name(self, planned: PlannedRun) -> str:
+        """Folder name of the noise estimate that a run uses: the same for all methods with the same labels and the
+        same settings of the warm-up."""
+        settings = warm_up(planned.config).determining()
+        facts = [settings, self._fingerprint(planned.noise, planned.fold, planned.seed), self._image_hash]
+        digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=6).hexdigest()
+        label = re.sub(r"[^A-Za-z0-9.+-]+", "-", planned.noise.label)
+        return f"{label}_fold{planned.fold}_seed{planned.seed}_{digest}"
+
+    @lru_cache(maxsize=1024)  # noqa: B019
+    def _fingerprint(self, spec: NoiseSpec, fold: int, seed: int) -> str:
+        return fingerprint(self.labelled(spec, fold, seed)[0], self.splits[fold])
+
+    @cached_property
+    def _image_hash(self) -> str:
+        """A hash of the pixels. It detects other images under the same names, and is the same for a copy of the data
+        elsewhere."""
+        digest = hashlib.blake2b(digest_size=8)
+        if self.manifest.arrays is not None:
+            digest.update(repr(self.manifest.arrays.shape).encode())
+            digest.update(np.ascontiguousarray(self.manifest.arrays).data)
+        elif self.manifest.hashes is not None:
+            digest.update(self.manifest.hashes.astype("<u8").tobytes())
+        else:
+            for path in self.manifest.paths:
+                digest.update(b"%d\n" % (path.stat().st_size if os.path.exists(path) else -1))
+        return digest.hexdigest()
+
+
+def _noise_seed(label: str, fold: int, seed: int) -> int:
+    """A separate seed of the injected noise for each noise, fold and seed."""
+    digest = hashlib.blake2b(f"{label}\0{fold}\0{seed}".encode(), digest_size=6)
+    return int.from_bytes(digest.digest(), "big")
+
+
+# Open a study's data: the same way in the process that plans it and in every process that trains a run.
+
+
+def open_data(
+    config: StudyConfig,
+    *,
+    cache: Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    quiet: bool = False,
+) -> StudyData:
+    """Read the source, find identical images, and make the folds.
+
+    cache: folder for the hashes of the images. progress: called with (images hashed, images in all). quiet: show no
+    bar while the headers of DICOM files are read.
+    """
+    if not config.source:
+        raise SrjtError("A study needs data: give a source, or 'synthetic' for the synthetic dataset.")
+    options = dict(config.reading)
+    known = set(inspect.signature(generate if config.source == "synthetic" else read).parameters)
+    for name in options:
+        if name not in known - {"source", "progress"}:
+            raise suggest(f"reading option of {config.source}", str(name), known - {"source", "progress"})
+    if config.source == "synthetic":
+        manifest = _synthetic(options)
+    else:
+        reading = read(config.source, **options, progress=not quiet)
+        manifest = drop_unusable(reading.manifest, reading.problems)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LeakageWarning)  # shown once by the command, and in the report
+        manifest = group_duplicates(
+            manifest, near=config.group_near_duplicates, cache=cache, progress=progress
+        )
+        if config.splits is not None:
+            splits = read_splits(Path(config.splits), manifest)
+        else:
+            splits = folds(manifest, folds=config.folds, seed=config.split_seed, by=config.split_by)
+    return StudyData(config, manifest, splits)
+
+
+def _synthetic(options: dict[str, Any]) -> Manifest:
+    """The synthetic dataset, generated once and cached: it takes seconds, and every process of a study needs it."""
+    text = json.dumps([__version__, options], sort_keys=True)
+    name = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+    file = cache_folder() / "synthetic" / f"{name}.npz"
+    damaged = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
+    with contextlib.suppress(*damaged), np.load(file, allow_pickle=False) as cached:
+        table = pd.read_json(io.StringIO(str(cached["table"])), orient="split", dtype=False)
+        table["patient"] = table["patient"].astype(str)
+        return Manifest(table=table, grades=tuple(map(str, cached["grades"])), arrays=cached["pixels"])
+    try:
+        manifest = generate(**options)
+    except TypeError as problem:
+        raise SrjtError(f"The options of the synthetic dataset are whole numbers: {problem}.") from None
+    assert manifest.arrays is not None
+    buffer = io.BytesIO()
+    table_text = manifest.table.to_json(orient="split", double_precision=15)
+    np.savez(buffer, pixels=manifest.arrays, grades=np.array(manifest.grades), table=np.array(table_text))
+    with contextlib.suppress(OSError):  # without a writable cache the study still runs
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, buffer.getvalue())
+    return manifest
+
+
+# The opened data of a study, kept by a worker process from one run to the next.
+
+FEEDS = FeedCache()  # the images that this process has on a GPU
+
+_kept: dict[
+    str, tuple[str, StudyData]
+] = {}  # settings → facts of the files, data; the last study of this process
+
+
+def open_kept_data(config: StudyConfig, *, cache: Path | None = None) -> StudyData:
+    """As ``open_data``, but only once per process, unless a file has changed since."""
+    settings = json.dumps([config.to_dict(), str(cache), str(Path.cwd())], sort_keys=True)
+    if settings in _kept:
+        facts, data = _kept[settings]
+        if facts == _file_facts(data):
+            return data
+    _kept.clear()
+    data = open_data(config, cache=cache, quiet=True)
+    _kept[settings] = (_file_facts(data), data)
+    return data
+
+
+def _file_facts(data: StudyData) -> str:
+    """Size and time of the images, and of every file or folder that the settings may name."""
+    config = data.config
+    named = [config.source, config.splits, *config.reading.values()]
+    images = data.manifest.paths if data.manifest.arrays is None else []
+    return file_facts([*(Path(name) for name in named if isinstance(name, str)), *images])
+
+
+# How the runs of a study use the CPU: chosen once, before the first run, and stored in the study's folder.
+#
+# The setting changes the last bits of a result. Were it left to the runs, two that start at the same time
+# could choose differently, and so could two nodes of a cluster.
+
+FILE = "cpu.json"
+
+
+def choose_cpu_settings(
+    folder: Path, planned_runs: Sequence[PlannedRun], *, threads: int | None = None
+) -> None:
+    """Find the fastest setting for every network of the planned runs that the study has none for yet."""
+    settings = _read(folder)
+    known = len(settings)
+    with use_threads(threads):
+        for planned in planned_runs:
+            name = _name(planned.config)
+            if name is not None and name not in settings:
+                with contextlib.suppress(
+                    SrjtError
+                ):  # a network that cannot be built is the error of its runs
+                    settings[name] = _fastest(planned.config)
+    if len(settings) > known:
+        write_json(folder / FILE, {name: asdict(setting) for name, setting in settings.items()})
+
+
+def cpu_setting(folder: Path, config: TrainConfig) -> CpuSetting | None:
+    """The study's setting for a run; None if the study has chosen none."""
+    name = _name(config)
+    return None if name is None else _read(folder).get(name)
+
+
+def _name(config: TrainConfig) -> str | None:
+    """What the choice depends on; None for runs without a choice."""
+    name = str(config.network)
+    known = name in networks.names() or name.startswith("timm:")
+    if not config.tune_cpu or config.deterministic or not known or takes_rows(name):
+        return None
+    return f"{name}, crop {config.crop}, batch {config.batch_size}"
+
+
+def _fastest(config: TrainConfig) -> CpuSetting:
+    shape = (3, config.crop, config.crop)
+    network = networks.build(
+        str(config.network), head=lambda features: nn.Linear(features, 2), in_shape=shape
+    )
+    return devices.fastest_setting(network, torch.zeros(config.batch_size, *shape))
+
+
+def _read(folder: Path) -> dict[str, CpuSetting]:
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    return read_json(
+        path,
+        dict[str, CpuSetting],
+        advice="restore it, or delete it to have the settings chosen again",
+    )
+
+
+# How long the runs of a study will take: a few steps of each method, times the runs; and which are started
+# first.
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodTime:
+    """The time of the runs of one method."""
+
+    name: str  # with its variant
+    networks: int
+    runs: int
+    training: float  # seconds of one run
+    evaluation: float
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one run."""
+        return self.training + self.evaluation
+
+
+def measure_times(
+    data: StudyData,
+    planned_runs: Sequence[PlannedRun],
+    *,
+    device: torch.device,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[MethodTime]:
+    """Time a few steps of each method on ``device``; nothing is decoded, written or downloaded.
+
+    On a CPU, where steps take seconds, methods with as many networks and the same settings share one measurement.
+    Start-up, decoding and noise estimates are not included.
+    """
+    by_method: dict[str, list[PlannedRun]] = {}
+    for planned in planned_runs:
+        spec = planned.method
+        by_method.setdefault(f"{spec.name}:{spec.variant}".rstrip(":"), []).append(planned)
+    times: list[MethodTime] = []
+    measured: dict[object, tuple[float, float]] = {}
+    for done, (name, runs) in enumerate(by_method.items()):
+        if progress is not None:
+            progress(done, len(by_method))
+        first = runs[0]
+        networks = _networks(first)
+        shared = (networks, str(sorted(first.method.settings.items())))
+        settings = shared if device.type == "cpu" else name
+        if settings not in measured:
+            split = data.splits[first.fold]
+            cost = training_cost(
+                data.manifest,
+                first.config,
+                training=len(split.train),
+                evaluated=len(split.validation) + len(split.test),
+                device=device,
+            )
+            measured[settings] = cost.seconds, cost.evaluation_seconds
+        training, evaluation = measured[settings]
+        times.append(
+            MethodTime(name=name, networks=networks, runs=len(runs), training=training, evaluation=evaluation)
+        )
+    if progress is not None:
+        progress(len(by_method), len(by_method))
+    return times
+
+
+def longest_first(planned_runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """In the order in which runs are started: a long one that starts last would leave the other devices idle."""
+    return sorted(planned_runs, key=_networks, reverse=True)
+
+
+def _networks(planned: PlannedRun) -> int:
+    return lookup(planned.method.name, registered_by=planned.config.imports).networks
+
+
+def time_on(devices: int, seconds: Sequence[float]) -> float:
+    """When the last run ends if each free device takes the next run.
+
+    Examples
+    --------
+    >>> from srjt.studies.plan import time_on
+    >>> time_on(2, [3.0, 1.0, 1.0, 1.0])
+    3.0
+    """
+    busy_until = [0.0] * devices
+    for run in seconds:
+        heapq.heapreplace(busy_until, busy_until[0] + run)
+    return max(busy_until)
+
+
+# Follow the progress of a study.
+
+
+class StudyWatcher(Protocol):
+    """Receives the progress of a study: a terminal, a log, a test."""
+
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
+        """The study begins; ``done`` of its runs are finished already."""
+
+    def note(self, text: str) -> None:
+        """A sentence for the user."""
+
+    def started(self, planned: PlannedRun) -> None: ...
+
+    def updated(self, running: Sequence[PlannedRun]) -> None:
+        """Called several times per second with the runs in progress."""
+
+    def ended(self, planned: PlannedRun, status: str) -> None: ...
+
+
+class SilentWatcher:
+    """Shows nothing."""
+
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None: ...
+    def note(self, text: str) -> None: ...
+    def started(self, planned: PlannedRun) -> None: ...
+    def updated(self, running: Sequence[PlannedRun]) -> None: ...
+    def ended(self, planned: PlannedRun, status: str) -> None: ...
+
+
+class BarWatcher:
+    """Moves a bar: the runs that are done, and what is being trained."""
+
+    def __init__(self, bar: Bar) -> None:
+        self.bar, self.done, self.total = bar, 0, 0
+
+    def begin(self, planned_runs: Sequence[PlannedRun], *, done: int) -> None:
+        self.done, self.total = done, len(planned_runs)
+        self.updated([])
+
+    def note(self, text: str) -> None:
+        self.bar.note(text)
+
+    def started(self, planned: PlannedRun) -> None: ...
+
+    def updated(self, running: Sequence[PlannedRun]) -> None:
+        named = ", ".join(f"{run.method.name} {run.noise.label} fold {run.fold}" for run in running)
+        self.bar.update(self.done, self.total, f"{self.done}/{self.total} runs  {named}".strip())
+
+    def ended(self, planned: PlannedRun, status: str) -> None:
+        self.done += status == "done"
+        if status == "failed":
+            self.bar.note(f"failed: {planned.key}")
+        if self.done == self.total:  # nothing will be updated any more
+            self.updated([])

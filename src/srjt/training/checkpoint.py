@@ -1,0 +1,369 @@
+"""What a training writes while it runs: ``metrics.csv``, one number per line, and checkpoints that survive a
+crash at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from srjt.errors import SrjtError, warn
+from srjt.files import remove_unfinished, write_atomically
+from srjt.ordinal.metrics import METRICS, summary
+
+# ``metrics.csv``: one number per line (epoch, split, network, metric, value), readable during the training.
+
+HEADER = ("epoch", "split", "network", "metric", "value")
+LAST = 10  # the paper averages over the last ten epochs
+BEST_EPOCH = "best_epoch"  # recorded every epoch by runs that keep the best one
+
+
+class MetricRow(NamedTuple):
+    epoch: int
+    split: str  # train, validation, test; wrong_labels: of the training side, if they are tracked
+    network: str  # 1, 2, ensemble, pooled; empty for numbers of the whole run
+    metric: str
+    value: float
+
+
+def metric_rows(epoch: int, split: str, counts: np.ndarray) -> list[MetricRow]:
+    """(K + 1, C, C) counts → the rows of one split: each network, and for two networks their ensemble and pool."""
+    *single, ensemble = counts
+    named = {str(k + 1): confusion for k, confusion in enumerate(single)}
+    if len(single) > 1:
+        named["ensemble"] = ensemble
+        named["pooled"] = np.sum(single, axis=0)
+    return [
+        MetricRow(epoch, split, network, metric, value)
+        for network, confusion in named.items()
+        for metric, value in summary(confusion).items()
+    ]
+
+
+class MetricsLog:
+    """Append-only; each epoch is written at once. Without a path the rows are kept in memory only."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.rows: list[MetricRow] = []
+
+    def resume(self, rows: Iterable[MetricRow]) -> None:
+        """Start from these rows, those of a checkpoint: the file is written anew, whatever became of it."""
+        self.rows = list(rows)
+        if self.path is not None:
+            with _explain_write_error(self.path):
+                write_atomically(self.path, self.content(), follow_links=False)
+
+    def content(self) -> bytes:
+        """The file as it should be: what a checkpoint keeps of it."""
+        return _format([HEADER, *self.rows]).encode()
+
+    def add(self, rows: Iterable[MetricRow]) -> None:
+        fresh = list(rows)
+        self.rows.extend(fresh)
+        if self.path is not None:
+            with _explain_write_error(self.path), open(self.path, "a", newline="", encoding="utf-8") as file:
+                file.write(_format(fresh))
+
+    def sync(self) -> None:
+        """Flush to disk, so that the file of a finished run survives a power cut."""
+        if self.path is not None:
+            with (
+                _explain_write_error(self.path),
+                open(self.path, "r+b") as file,
+            ):  # Windows syncs writable files only
+                os.fsync(file.fileno())
+
+    def table(self) -> pd.DataFrame:
+        return pd.DataFrame(self.rows, columns=list(HEADER))
+
+
+def read_metrics(path: Path) -> pd.DataFrame:
+    """The table of a run, finished or not; a half-written last line is dropped."""
+    if not path.exists():
+        raise SrjtError(f"There are no metrics at {path}: is this the folder of a run that has started?")
+    try:
+        return pd.DataFrame(parse_rows(path.read_bytes()), columns=list(HEADER))
+    except (OSError, ValueError) as problem:
+        raise SrjtError(f"{path} is damaged or not from srjt ({problem}).") from None
+
+
+def parse_rows(content: bytes) -> list[MetricRow]:
+    """The rows in the text of a ``metrics.csv``; ValueError if it is something else."""
+    text = content.decode()
+    whole = text[: text.rfind("\n") + 1]  # a line without its end is half-written
+    try:
+        return [
+            MetricRow(int(epoch), split, network, metric, float(value))
+            for epoch, split, network, metric, value in csv.reader(whole.splitlines()[1:])
+        ]
+    except csv.Error as problem:
+        raise ValueError(str(problem)) from None
+
+
+def missing_epochs(rows: Iterable[MetricRow], *, before: int) -> list[int]:
+    """The epochs before ``before`` that have no rows."""
+    return sorted(set(range(1, before)) - {row.epoch for row in rows})
+
+
+def best_epoch(rows: Iterable[MetricRow], metric: str) -> int | None:
+    """The epoch with the best value of a metric on the validation side, the first of equal ones; None without one.
+
+    Two networks are judged by their ensemble. An undefined value (nan) is never the best.
+    """
+    sign = -1.0 if METRICS[metric].lower_is_better else 1.0
+    found = [row for row in rows if row.split == "validation" and row.metric == metric]
+    judged = "ensemble" if any(row.network == "ensemble" for row in found) else "1"
+    values = {row.epoch: sign * row.value for row in found if row.network == judged}
+    defined = [epoch for epoch, value in values.items() if not np.isnan(value)]
+    return max(defined, key=lambda epoch: (values[epoch], -epoch), default=None)
+
+
+def kept_epoch(metrics: pd.DataFrame) -> int | None:
+    """The epoch whose networks a run has kept, if that is not the last."""
+    recorded = metrics[metrics["metric"] == BEST_EPOCH] if len(metrics) else metrics
+    return int(recorded["value"].iloc[-1]) if len(recorded) else None
+
+
+def last_epochs(metrics: pd.DataFrame, *, pooled: bool = False) -> pd.DataFrame:
+    """The numbers that the paper reports: per split and metric the mean over the last ten epochs and the networks.
+
+    Of a run that keeps the best epoch, the numbers of that epoch.
+
+    pooled: as in the published code, the metric of the two networks' pooled predictions instead of the mean of their
+    metrics. Columns: split, metric, value (mean), std (over those epochs).
+    """
+    scores = metrics[metrics["split"].isin(["validation", "test"])]
+    if scores.empty:
+        return pd.DataFrame(columns=["split", "metric", "value", "std"])
+    kept = kept_epoch(metrics)
+    recent = scores[
+        scores["epoch"] > scores["epoch"].max() - LAST if kept is None else scores["epoch"] == kept
+    ]
+    single = sorted(set(recent["network"]) - {"ensemble", "pooled"})
+    reported = ["pooled"] if pooled and "pooled" in set(recent["network"]) else single
+    per_epoch = recent[recent["network"].isin(reported)].groupby(["split", "metric", "epoch"])["value"].mean()
+    grouped = per_epoch.groupby(["split", "metric"])
+    return pd.DataFrame({"value": grouped.mean(), "std": grouped.std(ddof=0)}).reset_index()
+
+
+def is_complete(
+    metrics: pd.DataFrame,
+    summary: Mapping[str, Any],
+    *,
+    epochs: int,
+    averages: pd.DataFrame | None = None,
+) -> bool:
+    """Whether the metrics of a finished run have every epoch, each with as many numbers, and give the averages in its
+    ``summary.json``.
+
+    averages: by ``last_epochs``, if they are known already. A study has thousands of runs.
+    """
+    counts = np.unique(metrics["epoch"].to_numpy(), return_counts=True)
+    if counts[0].tolist() != list(range(1, epochs + 1)) or len(set(counts[1].tolist())) != 1:
+        return False
+    if "last_epochs" not in summary:
+        return True
+    written = {(row["split"], row["metric"]): float(row["value"]) for row in summary["last_epochs"]}
+    if averages is not None and _same_averages(averages, written):
+        return True
+    # whichever convention the run had
+    return any(_same_averages(last_epochs(metrics, pooled=pooled), written) for pooled in (False, True))
+
+
+def _same_averages(averages: pd.DataFrame, written: Mapping[tuple[str, str], float]) -> bool:
+    found = dict(zip(zip(averages["split"], averages["metric"], strict=True), averages["value"], strict=True))
+    if found.keys() != written.keys():
+        return False
+    return np.allclose(list(found.values()), [written[name] for name in found], equal_nan=True)
+
+
+@contextlib.contextmanager
+def _explain_write_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise SrjtError(
+            f"{path} cannot be written ({problem.strerror}): free some space and run the same command again to resume."
+        ) from None
+
+
+def _format(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for row in rows:
+        writer.writerow(
+            [repr(float(cell)) if isinstance(cell, (float, np.floating)) else cell for cell in row]
+        )
+    return text.getvalue()
+
+
+# Checkpoints that survive a crash at any moment: each is written to a draft, synced and renamed; two are
+# kept.
+#
+# One file contains everything: tensors as safetensors, the rest as JSON in its header. Nothing is ever
+# unpickled.
+
+KEPT = 2
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+    """Write tensors (on the CPU) and JSON values to one safetensors file with a checksum, atomically."""
+    from safetensors.torch import save
+
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    text = json.dumps(meta)
+    # one entry: safetensors writes several in an order that varies from process to process
+    facts = {"srjt": f"{checksum(contiguous, text)} {text}"}
+    write_atomically(path, save(contiguous, metadata=facts), follow_links=False)
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what ``write`` wrote; an error if the file is truncated, damaged or something else."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            written, _, text = (file.metadata() or {})["srjt"].partition(" ")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, KeyError, ValueError, struct.error) as problem:
+        raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
+    if written != str(checksum(tensors, text)):
+        raise SrjtError(f"{path} is damaged: its checksum does not match.")
+    try:
+        meta = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise SrjtError(f"{path} is not a readable checkpoint ({problem}).") from None
+    if not isinstance(meta, dict):
+        raise SrjtError(f"{path} is not a readable checkpoint (its header is no object).")
+    return tensors, meta
+
+
+def checksum(tensors: Mapping[str, Tensor], text: str) -> int:
+    """CRC-32 over everything: safetensors detects a truncated file, but not a changed number or a flipped bit.
+
+    text: the JSON values in the header.
+    """
+    value = zlib.crc32(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        facts = f"{name} {tensors[name].dtype} {list(tensors[name].shape)}"
+        value = zlib.crc32(facts.encode("utf-8", "surrogatepass"), value)
+        flat = tensors[name].contiguous().reshape(-1)
+        if flat.numel():
+            value = zlib.crc32(np.ascontiguousarray(flat.view(torch.uint8).numpy()).data, value)
+    return value
+
+
+def latest(
+    folder: Path, *, check: Callable[[dict[str, Tensor], dict[str, Any]], None] | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The newest usable checkpoint; damaged ones are skipped with a warning.
+
+    check: raises ValueError for contents from which the run cannot resume.
+    """
+    found = sorted(folder.glob("step-*.safetensors"))
+    while found:
+        path = found.pop()
+        try:
+            tensors, meta = read(path)
+            if check is not None:
+                check(tensors, meta)
+            return tensors, meta
+        except ValueError as problem:
+            if not isinstance(problem, SrjtError):
+                problem = SrjtError(f"{path} is damaged or not from srjt ({problem}).")
+            fallback = "Falling back to the previous checkpoint." if found else "Starting from the beginning."
+            warn(f"{problem} {fallback}")
+    return None
+
+
+class CheckpointWriter:
+    """Writes checkpoints in the background, one at a time; a failure is raised at the next call."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise SrjtError(f"Checkpoints cannot be written to {folder}: {problem.strerror}.") from None
+        self.folder = folder
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        remove_unfinished(folder)
+
+    @property
+    def busy(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def save(self, tensors: Mapping[str, Tensor], meta: Mapping[str, Any], *, step: int) -> None:
+        """Copy the tensors now and write them later. ``step`` (of the whole training) orders the files."""
+        self.wait()
+        copies = {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        path = self.folder / f"step-{step:010d}.safetensors"
+        self._thread = threading.Thread(target=self._write, args=(path, copies, dict(meta)), daemon=True)
+        self._thread.start()
+
+    def _write(self, path: Path, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        try:
+            write(path, tensors, meta)
+            # A later one was damaged: this training resumed from an earlier one.
+            before = sorted(p for p in self.folder.glob("step-*.safetensors") if p.name <= path.name)
+            for other in self.folder.glob("step-*.safetensors"):
+                if other not in before[-KEPT:]:
+                    other.unlink(missing_ok=True)
+        except BaseException as failure:
+            self._failure = failure
+
+    def wait(self) -> None:
+        """Wait until the last checkpoint is on disk."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            if isinstance(failure, OSError):
+                raise SrjtError(
+                    f"A checkpoint could not be written to {self.folder} ({failure.strerror}); the previous one is "
+                    "kept. Free some space and run the same command again to resume."
+                ) from failure
+            raise failure
+
+
+# What a checkpoint must contain so that its run can resume.
+
+
+def check_saved_state(
+    tensors: dict[str, Tensor], meta: dict[str, Any], *, epochs: int, steps: int, grades: int
+) -> None:
+    """ValueError if a checkpoint, though its checksum is right, contains nothing that a run can resume from."""
+    epoch, step, starved = meta.get("epoch"), meta.get("step"), meta.get("starved")
+    if not (type(epoch) is int and type(step) is int and 1 <= epoch <= epochs + 1 and 0 <= step < steps):
+        raise ValueError(f"epoch {epoch!r}, step {step!r} of {epochs} epochs with {steps} steps")
+    counts = starved.get("epochs") if isinstance(starved, dict) and "spoken" in starved else None
+    if not (
+        isinstance(counts, list) and len(counts) == grades and all(type(count) is int for count in counts)
+    ):
+        raise ValueError(f"starved is {starved!r}")
+    for name, live in (
+        ("random.method", torch.Generator().get_state()),
+        ("random.cpu", torch.get_rng_state()),
+    ):
+        if name not in tensors or tensors[name].shape != live.shape or tensors[name].dtype != live.dtype:
+            raise ValueError(f"no {name}")
+    if "metrics" not in tensors:
+        raise ValueError("no metrics")
+    if missing := missing_epochs(parse_rows(tensors["metrics"].numpy().tobytes()), before=epoch):
+        raise ValueError(f"no metrics of epoch {missing[0]}")

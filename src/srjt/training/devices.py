@@ -1,0 +1,497 @@
+"""Where and how a training computes: the device, the precision and torch's flags, the fastest way on this CPU,
+compiled networks, several processes that share a batch, and what a training changes in its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gc
+import hashlib
+import json
+import os
+import platform
+import random
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from srjt.errors import SrjtError, warn
+from srjt.files import cache_folder, read_json, write_json
+from srjt.training.config import TrainConfig
+
+# The one or two networks of a method as one module.
+
+
+class StackedNetworks(nn.Module):
+    """K networks that process the same batch: (B, …) → (K, B, C).
+
+    On a GPU each network may run on its own stream: at batch 64 one network does not use the whole GPU. Autograd
+    runs each backward pass on the stream of its forward pass.
+    """
+
+    def __init__(self, members: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.streams: list[torch.cuda.Stream] = []
+        # torch.compile of each member; they share its parameters
+        self.compiled: list[Callable[[Tensor], Tensor]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        networks = self.compiled or list(self.members)
+        if not self.streams:
+            return torch.stack([network(x) for network in networks])
+        current = torch.cuda.current_stream()
+        outputs = []
+        for network, stream in zip(networks, self.streams, strict=True):
+            stream.wait_stream(current)
+            with torch.cuda.stream(stream):
+                x.record_stream(stream)
+                outputs.append(network(x))
+        for output, stream in zip(outputs, self.streams, strict=True):
+            current.wait_stream(stream)
+            output.record_stream(current)
+        return torch.stack(outputs)
+
+
+# Device, precision and torch's process-wide flags, from the configuration and the machine.
+
+
+def choose_device(requested: str | None = None) -> torch.device:
+    """The requested device; by default the GPU of this process if there is one, else the CPU."""
+    if requested is None:
+        requested = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(requested)
+    except (RuntimeError, ValueError, TypeError, OverflowError):
+        raise _unknown_device(requested) from None
+    if device.type not in (
+        "cpu",
+        "cuda",
+    ):  # torch knows others, such as meta, that compute nothing or are not tested
+        raise _unknown_device(requested)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SrjtError(
+            f"Device {requested!r} is not available: torch finds no GPU on this machine. Use `device='cpu'`."
+        )
+    if device.type == "cuda":
+        index = 0 if device.index is None else device.index
+        if index >= torch.cuda.device_count():
+            raise SrjtError(f"There is no GPU number {index}: this machine has {torch.cuda.device_count()}.")
+        return torch.device("cuda", index)
+    return torch.device("cpu")
+
+
+def _unknown_device(requested: object) -> SrjtError:
+    return SrjtError(f"Unknown device {requested!r}: use cpu, cuda or cuda:N.")
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"{threads} CPU thread{'s' if threads > 1 else ''}"
+
+
+def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
+    """bfloat16 if the forward pass runs in it, None for float32. On a CPU bf16 is never the default."""
+    if config.precision == "bf16":
+        return torch.bfloat16
+    if config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported():
+        return torch.bfloat16
+    return None
+
+
+@contextlib.contextmanager
+def torch_flags(config: TrainConfig, device: torch.device, *, training: bool = True) -> Iterator[None]:
+    """Set torch's process-wide flags as the configuration requests, and restore them afterwards.
+
+    A GPU stays the current one. Deterministic algorithms are for ``training``: in a process that has used the GPU
+    before, they may no longer be possible.
+    cuDNN's benchmark mode is off: on an H200 it took 2 seconds for a ResNet-18 and 20 to 33 for an EfficientNet-Lite0,
+    in every process, and trained 0.5 % faster and no faster.
+    """
+    cudnn = torch.backends.cudnn
+    before = (cudnn.benchmark, cudnn.deterministic)
+    mode = torch.get_deterministic_debug_mode()
+    tf32 = _tf32_flags() if device.type == "cuda" else None
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        cudnn.benchmark = False
+    if tf32 is not None:
+        torch.set_float32_matmul_precision("highest" if config.precision == "fp32" else "high")
+        cudnn.allow_tf32 = config.precision != "fp32"
+    if config.deterministic:
+        cudnn.deterministic = True
+    if config.deterministic and training:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    except RuntimeError as problem:
+        if "does not have a deterministic implementation" in str(problem):
+            operation = str(problem).split(" ")[0]
+            raise SrjtError(
+                f"This network uses {operation}, which has no deterministic version on a GPU: choose another "
+                "network, or choose `deterministic=False`."
+            ) from None
+        raise
+    finally:
+        if tf32 is not None:
+            torch.set_float32_matmul_precision(tf32[0])
+            cudnn.allow_tf32 = tf32[1]
+        cudnn.benchmark, cudnn.deterministic = before
+        if torch.get_deterministic_debug_mode() != mode:  # the call imports the compiler, for seconds
+            torch.use_deterministic_algorithms(mode > 0, warn_only=mode == 1)
+
+
+def _tf32_flags() -> tuple[str, bool] | None:
+    """Whether matrix products and convolutions may round to TF32.
+
+    None if the user has chosen by torch's newer settings, which then stay: torch does not allow both kinds.
+    """
+    try:
+        return torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        return None
+
+
+# Find the fastest way to run a network on this CPU by a short trial.
+#
+# Whether oneDNN and the channels-last layout help differs by a factor of two between CPUs, in either
+# direction. The choice changes the last bits of a result, so it is written into the run and reused.
+
+TIMED_STEPS = 3  # per setting, after one step to warm up
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuSetting:
+    """How a network runs on a CPU."""
+
+    channels_last: bool = False
+    onednn: bool = True
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # in files
+
+
+CANDIDATES = tuple(CpuSetting(channels_last=c, onednn=o) for o in (True, False) for c in (False, True))
+
+
+@contextlib.contextmanager
+def use_cpu_setting(setting: CpuSetting | None, *modules: nn.Module) -> Iterator[None]:
+    """Run the body with this setting; the modules are converted to its memory layout."""
+    setting = setting or CpuSetting()
+    if setting.channels_last:
+        for module in modules:
+            channels_last(module)
+    if setting.onednn:
+        yield
+        return
+    with warnings.catch_warnings():  # torch warns about Intel GPUs when these flags are set
+        warnings.simplefilter("ignore", UserWarning)
+        before = torch.backends.mkldnn.set_flags(False)
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.set_flags(*before)
+
+
+@contextlib.contextmanager
+def use_threads(count: int | None) -> Iterator[None]:
+    """Run the body with as many threads as a run will have; None: no change."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def channels_last(module: nn.Module) -> nn.Module:
+    """Convert a module's convolution weights to the channels-last layout, in place."""
+    return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def fastest_setting(
+    network: nn.Module, example: Tensor, *, backward: bool = True, cache: Path | None = None
+) -> CpuSetting:
+    """The fastest setting for training ``network`` on batches like ``example`` (B, …), or for applying it alone.
+
+    The trial runs on a copy: it changes neither weights nor random state. Its result is cached per machine, torch
+    version, number of threads, network and shape.
+    """
+    if example.ndim != 4:
+        return CpuSetting()
+    machine = (platform.node(), platform.machine(), torch.__version__, torch.get_num_threads())
+    key = json.dumps([*machine, str(network), list(example.shape), *([] if backward else ["forward"])])
+    name = hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
+    file = (cache or cache_folder()) / "cpu" / f"{name}.json"
+    with contextlib.suppress(SrjtError):
+        return read_json(file, CpuSetting)
+    with torch.random.fork_rng(devices=[]):
+        best = min(
+            CANDIDATES, key=lambda setting: seconds_per_step(network, example, setting, backward=backward)
+        )
+    with contextlib.suppress(OSError):  # training does not depend on a writable cache
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, asdict(best))
+    return best
+
+
+def seconds_per_step(
+    network: nn.Module, example: Tensor, setting: CpuSetting, *, backward: bool = True
+) -> float:
+    """The shortest time of a forward and, for training, a backward pass, measured on a copy of ``network``."""
+    network = copy.deepcopy(network).train(backward)
+    layout = torch.channels_last if setting.channels_last else torch.contiguous_format
+    x = example.contiguous(memory_format=layout)
+    best = float("inf")
+    # A network that cannot run with a layout (because it uses ``view``) keeps the time inf.
+    with (
+        use_cpu_setting(setting, network),
+        torch.inference_mode(not backward),
+        contextlib.suppress(RuntimeError),
+    ):
+        for _ in range(1 + TIMED_STEPS):
+            start = time.perf_counter()
+            output = network(x)
+            if backward:
+                output.square().mean().backward()
+            best = min(best, time.perf_counter() - start)
+    return best
+
+
+# Compile networks: once for all networks of the same structure, and kept on disk for later processes.
+
+# Batch shapes for which torch compiles a network; by default 8, but a worker evaluates sides of up to 16 sizes.
+SHAPES = 64
+
+# Without these steps the set-up of a ResNet-18 takes a third less time on an H200, and it trains as fast. They
+# time several variants of simple kernels, search for patterns such as attention, pad matrices, and divide the code into
+# parts for CUDA graphs, which we capture ourselves.
+LEFT_OUT: dict[str, str | int | bool | Callable[..., object]] = {
+    "triton.autotune_pointwise": False,
+    "pattern_matcher": False,
+    "shape_padding": False,
+    "graph_partition": False,
+}
+
+_compiled: set[str] = (
+    set()
+)  # what this process has compiled: the structure of the networks and their batch size
+
+
+def compile_networks(networks: StackedNetworks, *, batch_size: int) -> None:
+    """Compile each network; without a working compiler the networks run as they are.
+
+    Networks of the same structure share the compiled code: the two of a method, and those of later trainings in this
+    process. Code for other networks is dropped, because torch compiles a function a limited number of times and then
+    runs it as it is. Shapes are static: if dynamic ones were allowed, the code, and so the last bits of a result, would
+    depend on the shapes that an earlier training in this process had.
+    """
+    keep_compiled_code()
+    made_for = f"{networks.members[0]}\0{batch_size}"
+    if _compiled and made_for not in _compiled:
+        torch.compiler.reset()
+        _compiled.clear()
+    _compiled.add(made_for)
+    try:
+        networks.compiled = [_compile(member) for member in networks.members]
+    except RuntimeError as problem:
+        warn(f"torch.compile is not available ({str(problem).splitlines()[0]}); training without it.")
+
+
+def _compile(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    compiled: Callable[[Tensor], Tensor] = torch.compile(network, dynamic=False, options=LEFT_OUT)
+
+    def forward(x: Tensor) -> Tensor:
+        with torch._dynamo.config.patch(recompile_limit=SHAPES):
+            return compiled(x)
+
+    return forward
+
+
+def keep_compiled_code() -> None:
+    """Let torch keep compiled code in our cache folder instead of a temporary one, unless the user has chosen.
+
+    As soon as an optimizer is made, torch sets the variable to its temporary folder: that is nobody's choice.
+    """
+    chosen = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    temporary = os.path.abspath(os.path.join(tempfile.gettempdir(), "torchinductor_"))
+    if chosen is not None and not chosen.startswith(temporary):
+        return
+    folder = cache_folder() / "compiled"
+    with contextlib.suppress(OSError):  # without a writable cache torch uses its own folder
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+
+
+@contextlib.contextmanager
+def pause_garbage_collection() -> Iterator[None]:
+    """Compiling makes millions of objects that stay: to search them for garbage took 8 % of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# Several processes share one batch: N processes with B/N samples each select what one process with B would.
+#
+# Under ``torchrun`` every process computes the logits of its part of the batch. The parts are gathered, the
+# (pure) method sees the global batch, and gradients flow through each process's own part. Every process
+# draws the same plan of an epoch (it follows from the seed), so that only logits and targets are sent: a
+# few hundred numbers.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """This process among ``world_size``; by default the only one."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is the one process that writes files."""
+        return self.rank == 0
+
+    def part(self, batch_size: int) -> slice:
+        """The columns of each batch that this process works on."""
+        if batch_size % self.world_size:
+            raise SrjtError(
+                f"A batch of {batch_size} cannot be shared evenly by {self.world_size} processes: change `batch_size`."
+            )
+        share = batch_size // self.world_size
+        return slice(self.rank * share, (self.rank + 1) * share)
+
+    def distribute(self, networks: StackedNetworks, *, sync_batchnorm: bool) -> nn.Module:
+        """The networks with gradients averaged over processes, and with common batch statistics if requested."""
+        if self.world_size == 1:
+            return networks
+        wrapped: nn.Module = networks
+        device = next(networks.parameters()).device
+        if sync_batchnorm and device.type != "cuda":
+            raise SrjtError(
+                "sync_batchnorm works on GPUs only: turn it off, or choose a network without batch norm."
+            )
+        if sync_batchnorm:
+            wrapped = nn.SyncBatchNorm.convert_sync_batchnorm(networks)
+        ids = [device.index] if device.type == "cuda" else None
+        return nn.parallel.DistributedDataParallel(wrapped, device_ids=ids)
+
+    def gather(self, logits: Tensor) -> Tensor:
+        """(K, B/N, C) → (K, B, C); the gradient flows through this process's own part."""
+        parts = [torch.empty_like(logits) for _ in range(self.world_size)]
+        dist.all_gather(parts, logits.detach().contiguous())
+        parts[self.rank] = logits
+        return torch.cat(parts, dim=1)
+
+    def gather_targets(self, targets: Tensor) -> Tensor:
+        """(B/N, …) → (B, …)."""
+        parts = [torch.empty_like(targets) for _ in range(self.world_size)]
+        dist.all_gather(parts, targets.contiguous())
+        return torch.cat(parts)
+
+    def sum(self, counts: Tensor) -> Tensor:
+        """The sum over processes."""
+        if self.world_size > 1:
+            dist.all_reduce(counts)
+        return counts
+
+    def agree_on_signal(self, signal: int) -> int:
+        """The largest signal number that any process has received: all processes stop together."""
+        if self.world_size == 1:
+            return signal
+        number = torch.tensor(signal)
+        if dist.get_backend() == "nccl":
+            number = number.cuda()
+        dist.all_reduce(number, op=dist.ReduceOp.MAX)
+        return int(number)
+
+
+def join_process_group(device: torch.device) -> Process:
+    """This process's rank as set by ``torchrun``; without ``torchrun`` the only process."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Process()
+    if not dist.is_initialized():
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    return Process(rank=dist.get_rank(), world_size=dist.get_world_size())
+
+
+# What a training may change in its process: restored after each one, so that the next starts as in a fresh
+# process.
+
+Accessors: TypeAlias = tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...]  # (read, write)
+
+RANDOM_STATES: Accessors = (
+    (random.getstate, random.setstate),
+    (np.random.get_state, np.random.set_state),
+    (torch.get_rng_state, torch.set_rng_state),
+)
+SETTINGS: Accessors = (
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+)
+FLAGS: tuple[tuple[Any, str], ...] = (
+    (torch.backends.cudnn, "enabled"),
+    (torch.backends.cudnn, "benchmark"),
+    (torch.backends.cudnn, "deterministic"),
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.mkldnn, "enabled"),
+)
+
+
+@contextlib.contextmanager
+def preserve_process_state() -> Iterator[None]:
+    """Restore random states, torch's settings, environment variables, the working folder and filters of warnings."""
+    states = [read() for read, _ in RANDOM_STATES]
+    settings = [read() for read, _ in SETTINGS]
+    flags = [getattr(owner, name) for owner, name in FLAGS]
+    environment, seed, folder = dict(os.environ), torch.initial_seed(), None
+    with contextlib.suppress(OSError):  # it may have been deleted
+        folder = Path.cwd()
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        for (_, write), state in zip(RANDOM_STATES, states, strict=True):
+            write(state)
+        for (read, write), setting in zip(SETTINGS, settings, strict=True):
+            if read() != setting:
+                write(setting)
+        for (owner, name), flag in zip(FLAGS, flags, strict=True):
+            if getattr(owner, name) != flag:
+                setattr(owner, name, flag)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
+        if dict(os.environ) != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        with contextlib.suppress(OSError):
+            os.chdir(folder or os.curdir)
+
+
+def release_memory() -> None:
+    """Free what a training held and nobody refers to any more; its peak of memory is not that of the next one."""
+    gc.collect()
+    if torch.cuda.is_initialized():
+        with contextlib.suppress(RuntimeError):  # the training may have crashed the GPU, and says so itself
+            torch.cuda.empty_cache()
+    with contextlib.suppress(OSError):  # Linux only
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

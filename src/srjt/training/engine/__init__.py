@@ -1,1 +1,0 @@
-"""The parts of an epoch: batches, steps, CUDA graphs, evaluation."""

@@ -1,0 +1,682 @@
+"""The folder of a run: its files and how to open it, the predictions for its held-out samples, how it was made,
+the identity of its images, and naive scores to compare it with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import torch
+from pydantic import BaseModel, Field, NonNegativeInt, model_validator
+
+from srjt._version import __version__
+from srjt.data.duplicates import MIN_FEATURES, UNKNOWN, Hashes, image_hashes
+from srjt.data.grades import as_text, check_grade_names
+from srjt.data.manifest import Manifest
+from srjt.data.sources.table import CANONICAL
+from srjt.errors import SrjtError, count_of
+from srjt.files import (
+    check_regular_files,
+    is_foreign,
+    lock_folder,
+    made_by,
+    read_json,
+    why_not_a_file,
+    write_atomically,
+    write_json,
+)
+from srjt.noise.estimate import NoiseEstimate
+from srjt.ordinal import Purpose
+from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
+from srjt.training.config import TrainConfig
+from srjt.training.devices import CpuSetting, device_name
+
+# The folder of a run: its files, and how to open it.
+#
+#     run.json             the configuration, the grades and their names, how images are prepared, facts about the data
+#     metrics.csv          every number of every epoch
+#     checkpoints/         the latest two states, from which a run resumes
+#     weights.safetensors  the networks after the last epoch, or after the best one (``keep``)
+#     history.csv          per training sample: how often seen, how often selected by each network, running loss
+#     held_out.csv         probabilities for the samples of the validation and test sides
+#     noise.json           the noise estimate, if ``noise_rate`` was "auto" (see training/train.py)
+#     summary.json         averages over the last ten epochs, or the scores of the best one; written last, so that its
+#                          presence means finished
+#
+# Opening a folder executes no code from it: it contains JSON, CSV and safetensors only.
+
+FORMAT = 2
+NOISE_FILES = ("noise.json", "warmup")  # written by the noise estimate before the run itself begins
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """The contents of ``run.json``."""
+
+    config: TrainConfig
+    grades: tuple[str, ...]
+    data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
+    cpu: CpuSetting | None = None  # the fastest setting found; None: not yet found, or on a GPU
+    own_network: bool = False  # from a Python function, which a folder cannot contain
+    grade_names: dict[str, str] = field(default_factory=dict)  # grade → its name for people; empty: none
+    noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
+    provenance: dict[str, Any] = field(default_factory=dict)  # command, time, machine, versions; {}: unknown
+    version: str = __version__
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "srjt": self.version,
+            "config": self.config.to_dict(),
+            "grades": list(self.grades),
+            "grade_names": self.grade_names,
+            "data": self.data,
+            "cpu": None if self.cpu is None else vars(self.cpu),
+            "own_network": self.own_network,
+            "noise": self.noise,
+            "provenance": self.provenance,
+        }
+
+
+def write_facts(folder: Path, facts: RunFacts) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "run.json", facts.to_dict())
+    except OSError as problem:
+        raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
+
+
+class _Source(BaseModel, extra="forbid"):
+    path: str
+    sha256: str = ""
+
+
+class _Data(BaseModel, extra="allow"):
+    in_shape: list[Annotated[int, Field(ge=1, le=10**6)]]
+    samples: dict[str, NonNegativeInt] = {}
+    class_counts: list[NonNegativeInt] = []
+    validation_counts: list[NonNegativeInt] = []
+    feature_names: list[str] = []
+    fingerprint: str = ""
+    images: str | None = None
+    made: str = ""
+    source: _Source | None = None
+    patients: int | None = None
+
+    @model_validator(mode="after")
+    def _one_name_per_feature(self) -> _Data:
+        if self.feature_names and [len(set(self.feature_names))] != self.in_shape:
+            raise ValueError(f"{len(set(self.feature_names))} names for {self.in_shape} features")
+        return self
+
+
+class _Noise(BaseModel, extra="allow"):
+    requested: float | str | None = None
+    estimated: float | None
+    used: float | None
+    why: str
+
+
+class _Provenance(BaseModel, extra="allow"):
+    command: str | None = None
+    started: str = ""
+    processes: int = 1
+    packages: dict[str, str] = {}
+
+
+class RunFile(BaseModel, extra="forbid"):
+    """``run.json``, as ``RunFacts.to_dict`` writes it."""
+
+    format: Literal[2]
+    srjt: str
+    config: Annotated[TrainConfig, made_by(TrainConfig.from_dict)]
+    grades: Annotated[list[str], Field(min_length=2)]
+    grade_names: dict[str, str]
+    data: _Data
+    cpu: CpuSetting | None
+    own_network: bool
+    noise: _Noise | None
+    provenance: _Provenance
+
+
+def read_facts(folder: Path) -> RunFacts:
+    path = folder / "run.json"
+    if os.path.isfile(folder):
+        raise SrjtError(f"{folder} is a file: give the folder of a run, which srjt train --out wrote.")
+    check_regular_files(folder)
+    if not path.exists():
+        raise SrjtError(f"{folder} is not the folder of a run: it contains no run.json.")
+    file = read_json(path, RunFile)
+    return RunFacts(
+        config=file.config,
+        grades=tuple(file.grades),
+        data=file.data.model_dump(exclude_unset=True),
+        cpu=file.cpu,
+        own_network=file.own_network,
+        grade_names=check_grade_names(file.grade_names, file.grades),
+        noise=None if file.noise is None else file.noise.model_dump(exclude_unset=True),
+        provenance=file.provenance.model_dump(exclude_unset=True),
+        version=file.srjt,
+    )
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / "weights.safetensors").exists() and has_summary(folder)
+
+
+def has_summary(folder: Path) -> bool:
+    """Whether the folder has a ``summary.json``, which is written last; a damaged one does not count."""
+    if not (folder / "summary.json").exists():
+        return False
+    try:
+        read_summary(folder)
+    except SrjtError:
+        return False
+    return True
+
+
+class _Score(BaseModel, extra="allow"):
+    split: str
+    metric: str
+    value: float
+
+
+def _confusions(counts: list[Any]) -> list[Any]:
+    networks, classes, columns = np.array(counts, dtype=np.int64).shape  # networks, then their ensemble
+    if networks < 2 or classes != columns:
+        raise ValueError(f"counts of shape {np.shape(counts)}")
+    return counts
+
+
+class SummaryFile(BaseModel, extra="allow"):
+    """``summary.json``: what ``write_results`` writes."""
+
+    epochs: NonNegativeInt
+    kept_epoch: NonNegativeInt = 0
+    last_epochs: list[_Score]
+    confusion: dict[str, Annotated[list[Any], made_by(_confusions)]]
+    files: dict[Literal["weights.safetensors", "history.csv", "held_out.csv"], str] = {}  # SHA-256 of each
+
+
+def read_summary(folder: Path) -> dict[str, Any]:
+    """The contents of ``summary.json``."""
+    return read_json(folder / "summary.json", SummaryFile).model_dump(exclude_unset=True)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of the files of a run that are written once: not of ``metrics.csv``, which contains times."""
+    found = (folder / name for name in ("weights.safetensors", "history.csv", "held_out.csv"))
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in found if file.exists()}
+
+
+def check_files(folder: Path) -> None:
+    """Raise an error if a file of a finished run is not the one that it was finished with.
+
+    A file that is gone is no error here: weights are deleted to save space.
+    """
+    if not (folder / "summary.json").exists():
+        return
+    written = read_summary(folder).get("files", {})
+    for name, digest in digests(folder).items():
+        if written.get(name, digest) != digest:
+            raise SrjtError(
+                f"{folder / name} is not the file that this run has written, but was cut, changed or replaced: restore "
+                "the file, or delete summary.json there and run the same command again."
+            )
+
+
+@contextlib.contextmanager
+def lock_run_folder(folder: Path | None, requested: RunFacts) -> Iterator[RunFacts]:
+    """Lock a folder and open it for a run. A process that does not get the lock changes nothing in the folder.
+
+    None locks nothing.
+    """
+    if folder is None:
+        yield requested
+        return
+    refuse_other_files(folder)  # before the lock: a folder that is not ours gets no lock file
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise SrjtError(f"The run cannot be written to {folder}: {problem.strerror}.") from None
+    with lock_folder(folder):
+        yield open_run_folder(folder, requested)
+
+
+def refuse_other_files(folder: Path) -> None:
+    """Raise an error if the folder exists, is not empty and is not the folder of a run."""
+    if (folder / "run.json").exists() or not folder.is_dir():
+        return
+    if any(is_foreign(path) and path.name not in NOISE_FILES for path in folder.iterdir()):
+        raise SrjtError(f"{folder} already contains other files: choose another `out`.")
+
+
+def open_run_folder(folder: Path, requested: RunFacts) -> RunFacts:
+    """Prepare a folder for a run, or read the facts of the same run in it.
+
+    A different run in the folder is an error that lists the differences.
+    """
+    if not (folder / "run.json").exists():
+        refuse_other_files(folder)
+        write_facts(folder, requested)
+        return requested
+    found = read_facts(folder)
+    differences = [
+        f"{name} was {was!r} and is now {now!r}"
+        for name, (was, now) in found.config.difference(requested.config).items()
+    ]
+    if found.data.get("fingerprint") != requested.data.get("fingerprint"):
+        differences.append("the samples, labels or split are not the same")
+    if found.grades != requested.grades:
+        differences.append(f"the grades were {', '.join(found.grades)}")
+    if found.own_network != requested.own_network:
+        differences.append("one of them uses a network of your own, the other a network by name")
+    if differences:
+        raise SrjtError(
+            f"{folder} contains a run of another configuration ({'; '.join(differences)}): choose another `out`."
+        )
+    if requested.grade_names and requested.grade_names != found.grade_names:
+        # names are for people: they change nothing of the run
+        found = replace(found, grade_names=requested.grade_names)
+        write_facts(folder, found)
+    return found  # with its CPU setting, which determines the last bits of the result
+
+
+class NoiseFile(BaseModel, extra="forbid"):
+    """``noise.json``: an estimate, and what it was made from."""
+
+    format: Literal[2]
+    srjt: str
+    fingerprint: str
+    warm_up: dict[str, Any]
+    folds: int
+    verified: str | None
+    images: str | None
+    estimate: Annotated[NoiseEstimate, made_by(NoiseEstimate.from_dict)]
+
+
+def read_noise_estimate(folder: Path) -> NoiseEstimate | None:
+    """The noise estimate of a run; None where its noise rate was given, or not needed."""
+    file = folder / "noise.json"
+    return read_json(file, NoiseFile).estimate if file.exists() else None
+
+
+# Predictions for the samples that a run did not learn from: its validation and test sides, in
+# ``held_out.csv``.
+#
+# What is fitted after training (recalibration, thresholds, ranges of grades) is derived from the validation
+# side. The file keeps the facts, not what follows from them, so that a run can be decoded anew.
+
+FILE = "held_out.csv"
+
+# Names of the file's own columns; such a name in the data gets one more _source.
+OWN = re.compile(r"(side|group|p\d+_\d+)(_source)*")
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldOut:
+    """The N samples of one side, with the predictions of K networks for C grades.
+
+    Attributes
+    ----------
+    ids : list of str
+        (N,) the name of each sample.
+    probabilities : ndarray of float32, shape (K, N, C)
+        Each network's probabilities, of the networks that the run has kept.
+    labels : ndarray of int64, shape (N,)
+        Given grades, which may be wrong.
+    true_labels, verified_labels : ndarray of int64, shape (N,), or None
+        True grades where the noise was injected; verified grades, −1 where there is none.
+    patients, groups : list of str or None
+        (N,) the patient of each sample; its group, which is never split: the unit of every resampling.
+    images : list of str or None
+        (N,) the absolute path of each image file; None for samples in memory.
+    columns : dict of str to list of str
+        (N,) texts of each further column that training was told to keep (``keep_columns``): no others, since a table
+        may say who somebody is.
+    """
+
+    ids: list[str]
+    probabilities: npt.NDArray[np.float32]
+    labels: Ints
+    true_labels: Ints | None = None
+    verified_labels: Ints | None = None
+    patients: list[str] | None = None
+    groups: list[str] | None = None
+    images: list[str] | None = None
+    columns: dict[str, list[str]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """What is known beside the grades: ``id``, ``patient`` if known, further columns by their names in the data."""
+        patients = {} if self.patients is None else {"patient": self.patients}
+        columns = {_name_in_data(name): values for name, values in self.columns.items()}
+        return pd.DataFrame({"id": self.ids, **patients, **columns}, dtype=object)
+
+
+def held_out_side(
+    samples: Manifest,
+    probabilities: npt.NDArray[np.float32],
+    *,
+    from_files: bool,
+    columns: Sequence[str] = (),
+) -> HeldOut:
+    """The samples of a side with their predictions, (K, N, C).
+
+    from_files: whether they are image files. columns: further columns to keep.
+    """
+    return HeldOut(
+        ids=samples.ids,
+        probabilities=probabilities,
+        labels=samples.labels,
+        true_labels=samples.true_labels,
+        verified_labels=samples.verified_labels,
+        patients=samples.patients,
+        groups=samples.groups,
+        images=[str(path.absolute()) for path in samples.paths] if from_files else None,
+        columns=_kept_columns(samples.table, columns),
+    )
+
+
+def _kept_columns(table: pd.DataFrame, columns: Sequence[str]) -> dict[str, list[str]]:
+    """Those that were asked for and are not kept anyway; a name that the file uses itself becomes another."""
+    found: dict[str, list[str]] = {}
+    for column in (f"{name}_source" if f"{name}_source" in table else name for name in columns):
+        if column not in CANONICAL:
+            name = f"{column}_source" if OWN.fullmatch(column) else column
+            found[name] = [as_text(value) for value in table[column]]
+    return found
+
+
+def _name_in_data(name: str) -> str:
+    return name.removesuffix("_source") if OWN.fullmatch(name) else name
+
+
+def _is_own(name: str) -> bool:
+    """Whether the file has a column of this name itself."""
+    return name in CANONICAL or (OWN.fullmatch(name) is not None and not name.endswith("_source"))
+
+
+def write_held_out(folder: Path, sides: Mapping[str, HeldOut]) -> None:
+    """Write the sides of a run: one row per sample, ``p1_0`` the first network's probability of the first grade."""
+    tables = [pd.DataFrame({"side": name, **_columns(side)}) for name, side in sides.items() if len(side)]
+    if tables:
+        # Nine digits keep every bit of a float32. Every text is quoted: pandas does not quote one with a lone \\r.
+        form: dict[str, Any] = {
+            "float_format": "%.9g",
+            "quoting": csv.QUOTE_NONNUMERIC,
+            "lineterminator": "\n",
+        }
+        content = pd.concat(tables).to_csv(index=False, **form)
+        write_atomically(folder / FILE, content.encode("utf-8", "surrogateescape"), follow_links=False)
+
+
+def _columns(side: HeldOut) -> dict[str, object]:
+    names = {"patient": side.patients, "group": side.groups, "image": side.images}
+    optional = {
+        **{
+            name: None if column is None else pd.Series(column, dtype=object)
+            for name, column in names.items()
+        },
+        "true_grade": side.true_labels,
+        "verified_grade": side.verified_labels,
+    }
+    networks, _, classes = side.probabilities.shape
+    return {
+        "id": pd.Series(side.ids, dtype=object),  # a path may contain bytes that are no text
+        "grade": side.labels,
+        **{name: values for name, values in optional.items() if values is not None},
+        **{name: pd.Series(values, dtype=object) for name, values in side.columns.items()},
+        **{f"p{k + 1}_{c}": side.probabilities[k, :, c] for k in range(networks) for c in range(classes)},
+    }
+
+
+def read_held_out(folder: Path, *, networks: int, classes: int) -> dict[str, HeldOut]:
+    """The sides of a run by name; empty if it had none, or was trained before they were kept."""
+    path = folder / FILE
+    if not path.exists():
+        return {}
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+            rows = list(csv.DictReader(file, strict=True))
+        if not rows:  # an empty file is never written
+            raise ValueError("no samples")
+        return {
+            name: _side([row for row in rows if row["side"] == name], networks=networks, classes=classes)
+            for name in dict.fromkeys(row["side"] for row in rows)
+        }
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as problem:
+        raise SrjtError(
+            f"{path} is damaged or not from srjt ({type(problem).__name__}: {problem})."
+        ) from None
+
+
+def _side(rows: list[dict[str, str]], *, networks: int, classes: int) -> HeldOut:
+    def texts(name: str) -> list[str] | None:
+        found = [row[name] for row in rows if row.get(name)]
+        return found if len(found) == len(rows) else None
+
+    def grades(name: str) -> Ints | None:
+        found = texts(name)
+        if found is None:
+            return None
+        values = np.array([int(float(cell)) for cell in found], dtype=np.int64)
+        if not ((values >= -1) & (values < classes)).all():
+            raise ValueError(f"a {name} outside 0 … {classes - 1}")
+        return values
+
+    labels = grades("grade")
+    if labels is None:
+        raise ValueError("no grades")
+    cells = [[[float(row[f"p{k + 1}_{c}"]) for row in rows] for c in range(classes)] for k in range(networks)]
+    probabilities = np.array(cells, dtype=np.float32).transpose(0, 2, 1)
+    if not (np.isfinite(probabilities) & (probabilities >= 0.0)).all():
+        raise ValueError("probabilities that are negative or not numbers")
+    further = {name: [row[name] for row in rows] for name in rows[0] if name and not _is_own(name)}
+    return HeldOut(
+        ids=[row["id"] for row in rows],
+        probabilities=np.ascontiguousarray(probabilities),
+        labels=labels,
+        true_labels=grades("true_grade"),
+        verified_labels=grades("verified_grade"),
+        patients=texts("patient"),
+        groups=texts("group"),
+        images=texts("image"),
+        columns={
+            name: values for name, values in further.items() if any(values)
+        },  # those of another side are empty
+    )
+
+
+# Image content is part of the identity of a run: it is not resumed with other images under the same names,
+# and it knows what it was trained on under any name.
+#
+# A folder keeps the hash of every image, or row of features, in ``image_hashes.npy``: those of the training
+# side first, then validation and test.
+
+HASHES_FILE = "image_hashes.npy"
+
+
+def image_digest(samples: Manifest) -> str | None:
+    """One hash of all images in their order; None for features, whose values are part of the fingerprint."""
+    if samples.hashes is None or samples.are_features:
+        return None
+    return hashlib.blake2b(samples.hashes.astype("<u8").tobytes(), digest_size=16).hexdigest()
+
+
+def check_images(folder: Path, samples: Manifest, *, recorded: str | None, what: str) -> None:
+    """Raise an error if an image has changed since ``recorded`` was written; write ``image_hashes.npy`` once.
+
+    recorded: the digest in the folder's JSON file; None for features. what: run or audit, for the message.
+    """
+    digest = image_digest(samples)
+    file = folder / HASHES_FILE
+    if recorded != digest:
+        if recorded is None:
+            return
+        changed = changed_images(file, samples)
+        others = f" (and {count_of(len(changed) - 1, 'other')})" if len(changed) > 1 else ""
+        which = f"The image {changed[0]}{others} has" if changed else "Some images have"
+        raise SrjtError(
+            f"{which} changed since this {what} began: restore the images, or choose another `out`. (Another version "
+            "of Pillow may also decode a file differently.)"
+        )
+    if samples.hashes is not None and not file.exists():
+        buffer = io.BytesIO()
+        np.save(buffer, samples.hashes)
+        try:
+            write_atomically(file, buffer.getvalue(), follow_links=False)
+        except OSError as problem:
+            raise SrjtError(f"The {what} cannot be written to {folder}: {problem.strerror}.") from None
+
+
+def changed_images(file: Path, samples: Manifest) -> list[str]:
+    """The ids of the samples whose hash is not that in the file; empty if the file is missing or of other samples."""
+    before = read_hashes(file)
+    if samples.hashes is None or before is None or before.shape != samples.hashes.shape:
+        return []
+    ids = samples.ids
+    return [ids[row] for row in np.flatnonzero((before != samples.hashes).any(axis=1))]
+
+
+def read_hashes(file: Path) -> Hashes | None:
+    """(N, 2) the hashes that a folder keeps; None if there are none, or if the file is damaged."""
+    if why_not_a_file(file) is not None:  # reading a pipe would wait for ever
+        return None
+    try:
+        found = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return found if found.dtype == np.uint64 and found.ndim == 2 else None
+
+
+def same_samples(data: Manifest, *, ids: Sequence[str], hashes: Hashes | None) -> npt.NDArray[np.int64]:
+    """(M,) rows of ``data`` that are one of the N samples with these ids, by its hash and under any name.
+
+    hashes: (N or more, 2) of the samples in the order of their ids; None: nothing is found. Rows of few features
+    coincide by chance: of these the id must be the same, too.
+    """
+    if hashes is None or len(hashes) < len(ids):
+        return np.empty(0, dtype=np.int64)
+    given = image_hashes(data).pixels if data.hashes is None else data.hashes
+    few = data.arrays is not None and data.are_features and data.arrays.shape[1] < MIN_FEATURES
+
+    def keys(names: Sequence[str], values: Hashes) -> list[tuple[object, ...]]:
+        return [(*row, name if few else "") for name, row in zip(names, values.tolist(), strict=True)]
+
+    known = set(keys(ids, hashes[: len(ids)])) - {
+        (*UNKNOWN.tolist(), "")
+    }  # an unreadable image is like no other
+    return np.array([row for row, key in enumerate(keys(data.ids, given)) if key in known], dtype=np.int64)
+
+
+# How a run was made: the command, the time, the machine and the versions, for ``run.json``.
+
+PACKAGES = ("torch", "numpy", "monai", "scikit-learn", "pandas", "pillow")
+
+
+def describe_provenance(device: torch.device, *, command: str | None, processes: int = 1) -> dict[str, Any]:
+    """Facts about the beginning of a run. command: as it was typed; None for a call from Python."""
+    return {
+        "command": command,
+        "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "device": device_name(device),
+        "processes": processes,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+    }
+
+
+def describe_source(path: str) -> dict[str, str]:
+    """The file or folder that the labels were read from, and the hash of a file as it is now."""
+    found = {"path": os.path.abspath(path)}
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(2**20):
+            digest.update(block)
+        found["sha256"] = digest.hexdigest()
+    return found
+
+
+@cache  # searching the installed packages takes as long as an epoch of a small run
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+# Naive baselines of a run: the scores of one grade for all samples, on the same sides as the run's own
+# scores.
+
+NAIVE = "naive: always the most frequent training label; for MAE always their median"
+
+
+def run_baselines(folder: Path) -> dict[str, NaiveBaseline]:
+    """Side → its naive baseline, for the sides of a finished run."""
+    found = {}
+    for side, confusion in read_summary(folder).get("confusion", {}).items():
+        # every network has judged every sample once: the rows of one network's counts are the labels of the side
+        if (baseline := baseline_on(folder, np.asarray(confusion)[0].sum(axis=1))) is not None:
+            found[side] = baseline
+    return found
+
+
+def baseline_on(folder: Path, counts: npt.ArrayLike) -> NaiveBaseline | None:
+    """The naive baseline of a run on samples with ``counts`` (C,) per grade; None if there are no samples, or if the
+    run does not know its training labels."""
+    return baseline_from(read_facts(folder), counts)
+
+
+def baseline_from(facts: RunFacts, counts: npt.ArrayLike) -> NaiveBaseline | None:
+    """``baseline_on`` for a run whose facts are at hand, also for one without a folder."""
+    training = facts.data.get("class_counts", [])
+    if not len(training) == len(np.asarray(counts)) == len(facts.grades):
+        return None
+    return naive_baseline(training, counts) if any(training) and np.any(counts) else None
+
+
+def not_beaten(score: float, naive: float, *, purpose: Purpose) -> bool:
+    """Whether a score in the metric that the grades are for does not beat that of one grade for all samples.
+
+    Only this metric is judged: grades with the least absolute error may be less accurate than the most frequent one.
+    A perfect score cannot be beaten, so it passes, also where one grade for all is right.
+    """
+    lower = METRICS[purpose].lower_is_better
+    gain = naive - score if lower else score - naive
+    return gain <= 1e-9 and score != (0.0 if lower else 1.0)  # equal sums differ in their last digits
+
+
+def compare_with_naive(
+    side: str, who: str = "This run does", /, *, score: float, naive: float, purpose: Purpose
+) -> str:
+    """A sentence if the score does not beat the naive one, else an empty string. who: its beginning."""
+    if not not_beaten(score, naive, purpose=purpose):
+        return ""
+    name, always = ("MAE", "median") if purpose == "mae" else (METRICS[purpose].long_name, "most frequent")
+    return (
+        f"{who} not beat a naive prediction on {side}: {name} {score:.3f}, and {naive:.3f} by always predicting the "
+        f"{always} training label."
+    )

@@ -1,1 +1,0 @@
-"""What a training writes and shows: the run folder, checkpoints, metrics, progress."""

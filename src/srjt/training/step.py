@@ -1,0 +1,394 @@
+"""One update of all networks, written once: run eagerly, compiled, or captured in a CUDA graph; with what it
+records about every sample, and the whole state of the training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from srjt.errors import SrjtError, warn
+from srjt.methods.base import Method
+from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
+from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, plan_buffers, train_batches
+from srjt.training.config import StepMode, TrainConfig
+from srjt.training.devices import StackedNetworks, compile_networks
+
+# Losses and selections of every training sample, kept on the device and transferred once per epoch.
+
+SMOOTHING = 0.9  # weight of the old value in a sample's running loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochRecord:
+    """The numbers of one epoch of training, on the host."""
+
+    losses: tuple[float, ...]  # (K,) mean loss of each network
+    first_bad_step: int | None  # the step whose loss was not finite
+    kept: np.ndarray  # (K, C) share of each given grade's samples that each network selected
+    counts: np.ndarray  # (K, 4, C), see ordinal.metrics.selection_counts
+
+    def label_quality(self, network: int) -> dict[str, float]:
+        """Precision and recall of a network's selection against the true grades, overall and per grade."""
+        counts = self.counts[network]
+        named = {"label_precision": label_precision, "label_recall": label_recall}
+        values: dict[str, float] = {}
+        for name, measure in named.items():
+            values[name] = float(measure(counts))
+            for grade, value in enumerate(np.asarray(measure(counts, per_class=True))):
+                values[f"{name}[{grade}]"] = float(value)
+        return values
+
+
+class Recorder:
+    """Per-sample history over the whole training, and sums over the current epoch.
+
+    All state is in ``tensors`` (name → tensor) and is updated in place, so that it can be captured in a CUDA graph,
+    saved and restored.
+    """
+
+    def __init__(
+        self, labels: Tensor, true: Tensor | None, *, networks: int, num_classes: int, steps: int
+    ) -> None:
+        device, samples = labels.device, len(labels)
+        self.labels = labels  # (N,) given grades of the training samples, on the device
+        self.true = labels if true is None else true
+        self.knows_truth = true is not None
+        self.num_classes = num_classes
+        self.steps = steps
+        self.tensors: dict[str, Tensor] = {
+            "seen": torch.zeros(samples, dtype=torch.int32, device=device),
+            "selected": torch.zeros(networks, samples, dtype=torch.int32, device=device),
+            "running_loss": torch.full((networks, samples), torch.nan, device=device),
+            "loss_sum": torch.zeros(networks, dtype=torch.float64, device=device),
+            "counts": torch.zeros(networks, 4, num_classes, dtype=torch.int64, device=device),
+            "bad_step": torch.full((), -1, dtype=torch.int64, device=device),
+            "step": torch.zeros((), dtype=torch.int64, device=device),
+        }
+
+    @torch.no_grad()
+    def add(
+        self, rows: Tensor, total: Tensor, per_network: Tensor, selected: Tensor, label_loss: Tensor
+    ) -> None:
+        """One step: rows (B,) positions, total (), per_network (K,), selected (K, B), label_loss (K, B)."""
+        t = self.tensors
+        t["seen"].index_add_(0, rows, torch.ones_like(rows, dtype=torch.int32))
+        t["selected"].index_add_(1, rows, selected.int())
+        before = t["running_loss"].index_select(1, rows)
+        smoothed = torch.where(before.isnan(), label_loss, SMOOTHING * before + (1 - SMOOTHING) * label_loss)
+        t["running_loss"].index_copy_(1, rows, smoothed.float())
+        t["loss_sum"] += per_network
+        t["counts"] += selection_counts(
+            selected, self.labels[rows], self.true[rows], num_classes=self.num_classes
+        )
+        bad = ~torch.isfinite(total) & (t["bad_step"] < 0)
+        t["bad_step"].copy_(torch.where(bad, t["step"], t["bad_step"]))
+        t["step"] += 1
+
+    def start_epoch(self) -> None:
+        for name in ("loss_sum", "counts", "step"):
+            self.tensors[name].zero_()
+        self.tensors["bad_step"].fill_(-1)
+
+    def finish_epoch(self) -> EpochRecord:
+        """The numbers of the epoch. Only here the host waits for the device."""
+        counts = self.tensors["counts"].cpu().numpy()
+        bad = int(self.tensors["bad_step"])
+        kept = np.divide(
+            counts[:, 1], counts[:, 3], out=np.full(counts[:, 1].shape, np.nan), where=counts[:, 3] > 0
+        )
+        return EpochRecord(
+            losses=tuple(float(v) / max(self.steps, 1) for v in self.tensors["loss_sum"].cpu()),
+            first_bad_step=None if bad < 0 else bad,
+            kept=kept,
+            counts=counts,
+        )
+
+    def history(self) -> pd.DataFrame:
+        """One row per training sample: times seen; per network, times selected and running loss."""
+        host = {name: tensor.cpu().numpy() for name, tensor in self.tensors.items()}
+        # the data types with which a CSV file is read back
+        columns: dict[str, np.ndarray] = {"seen": host["seen"].astype(np.int64)}
+        for k in range(len(host["selected"])):
+            columns[f"selected_{k + 1}"] = host["selected"][k].astype(np.int64)
+            columns[f"loss_{k + 1}"] = host["running_loss"][k].astype(np.float64)
+        return pd.DataFrame(columns)
+
+
+# The whole state of a training as named tensors: to save it, to restore it, to undo a warm-up.
+
+
+def initialise_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Create Adam's (zero) moments now instead of at its first step, so that the state always has the same names."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            optimizer.state[parameter] = {
+                "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+                "exp_avg_sq": torch.zeros_like(parameter, memory_format=torch.preserve_format),
+            }
+
+
+def weights(networks: StackedNetworks) -> dict[str, Tensor]:
+    """Parameters and buffers, named ``0.…`` and ``1.…`` by network."""
+    return {
+        f"{k}.{name}": tensor
+        for k, member in enumerate(networks.members)
+        for name, tensor in member.state_dict().items()
+    }
+
+
+def state_tensors(
+    networks: StackedNetworks,
+    optimizer: torch.optim.Optimizer,
+    recorder: Recorder,
+    memory: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """Every tensor that the next step depends on, and the recorder's. The live tensors, not copies.
+
+    memory: what the method remembers.
+    """
+    state = {f"network.{name}": tensor for name, tensor in weights(networks).items()}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for position, parameter in enumerate(parameters):
+        for name, tensor in optimizer.state[parameter].items():
+            state[f"optimizer.{position}.{name}"] = tensor
+    state.update({f"recorder.{name}": tensor for name, tensor in recorder.tensors.items()})
+    state.update({f"method.{name}": tensor for name, tensor in memory.items()})
+    return state
+
+
+@torch.no_grad()
+def restore(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Copy saved values into the live tensors, in place, because captured graphs keep their addresses."""
+    if live.keys() != saved.keys():
+        name = sorted(live.keys() ^ saved.keys())[0]
+        raise SrjtError(
+            f"The saved state does not belong to this network or method: {name} is in only one of them."
+        )
+    for name, tensor in live.items():
+        if tensor.shape != saved[name].shape:
+            raise SrjtError(
+                f"The saved state does not belong to this training: {name} has shape {tuple(saved[name].shape)} "
+                f"there and {tuple(tensor.shape)} here."
+            )
+        tensor.copy_(saved[name])
+
+
+# One update of all networks, written once: run eagerly, compiled, or captured in a CUDA graph.
+
+
+def make_optimizer(parameters: Any, *, config: TrainConfig, device: torch.device) -> torch.optim.Adam:
+    """Adam with L2 regularisation, or AdamW. On a GPU its step count and learning rate are tensors on the device."""
+    assert config.weight_decay is not None, "for_data chooses it"
+    on_gpu = device.type == "cuda"
+    rate = config.learning_rate_at(1)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(
+        parameters,
+        lr=torch.tensor(rate, device=device) if on_gpu else rate,
+        weight_decay=config.weight_decay,
+        fused=True,
+        capturable=on_gpu,
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """Forward, select, backward, update, record. No host synchronisation."""
+
+    networks: nn.Module  # (B, …) → (K, B, C); a StackedNetworks, or one wrapped by DistributedDataParallel
+    method: Method
+    optimizer: torch.optim.Optimizer
+    recorder: Recorder
+    keep: Tensor  # () int64 on the device: R(T)·|B|, which changes while a captured graph stays
+    memory: dict[str, Tensor] = field(default_factory=dict)  # the method's, on the device
+    amp: torch.dtype | None = None
+    gather: Callable[[Tensor], Tensor] | None = None  # this process's batch → the global batch, on axis −2
+    gather_targets: Callable[[Tensor], Tensor] | None = None
+    loss_scale: float = 1.0
+
+    def __call__(self, x: Tensor, targets: Tensor, rows: Tensor) -> None:
+        """x: (B, …) images; targets: (B,) or (B, C); rows: (B,) positions of the *global* batch."""
+        self.optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(x.device.type, self.amp or torch.bfloat16, enabled=self.amp is not None):
+            logits = self.networks(x)
+        if logits.dtype != torch.float64:
+            logits = logits.float()  # losses are computed in full precision
+        if self.gather is not None and self.gather_targets is not None:
+            logits, targets = self.gather(logits), self.gather_targets(targets)
+        remembered: dict[str, Any] = {"memory": self.memory, "rows": rows} if self.memory else {}
+        loss = self.method.loss(logits, targets, keep=self.keep, **remembered)
+        (loss.total * self.loss_scale if self.loss_scale != 1.0 else loss.total).backward()
+        self.method.adjust(self.networks.parameters())
+        self.optimizer.step()
+        self.recorder.add(
+            rows, loss.total.detach(), loss.per_network, loss.selected, self._label_loss(logits, rows)
+        )
+
+    @torch.no_grad()
+    def _label_loss(self, logits: Tensor, rows: Tensor) -> Tensor:
+        """(K, B) −log p of the given label, the same measure for every method."""
+        probabilities = self.method.probabilities(logits)
+        labels = self.recorder.labels[rows].expand(len(probabilities), -1)
+        return -probabilities.gather(-1, labels[..., None]).squeeze(-1).clamp(min=1e-30).log()
+
+
+# Run the steps of an epoch: by replaying a captured CUDA graph where possible, else eagerly. The step is
+# the same.
+
+# Images of a whole training from which compiling pays: it takes half a minute, measured on an H200.
+COMPILING_PAYS = 500_000
+WARM_UP_STEPS = 3  # before capture, for allocations, cuDNN's choice of kernels and lazy initialisation
+
+# (plan, first step, the method's generator) → yields after each step
+EpochRunner = Callable[[Plan, int, torch.Generator], Iterator[None]]
+
+
+def make_epoch_runner(
+    mode: StepMode,
+    step: Step,
+    networks: StackedNetworks,
+    data: TrainingSet,
+    *,
+    preprocess: Preprocess,
+    plan: Plan,
+    generator: torch.Generator,
+    part: slice = slice(None),
+    images: int = 0,
+) -> EpochRunner:
+    """The fastest runner that the mode, the device and the method allow; one warning where it falls back.
+
+    plan: of any epoch, to warm up on; the plans of all epochs have its shape. images: of the whole training, by which
+    ``auto`` decides whether compiling pays.
+    """
+    method, device = step.method, data.labels.device
+
+    def batches(plan: Plan, first: int, generator: torch.Generator) -> Generator[Batch, None, None]:
+        return train_batches(
+            data, plan, method=method, preprocess=preprocess, generator=generator, first=first, part=part
+        )
+
+    def run_eagerly(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+        for batch in batches(plan, first, generator):
+            step(*batch)
+            yield
+
+    if device.type != "cuda" or mode == "eager" or step.gather is not None or len(plan) == 0:
+        return run_eagerly
+    if mode == "compiled" or (mode == "auto" and images >= COMPILING_PAYS):
+        compile_networks(networks, batch_size=plan.rows.shape[1])
+    if networks.streams == [] and len(networks.members) > 1:
+        networks.streams = [torch.cuda.Stream() for _ in networks.members]
+
+    def live() -> dict[str, torch.Tensor]:
+        return state_tensors(networks, step.optimizer, step.recorder, step.memory)
+
+    before = {name: tensor.clone() for name, tensor in live().items()}
+
+    def undo_warm_up() -> None:
+        restore(live(), before)
+
+    warm_up_batches = batches(plan, 0, generator)
+    first_batch = next(warm_up_batches)
+    warm_up_batches.close()  # a streaming feed's threads must not touch the device during capture
+    custom_inputs = type(method).prepare is not Method.prepare or preprocess.train_transform is not None
+    if data.feed.resident and not custom_inputs:
+        buffers, store_rows = plan_buffers(plan, device), data.rows.to(device)
+        counter = step.recorder.tensors["step"]
+
+        def gather_and_step() -> None:
+            step(*buffers.batch(data, store_rows, counter, preprocess))
+
+        replay = _capture_with_fallback(gather_and_step, undo_warm_up, networks)
+        if replay is None:
+            return run_eagerly
+
+        def run_resident(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+            buffers.fill(plan)
+            for _ in range(first, len(plan)):
+                replay()
+                yield
+
+        return run_resident
+
+    static = Batch(*(torch.empty_like(tensor).copy_(tensor) for tensor in first_batch))
+    replay_static = _capture_with_fallback(lambda: step(*static), undo_warm_up, networks)
+    if replay_static is None:
+        return run_eagerly
+
+    def run_copied(plan: Plan, first: int, generator: torch.Generator) -> Iterator[None]:
+        for batch in batches(plan, first, generator):
+            for fixed, fresh in zip(static, batch, strict=True):
+                fixed.copy_(fresh, non_blocking=True)
+            replay_static()
+            yield
+
+    return run_copied
+
+
+def _capture_with_fallback(
+    run: Callable[[], None], undo: Callable[[], None], networks: StackedNetworks
+) -> Callable[[], None] | None:
+    """Capture with the compiled networks, or without if the compiler fails at their first call.
+
+    The returned function replays the graph. It references ``run``, and so every tensor that the graph reads.
+    """
+    try:
+        graph = capture(run, undo=undo)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as problem:
+        if not networks.compiled:
+            raise
+        networks.compiled = []
+        reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+        warn(f"torch.compile failed on this network ({reason}); training without it.")
+        undo()
+        graph = capture(run, undo=undo)
+    if graph is None:
+        return None
+
+    def replay(graph: torch.cuda.CUDAGraph = graph, keep_alive: Callable[[], None] = run) -> None:
+        graph.replay()
+
+    return replay
+
+
+def capture(run: Callable[[], None], *, undo: Callable[[], None]) -> torch.cuda.CUDAGraph | None:
+    """Capture ``run`` in a CUDA graph after a warm-up, then call ``undo`` to revert the warm-up's effects.
+
+    None, with a warning, where capture is impossible: the caller then runs eagerly.
+    """
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP_STEPS):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph: torch.cuda.CUDAGraph | None = None
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            run()
+    except RuntimeError as problem:
+        torch.cuda.synchronize()
+        reason = str(problem).splitlines()[0]
+        warn(f"This network or method cannot run as a CUDA graph ({reason}); training eagerly.")
+        graph = None
+    undo()
+    return graph

@@ -1,0 +1,255 @@
+"""The corrected table, its provenance, and the agreement of two reviewers; all through the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import cohen_kappa_score
+
+from srjt.auditing.folder import read_audit
+from srjt.auditing.review_export import training_command
+from srjt.auditing.review_log import Decisions, LogEntry
+from srjt.cli import main
+
+PROVENANCE = ["original_grade", "reviewed_by", "reviewed_at", "decision"]
+
+
+@pytest.fixture
+def srjt(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., tuple[int, str]]:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["srjt", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = capsys.readouterr()
+        return left.value.code or 0, said.out + said.err  # type: ignore[return-value]
+
+    return run
+
+
+class Reviewer:
+    def __init__(self, folder: Path, name: str) -> None:
+        self.audit = read_audit(folder)
+        self.store = Decisions(folder / "decisions.sqlite")
+        self.name = name
+
+    def __call__(self, line: int, action: str, grade: int | None = None) -> LogEntry:
+        self.store.refresh()
+        sample, label = self.audit.ids[line], self.audit.grades[self.audit.labels[line]]
+        to = label if grade is None else self.audit.grades[grade]
+        seen = self.store.current.last_revision.get(sample, 0)
+        return self.store.decide(sample, reviewer=self.name, action=action, grade=to, label=label, seen=seen)  # type: ignore[arg-type]
+
+
+def read(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def test_the_original_table_with_its_label_column_replaced(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16)
+    audit = read_audit(folder)
+    assert audit.table is not None
+    with audit.table.open("a") as file:  # a row that came later
+        file.write("images/new.png,Mayo 1,p9,A,\n")
+    before = audit.table.read_bytes()
+    anna = Reviewer(folder, "anna")
+    other = (int(audit.labels[0]) + 1) % 4
+    changed = anna(0, "set", other)
+    anna(1, "keep")
+    anna(2, "skip")
+    undone = anna(3, "set", (int(audit.labels[3]) + 1) % 4)
+    anna.store.undo(undone.revision, reviewer="anna", label=audit.grades[audit.labels[3]])
+
+    code, said = srjt("review", "export", folder, "--out", "clean.csv")
+    assert code == 0, said
+    assert "17 rows, 2 reviewed, 1 changed, 1 skipped" in said
+    assert "Not audited and copied unchanged: 1 row of labels.csv." in said
+    original, clean = read(audit.table), read(tmp_path / "clean.csv")
+    assert list(clean.columns) == [*original.columns, *PROVENANCE]
+    kept = [column for column in original.columns if column != "grade"]
+    pd.testing.assert_frame_equal(clean[kept], original[kept])  # order and all other cells
+    assert clean["original_grade"].tolist() == original["grade"].tolist()
+    rows = clean.set_index("image")
+    assert rows.loc[audit.ids[0], "grade"] == audit.grades[other]
+    assert rows.loc[audit.ids[0], PROVENANCE[1:]].tolist() == ["anna", changed.at, "set"]
+    assert rows.loc[audit.ids[1], "decision"] == "keep"
+    assert rows.loc[audit.ids[2], "decision"] == "skip"
+    same = clean["image"] != audit.ids[0]
+    assert (clean["grade"] == clean["original_grade"])[same].all()
+    assert (clean["decision"] == "").sum() == 14
+    assert audit.table.read_bytes() == before
+    assert list(tmp_path.glob(".*")) == []  # nothing half-written is left
+
+
+def test_images_without_a_table_give_a_new_table(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16, table=False)
+    Reviewer(folder, "anna")(5, "accept", 0)
+    assert srjt("review", "export", folder)[0] == 0
+    clean = read(tmp_path / "labels_clean.csv")
+    assert list(clean.columns) == ["id", "image", "grade", "patient", "reader", *PROVENANCE]
+    assert clean["id"].tolist() == sorted(clean["id"])
+    assert clean.set_index("id").loc[read_audit(folder).ids[5], "grade"] == "Mayo 0"
+
+
+def test_the_printed_command_reads_the_corrected_table(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    """Image names in it are still relative to the folder of the audited table."""
+    folder = make_audit_folder(tmp_path / "audit", images=16)
+    Reviewer(folder, "anna")(0, "keep")
+    audit = read_audit(folder)
+    assert audit.table is not None
+    facts = json.loads((folder / "audit.json").read_text())
+    read_with = ["--images", str(audit.table.parent), "--grades", ",".join(audit.grades)]
+    (folder / "audit.json").write_text(json.dumps({**facts, "read_with": read_with}))
+    code, said = srjt("review", "export", folder, "--out", "clean.csv")
+    command = shlex.split(said.split("Next: ")[1])
+    assert code == 0
+    assert command[:2] == ["srjt", "train"]
+    assert ("tiny" in command) == (not torch.cuda.is_available())
+    code, said = srjt("data", "inspect", *command[2 : command.index("--out")])
+    assert code == 0, said
+    beside = training_command(read_audit(folder), audit.table.parent / "clean.csv")
+    assert "--images" not in beside
+
+
+def test_without_a_table_the_printed_command_needs_none(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16, table=False)
+    Reviewer(folder, "anna")(0, "keep")
+    said = srjt("review", "export", folder, "--out", "elsewhere/clean.csv")[1]
+    assert "Next: srjt train elsewhere/clean.csv --out run" in said
+    code, said = srjt("data", "inspect", "elsewhere/clean.csv")
+    assert code == 0, said
+    facts = json.loads((folder / "audit.json").read_text())
+    (folder / "audit.json").write_text(json.dumps({**facts, "features": True, "source": "embedded.npz"}))
+    assert training_command(read_audit(folder), Path("clean.csv")).startswith(
+        "srjt train embedded.npz --labels clean.csv --out"
+    )
+
+
+def test_the_spelling_of_grades_is_kept_and_any_delimiter_is_read(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    """An id column, semicolons, grades as 0 … 3 in a column of another name."""
+    folder = make_audit_folder(tmp_path / "audit", images=16, grades=("0", "1", "2", "3"))
+    audit = read_audit(folder)
+    assert audit.table is not None
+    frame = read(audit.table).rename(columns={"grade": "severity"})
+    frame["decision"] = "of an earlier review"
+    frame.to_csv(audit.table, index=False, sep=";")
+    facts = json.loads((folder / "audit.json").read_text())
+    (folder / "audit.json").write_text(json.dumps({**facts, "label_column": "severity"}))
+    Reviewer(folder, "anna")(0, "set", 3 - int(audit.labels[0]))
+    assert srjt("review", "export", folder, "--out", "clean.csv")[0] == 0
+    clean = read(tmp_path / "clean.csv").set_index("image")
+    assert clean.loc[audit.ids[0], "severity"] == str(3 - audit.labels[0])
+    assert clean.loc[audit.ids[0], ["decision", "decision_2"]].tolist() == ["of an earlier review", "set"]
+
+
+def test_what_is_refused(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16)
+    table = read_audit(folder).table
+    assert table is not None
+    code, said = srjt("review", "export", folder)
+    assert (code, "There are no decisions" in said) == (2, True)
+    Reviewer(folder, "anna")(0, "keep")
+
+    before = table.read_bytes()
+    (tmp_path / "link.csv").symlink_to(table)
+    os.link(table, tmp_path / "hard.csv")
+    for out in (table, "link.csv", "hard.csv"):
+        code, said = srjt("review", "export", folder, "--out", out, "--force")
+        assert (code, "never overwritten" in said) == (2, True)
+    assert table.read_bytes() == before
+
+    (tmp_path / "there.csv").write_text("mine")
+    code, said = srjt("review", "export", folder, "--out", "there.csv")
+    assert (code, "--force" in said, (tmp_path / "there.csv").read_text()) == (2, True, "mine")
+    assert srjt("review", "export", folder, "--out", "there.csv", "--force")[0] == 0
+
+    labels = read(table)
+    labels["grade"] = labels["grade"].iloc[::-1].tolist()
+    labels.to_csv(table, index=False)
+    code, said = srjt("review", "export", folder, "--out", "new.csv")
+    assert (code, "has changed since the audit" in said) == (2, True)
+    labels.drop(columns="image").to_csv(table, index=False)
+    assert "No column of" in srjt("review", "export", folder, "--out", "new.csv")[1]
+    table.unlink()
+    assert "does not exist any more" in srjt("review", "export", folder, "--out", "new.csv")[1]
+    assert not (tmp_path / "new.csv").exists()
+
+
+def test_two_reviewers(make_audit_folder: Callable[..., Path], tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16)
+    anna, ben = Reviewer(folder, "anna"), Reviewer(folder, "ben")
+    first, second = [0, 1, 2, 3, 0, 1], [0, 1, 1, 3, 2, 1]
+    for line, (a, b) in enumerate(zip(first, second, strict=True)):
+        anna(line, "set", a)
+        ben(line, "set", b)
+    anna(7, "keep")
+    ben(7, "skip")  # no opinion
+    code, said = srjt("review", "export", folder, "--out", "clean.csv", "--conflicts", "conflicts.csv")
+    assert code == 0, said
+    kappa = cohen_kappa_score(first, second, weights="quadratic")
+    assert f"anna and ben both graded 6: they agree on 66.7 %, quadratically weighted κ {kappa:.2f}." in said
+    audit = anna.audit
+    assert f"{audit.ids[2]}: anna Mayo 2, then ben Mayo 1" in said
+    clean = read(tmp_path / "clean.csv").set_index("image")
+    assert clean.loc[audit.ids[2], ["grade", "reviewed_by"]].tolist() == ["Mayo 1", "ben"]  # the last counts
+    listed = read(tmp_path / "conflicts.csv")
+    assert sorted(set(listed["id"])) == sorted([audit.ids[2], audit.ids[4]])
+    assert len(listed) == 4
+
+
+def test_two_reviewers_one_with_an_unknown_grade(audit_folder: Path, tmp_path: Path, srjt) -> None:  # type: ignore[no-untyped-def]
+    """As after an audit with other grades: the decision stays in the log, and everything else is exported."""
+    anna, ben = Reviewer(audit_folder, "anna"), Reviewer(audit_folder, "ben")
+    sample, label = anna.audit.ids[0], anna.audit.grades[anna.audit.labels[0]]
+    anna.store.decide(sample, reviewer="anna", action="set", grade="Mayo 9", label=label, seen=0)
+    for line in range(3):
+        ben(line, "set", 1)
+    anna(1, "set", 1)
+    code, said = srjt("review", "export", audit_folder, "--out", "clean.csv", "--conflicts", "conflicts.csv")
+    assert code == 0, said
+    assert "anna and ben both graded 1: they agree on 100.0 %" in said
+    assert f"grades that this audit does not have: 1, such as 'Mayo 9' by anna for {sample}." in said
+    assert read(tmp_path / "clean.csv").set_index("image").loc[sample, "grade"] == "Mayo 1"
+    assert read(tmp_path / "conflicts.csv")["grade"].tolist() == ["Mayo 9", "Mayo 1"]
+    assert len(ben.store.log()) == 5
+    last = ben.store.current.last_revision[sample]
+    ben.store.decide(sample, reviewer="ben", action="set", grade="Mayo 9", label=label, seen=last)
+    code, said = srjt("review", "export", audit_folder, "--out", "clean.csv", "--force")
+    assert code == 2  # its grade would be lost
+    assert "'Mayo 9', which is not a grade of this audit: decide it again in srjt review." in said
+    assert len(ben.store.log()) == 6
+
+
+def test_formulas_do_not_run_in_a_spreadsheet(
+    make_audit_folder: Callable[..., Path], tmp_path: Path, srjt
+) -> None:  # type: ignore[no-untyped-def]
+    folder = make_audit_folder(tmp_path / "audit", images=16)
+    Reviewer(folder, '=HYPERLINK("http://evil")')(0, "keep")
+    table = read_audit(folder).table
+    assert table is not None
+    table.write_text(table.read_text().replace(",A,", ",@SUM(A1),", 1))
+    code, out = srjt("review", "export", folder, "--out", "corrected.csv")
+    assert code == 0
+    assert '\'=HYPERLINK("http://evil")' in read(tmp_path / "corrected.csv")["reviewed_by"].tolist()
+    assert "corrected.csv has cells that a spreadsheet may run as formulas (1; the first is '@SUM(A1)'" in out

@@ -1,0 +1,162 @@
+"""The rule of a run: by its purpose, by another one, and for runs of older versions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import srjt
+from srjt.errors import SrjtError
+from srjt.inference.answers import describe_rule, grade_rule
+from srjt.inference.evaluate import held_out_scores
+from srjt.inference.predict import predict
+from srjt.ordinal.decoding import median_grade, undo_soft_labels
+from srjt.ordinal.losses import soft_label_matrix
+from srjt.training.folder import HeldOut
+from srjt.training.trained import Trained
+
+PS = ["p_0", "p_1", "p_2", "p_3"]
+PURPOSES = ("mae", "accuracy", "qwk", "macro_f1")
+
+
+@pytest.fixture(scope="module")
+def folder(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("purpose") / "run"
+    srjt.train(
+        data.manifest, out=out, split=data.split, noise_rate=0.2, network="tiny", image_size=32, crop=28, epochs=2,
+        batch_size=16, learning_rate=1e-3, tune_cpu=False, device="cpu", optimise="qwk",
+        method="co-teaching+ours",
+    )  # fmt: skip
+    return out
+
+
+def with_validation(run: Trained, copies: int) -> Trained:
+    """The same run with each validation sample several times: enough of them to fit thresholds."""
+    side = run.held_out["validation"]
+    many = HeldOut(
+        ids=side.ids * copies,
+        probabilities=np.tile(side.probabilities, (1, copies, 1)),
+        labels=np.tile(side.labels, copies),
+    )
+    return replace(run, held_out={**run.held_out, "validation": many})
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Trained:
+    return with_validation(srjt.load_run(folder, device="cpu"), 4)
+
+
+def test_the_purpose_of_the_run_is_the_default(run: Trained, data: Any) -> None:
+    table = predict(run, data.manifest)
+    rule = grade_rule(run)
+    assert (rule.how, rule.purpose) == ("thresholds", "qwk")
+    assert table.attrs["grade_rule"] == str(rule)
+    p = table[PS].to_numpy(np.float64)
+    grades = np.digitize(p @ np.arange(4), rule.thresholds, right=True)
+    assert table["grade"].astype(int).tolist() == grades.tolist()
+    assert predict(run, data.manifest, optimise="qwk")["grade"].equals(table["grade"])
+
+
+def test_soft_labels_are_undone_for_the_median(run: Trained, data: Any) -> None:
+    table = predict(run, data.manifest, optimise="mae")
+    p = torch.from_numpy(table[PS].to_numpy())
+    undone = median_grade(undo_soft_labels(p, soft_label_matrix(4)))
+    assert table["grade"].astype(int).tolist() == undone.tolist()
+    assert table.attrs["grade_rule"].startswith("the median after undoing the soft labels")
+    plain = predict(run, data.manifest, decoding="median", optimise="mae")  # the rule itself overrides
+    assert plain["grade"].astype(int).tolist() == median_grade(p).tolist()
+    assert plain.attrs["grade_rule"] == "the median"
+
+
+def test_each_network_has_thresholds_of_its_own(run: Trained, data: Any) -> None:
+    one, two = (grade_rule(run, network=network).thresholds for network in ("1", "2"))
+    assert one != two
+    with pytest.raises(SrjtError, match="Unknown metric to optimise 'maee': did you mean 'mae'"):
+        predict(run, data.manifest, optimise="maee")  # type: ignore[arg-type]
+
+
+def test_no_label_moves_a_threshold(run: Trained) -> None:
+    side = run.held_out["validation"]
+    for labels in ((side.labels + 1) % 4, side.probabilities.mean(axis=0).argmax(axis=1)):
+        other = replace(run, held_out={**run.held_out, "validation": replace(side, labels=labels)})
+        assert grade_rule(other, optimise="qwk").thresholds == grade_rule(run, optimise="qwk").thresholds
+        fitted = {grade_rule(one, optimise="macro_f1").thresholds for one in (run, other)}
+        assert len(fitted - {()}) <= 1  # labels tell only whether thresholds are used
+    assert grade_rule(other, optimise="macro_f1").how == "argmax"  # which these labels are
+
+
+def test_a_run_of_an_older_version_is_decoded_anew(folder: Path, data: Any, tmp_path: Path) -> None:
+    """It has no predictions for its validation side, and no setting for the purpose."""
+    old = shutil.copytree(folder, tmp_path / "old")
+    (old / "held_out.csv").unlink()
+    facts = json.loads((old / "run.json").read_text())
+    for name in ("optimise", "keep", "patience"):
+        del facts["config"][name]
+    (old / "run.json").write_text(json.dumps(facts))
+    opened = srjt.load_run(old, device="cpu")
+    rules = {purpose: grade_rule(opened, optimise=purpose).how for purpose in PURPOSES}  # type: ignore[arg-type]
+    assert rules == {"mae": "median", "accuracy": "argmax", "qwk": "median", "macro_f1": "argmax"}
+    table = predict(opened, data.manifest)
+    assert table.attrs["grade_rule"].endswith("for the least absolute error")
+    argmax = predict(opened, data.manifest, decoding="argmax")
+    assert argmax["grade"].astype(int).tolist() == argmax[PS].to_numpy().argmax(axis=1).tolist()
+    assert held_out_scores(opened) == {}
+
+
+def test_scores_of_the_held_out_sides(run: Trained, data: Any) -> None:
+    scores = held_out_scores(run)
+    test = data.manifest.select(data.split.test)
+    found = srjt.evaluate(run, test, resamples=20)
+    assert found.grade_rule == str(grade_rule(run))
+    for name, interval in found.intervals.items():
+        assert scores["test"][name] == pytest.approx(interval.value, nan_ok=True)
+
+
+def test_methods_that_predict_true_grades_have_nothing_undone(data: Any, settings: dict[str, Any]) -> None:
+    for method, options, undone in (
+        ("sord", {}, True),
+        ("standard", {}, False),
+        ("sord", {"label_matrix": np.eye(4).tolist()}, False),
+        ("co-teaching", {}, False),
+        ("jocor+ours", {}, True),
+    ):
+        built = srjt.methods.create(method, num_classes=4, noise_rate=0.2, **options)
+        assert (built.learnt_soft_labels() is not None) == undone
+
+
+def test_a_method_with_a_rule_of_its_own_is_named(data: Any, settings: dict[str, Any]) -> None:
+    run = srjt.train(data.manifest, **{**settings, "method": "garg", "epochs": 1}, transition=data.matrix)
+    accuracy = grade_rule(run, optimise="accuracy")
+    assert describe_rule(run, accuracy) == "what garg itself decides on, for accuracy"
+    table = predict(run, data.manifest, optimise="accuracy")
+    own = run.probabilities(data.manifest.arrays)[1][0]
+    assert table["grade"].astype(int).tolist() == own.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_onnx_decodes_as_predict(run: Trained, data: Any, tmp_path: Path, purpose: Any) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    written = srjt.export(run, tmp_path / "model.onnx", samples=data.manifest.arrays, optimise=purpose)
+    table = predict(run, data.manifest, optimise=purpose)
+    assert written.metadata["grade_rule"] == table.attrs["grade_rule"]
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    _, grade, _ = session.run(None, {"images": data.manifest.arrays})
+    assert [run.grades[g] for g in grade] == table["grade"].tolist()
+    assert session.get_modelmeta().custom_metadata_map["grade_rule"] == table.attrs["grade_rule"]
+
+
+@pytest.mark.slow
+def test_torch_export_decodes_as_predict(run: Trained, data: Any, tmp_path: Path) -> None:
+    srjt.export(run, tmp_path / "model.pt2", samples=data.manifest.arrays)
+    module = torch.export.load(tmp_path / "model.pt2").module()
+    with torch.no_grad():
+        _, grade, _ = module(torch.from_numpy(data.manifest.arrays))
+    assert [run.grades[g] for g in grade] == predict(run, data.manifest)["grade"].tolist()

@@ -1,0 +1,580 @@
+"""The planned runs of a study, its data, its use of the CPU and its time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+
+from srjt import noise
+from srjt.data import folds, read, write_splits
+from srjt.data.images import feed
+from srjt.data.images.feed import FeedCache, ResidentFeed
+from srjt.data.synthetic import generate, write
+from srjt.errors import SrjtError
+from srjt.files import cache_folder
+from srjt.studies import plan
+from srjt.studies.config import StudyConfig
+from srjt.studies.folder import read_study, write_plan
+from srjt.studies.plan import (
+    StudyData,
+    choose_cpu_settings,
+    cpu_setting,
+    longest_first,
+    measure_times,
+    open_data,
+    open_kept_data,
+    time_on,
+)
+from srjt.studies.ray_task import TaskSpec, execute
+from srjt.training import devices
+from srjt.training.cost import Cost
+from srjt.training.devices import CpuSetting
+
+# Runs are paired, and identified by what determines their result.
+
+Small = Callable[..., StudyConfig]
+
+
+def keys(config: StudyConfig) -> dict[tuple[Any, ...], str]:
+    return {
+        (c.method.name, c.method.variant, c.noise.label, c.fold, c.seed): c.key
+        for c in open_data(config).planned_runs()
+    }
+
+
+@pytest.fixture(scope="module")
+def usual(small: Small) -> dict[tuple[Any, ...], str]:
+    return keys(small())
+
+
+def test_the_grid(small: Small) -> None:
+    config = small(noises=("quasi:0.4", "truncated:0.2", "quasi:0.4"), seeds=(0, 1))
+    planned_runs = list(open_data(config).planned_runs())
+    assert len(planned_runs) == 3 * 2 * 3 * 2
+    assert len({planned.key for planned in planned_runs}) == len(planned_runs)
+    # an unfinished study has compared all methods on something
+    assert len({(c.noise.label, c.fold, c.seed) for c in planned_runs[:3]}) == 1
+    assert [c.method.name for c in planned_runs[:3]] == ["standard", "garg", "co-teaching+ours"]
+
+
+def test_comparisons_are_paired(small: Small) -> None:
+    data = open_data(small(noises=("quasi:0.4", "truncated:0.4"), seeds=(0, 1)))
+    draws = {}
+    for spec in data.noises:
+        for fold in data.fold_numbers:
+            for seed in (0, 1):
+                labelled, found = data.labelled(spec, fold, seed)
+                again, _ = open_data(data.config).labelled(spec, fold, seed)  # as another process sees it
+                np.testing.assert_array_equal(labelled.labels, again.labels)
+                np.testing.assert_array_equal(labelled.true_labels, data.manifest.labels)
+                split = data.splits[fold]
+                np.testing.assert_array_equal(labelled.labels[split.test], data.manifest.labels[split.test])
+                assert (labelled.labels[split.validation] != data.manifest.labels[split.validation]).any()
+                assert found is not None
+                wrong = labelled.labels[split.train] != data.manifest.labels[split.train]
+                assert found.realised_rate == pytest.approx(wrong.mean()) != 0.0
+                draws[spec.label, fold, seed] = labelled.labels.tobytes()
+    assert len(set(draws.values())) == len(draws)
+    settings = {}
+    for planned in data.planned_runs():
+        shared = dataclasses.asdict(planned.config)
+        for own in ("method", "noise_rate", "transition"):
+            shared.pop(own)
+        settings.setdefault((planned.noise.label, planned.fold, planned.seed), []).append(shared)
+    for (_, _, seed), alike in settings.items():
+        assert all(one == alike[0] for one in alike)
+        assert alike[0]["seed"] == seed
+
+
+def test_methods_get_what_they_need(small: Small) -> None:
+    data = open_data(small(noises=("quasi:rho=0.2,rate=0.4",), only_folds=(1,)))
+    given = {planned.method.name: planned.config for planned in data.planned_runs()}
+    assert (given["standard"].noise_rate, given["standard"].transition) == (None, None)
+    assert (given["co-teaching+ours"].noise_rate, given["co-teaching+ours"].transition) == (0.4, None)
+    matrix = noise.transition_matrix("quasi", num_classes=4, rho=0.2)
+    np.testing.assert_array_equal(given["garg"].transition, matrix)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"train": {"epochs": 3}},
+        {"train": {"learning_rate": 2e-3}},
+        {"train": {"convention": "published-code"}},
+        {"reading": {"images": 121, "patients": 24, "size": 32}},
+        {"reading": {"images": 120, "patients": 24, "size": 32, "seed": 1}},
+        {"reading": {"images": 120, "patients": 24, "size": 33}},  # the same labels, other pixels
+        {"split_seed": 1},
+        {"folds": 4},
+        {"noises": ("quasi:0.3",)},
+        {"seeds": (1,)},
+    ],
+)
+def test_what_determines_the_result_changes_every_key(
+    small: Small, usual: dict[tuple[Any, ...], str], change: dict[str, Any]
+) -> None:
+    assert not set(usual.values()) & set(keys(small(**change)).values())
+
+
+def test_other_labels_change_the_keys(small: Small) -> None:
+    data = open_data(small())
+    labels = data.manifest.labels.copy()
+    labels[data.splits[0].train[0]] = (labels[data.splits[0].train[0]] + 1) % 4
+    table = data.manifest.table.assign(grade=labels)
+    other = StudyData(data.config, dataclasses.replace(data.manifest, table=table), data.splits)
+    assert not {c.key for c in data.planned_runs()} & {c.key for c in other.planned_runs()}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"step": "eager"},
+        {"tune_cpu": True},
+        {"deterministic": True},
+        {"memory_share": 0.1},
+        {"eval_batch_size": 7},
+        {"checkpoint_seconds": 1.0},
+    ],
+)
+def test_how_it_is_computed_changes_no_key(
+    small: Small, usual: dict[tuple[Any, ...], str], how: dict[str, Any]
+) -> None:
+    assert keys(small(train=how)) == usual
+
+
+def test_what_is_added_changes_no_other_key(small: Small) -> None:
+    before = keys(small())
+    more = small(
+        methods=("jocor", "standard", "co-teaching:select=soft", "garg", "co-teaching+ours"),
+        noises=("truncated:0.2", "quasi:0.4"),
+        seeds=(5, 0),
+    )
+    after = keys(more)
+    assert before.items() <= after.items()
+    assert len(set(after.values())) == len(after) == 5 * 2 * 3 * 2
+
+
+def test_rho_changes_the_keys_of_all(small: Small) -> None:
+    """The labels differ, even if the methods get the same rate."""
+    one, other = (
+        keys(small(noises=("quasi:rho=0.1,rate=0.2",))),
+        keys(small(noises=("quasi:rho=0.12,rate=0.2",))),
+    )
+    assert len(set(one.values()) | set(other.values())) == 18
+    assert not {k.rsplit("_", 1)[1] for k in one.values()} & {k.rsplit("_", 1)[1] for k in other.values()}
+
+
+def test_a_better_guess_of_the_matrix_repeats_only_those_who_use_it(small: Small) -> None:
+    matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.2)
+    before = keys(small(noises=("none",), noise_rate=0.3))
+    after = keys(small(noises=("none",), noise_rate=0.3, transition=matrix.tolist()))
+    changed = {who[0] for who in before if before[who] != after[who]}
+    assert changed == {"garg"}
+    given = keys(small(noises=("none",), noise_rate=0.2, transition=matrix.tolist()))
+    assert {who[0] for who in after if after[who] != given[who]} == {"co-teaching+ours"}
+
+
+def test_keys_are_names_of_folders(small: Small) -> None:
+    config = small(
+        methods=("co-teaching:select=hard,update=soft,temperature=0.125,per_class=true,ramp_epochs=3", "all"),
+        noises=("quasi:rho=0.1,rate=0.2", "none"),
+        noise_rate=0.3,
+        seeds=(0, 2**40),
+    )  # fmt: skip
+    found = list(keys(config).values())
+    assert len(set(map(str.lower, found))) == len(found)
+    for key in found:
+        assert re.fullmatch(r"[A-Za-z0-9.+_-]+", key)
+        assert len(key) < 200
+
+
+def test_a_planned_run_is_found_again(small: Small) -> None:
+    data = open_data(
+        small(methods=("co-teaching:select=soft", "garg"), noises=("quasi:0.2", "none"), noise_rate=0.3)
+    )
+    for planned in data.planned_runs():
+        assert data.find(json.loads(json.dumps(planned.facts()))) == planned
+
+
+def test_noisy_already_with_a_rate(small: Small) -> None:
+    data = open_data(small(noises=("none",), noise_rate=0.3, only_folds=(0,)))
+    labelled, found = data.labelled(data.noises[0], 0, 0)
+    assert found is None
+    np.testing.assert_array_equal(labelled.labels, data.manifest.labels)
+    given = {planned.method.name: planned.config for planned in data.planned_runs()}
+    assert given["co-teaching+ours"].noise_rate == 0.3
+    counts = data.manifest.class_counts
+    matrix = np.array(given["garg"].transition)
+    assert noise.expected_rate(matrix, class_counts=counts) == pytest.approx(0.3)
+    rho = noise.rho_for_rate("quasi", rate=0.3, class_counts=counts)
+    np.testing.assert_array_equal(matrix, noise.transition_matrix("quasi", num_classes=4, rho=rho))
+
+
+def test_noisy_already_with_a_matrix(small: Small) -> None:
+    matrix = noise.transition_matrix("truncated", num_classes=4, rho=0.2)
+    config = small(
+        methods=("garg", "standard"), noises=("none",), transition=matrix.tolist(), only_folds=(0,)
+    )
+    given = {planned.method.name: planned.config for planned in open_data(config).planned_runs()}
+    np.testing.assert_array_equal(given["garg"].transition, matrix)
+    assert given["standard"].transition is None
+    wrong = small(methods=("garg",), noises=("none",), transition=np.eye(3).tolist())
+    with pytest.raises(SrjtError, match="is for 3 grades, but there are 4"):
+        list(open_data(wrong).planned_runs())
+
+
+@pytest.mark.parametrize("method", ["garg", "co-teaching+ours"])
+def test_noisy_already_and_no_rate_given(small: Small, method: str) -> None:
+    with pytest.raises(
+        SrjtError, match=f"{re.escape(method)} needs the noise of the labels: give `noise_rate`"
+    ):
+        list(open_data(small(methods=(method,), noises=("none",))).planned_runs())
+    assert len(list(open_data(small(methods=("standard",), noises=("none",))).planned_runs())) == 3
+
+
+def test_folds_that_do_not_exist(small: Small) -> None:
+    with pytest.raises(SrjtError, match=r"There is no fold 3: folds are numbered 0 … 2\."):
+        list(open_data(small(only_folds=(0, 3))).planned_runs())
+
+
+def test_a_variant_trains_with_its_own_settings(small: Small) -> None:
+    config = small(methods=("sord", "sord:balance=0.5,epochs=3"))
+    plain, other = (planned.config for planned in open_data(config).planned_runs() if planned.fold == 0)
+    assert (plain.balance, other.balance, other.epochs) == (0.0, 0.5, 3)
+    assert plain.epochs != 3
+    assert other.network == plain.network
+
+
+# Opening a study's data: the same in every process.
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(generate(images=40, patients=10, size=32), tmp_path_factory.mktemp("data") / "set")
+
+
+@pytest.mark.parametrize("damage", ["nothing", "truncated", "empty", "nonsense", "unwritable"])
+def test_drawn_images_are_remembered_and_a_damaged_memory_is_no_loss(
+    small: Small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    config = small(reading={"images": 20, "patients": 6, "size": 32})
+    if damage == "unwritable":
+        (tmp_path / "cache").write_text("a file in the way")
+    fresh = generate(images=20, patients=6, size=32)
+    first = open_data(config)
+    if damage != "unwritable":
+        (file,) = (cache_folder() / "synthetic").iterdir()
+        whole = file.read_bytes()
+        file.write_bytes({"truncated": whole[:-500], "empty": b"", "nonsense": b"PK?"}.get(damage, whole))
+    for data in (first, open_data(config)):
+        assert data.manifest.grades == fresh.grades
+        np.testing.assert_array_equal(data.manifest.arrays, fresh.arrays)
+        pd.testing.assert_frame_equal(data.manifest.table, fresh.table, check_dtype=False)
+        assert data.manifest.patients == fresh.patients
+    assert [c.key for c in first.planned_runs()] == [c.key for c in open_data(config).planned_runs()]
+
+
+def test_a_table_and_folds_from_a_file(small: Small, labels: Path, tmp_path: Path) -> None:
+    plain = open_data(small(source=str(labels), reading={}))
+    assert len(plain.manifest) == 40
+    write_splits(tmp_path / "splits.csv", plain.manifest, folds(plain.manifest, folds=5, seed=3))
+    given = open_data(small(source=str(labels), reading={}, splits=str(tmp_path / "splits.csv")))
+    assert given.fold_numbers == (0, 1, 2, 3, 4)
+    expected = open_data(small(source=str(labels), reading={}, folds=5, split_seed=3))
+    assert [c.key for c in given.planned_runs()] == [c.key for c in expected.planned_runs()]
+
+
+def test_other_images_of_the_same_names_are_other_runs(small: Small, labels: Path, tmp_path: Path) -> None:
+    other = write(generate(images=40, patients=10, size=36), tmp_path / "set")
+    copy = write(generate(images=40, patients=10, size=32), tmp_path / "copy")
+    found = [
+        {c.key for c in open_data(small(source=str(s), reading={})).planned_runs()}
+        for s in (labels, other, copy)
+    ]
+    assert found[0] == found[2]
+    assert not found[0] & found[1]
+
+
+def test_relative_paths(small: Small, labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(labels.parent)
+    here = open_data(small(source=labels.name, reading={}))
+    there = open_data(small(source=os.path.abspath(labels.name), reading={}))
+    assert [c.key for c in here.planned_runs()] == [c.key for c in there.planned_runs()]
+
+
+def test_mistakes(small: Small, labels: Path, tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="A study needs data"):
+        open_data(small(source=""))
+    with pytest.raises(SrjtError, match="does not exist"):
+        open_data(small(source=str(tmp_path / "none.csv"), reading={}))
+    with pytest.raises(
+        SrjtError, match=r"Unknown reading option of synthetic 'image': did you mean 'images'"
+    ):
+        open_data(small(reading={"image": 20}))
+    with pytest.raises(SrjtError, match=r"Unknown reading option of .* 'patients'"):
+        open_data(small(source=str(labels), reading={"patients": 10}))
+    with pytest.raises(SrjtError, match="At least 3 folds"):
+        open_data(small(folds=2))
+    with pytest.raises(SrjtError, match=r"split file .* does not exist"):
+        open_data(small(splits=str(tmp_path / "none.csv")))
+
+
+def invert(path: Path) -> None:
+    Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    return write(generate(images=40, patients=10, size=32), tmp_path / "set")
+
+
+def test_a_changed_image_is_other_runs_and_is_refused_with_its_name(
+    small: Small, images: Path, tmp_path: Path
+) -> None:
+    config = small(source=str(images), reading={})
+    before = open_data(config)
+    write_plan(tmp_path / "study", before, command="srjt study")
+    write_plan(tmp_path / "study", open_data(config), command="srjt study")
+    path = before.manifest.paths[5]
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"\0")  # other bytes, the same pixels
+    same = [planned.key for planned in open_data(config).planned_runs()]
+    assert same == [planned.key for planned in before.planned_runs()]
+    invert(path)
+    path.write_bytes(path.read_bytes().ljust(size, b"\0"))
+    after = open_data(config)
+    assert not {p.key for p in after.planned_runs()} & {p.key for p in before.planned_runs()}
+    with pytest.raises(
+        SrjtError, match=f"The image {before.manifest.ids[5]} has changed since this study began"
+    ):
+        write_plan(tmp_path / "study", after, command="srjt study")
+
+
+def test_near_duplicates_are_grouped_on_request(small: Small, images: Path) -> None:
+    paths = read(images).manifest.paths
+    Image.open(paths[0]).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(paths[39])
+    groups = open_data(small(source=str(images), reading={}, group_near_duplicates=True)).manifest.groups
+    assert groups is not None
+    assert groups[0] == groups[39]
+    alone = open_data(small(source=str(images), reading={})).manifest.groups
+    assert alone is not None
+    assert alone[0] != alone[39]
+
+
+# A worker opens the data once, and again where a file has changed; it copies images to a GPU once.
+
+
+def touch(path: Path) -> None:
+    """Another time of modification, whatever the clock's resolution."""
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 10**9))
+
+
+def test_data_are_opened_again_only_where_a_file_has_changed(
+    small: Callable[..., StudyConfig], tmp_path: Path
+) -> None:
+    labels = write(generate(images=40, patients=10, size=32), tmp_path / "set")
+    config = small(source=str(labels), reading={})
+    first = open_kept_data(config)
+    assert open_kept_data(config) is first
+    touch(first.manifest.paths[3])
+    second = open_kept_data(config)
+    assert second is not first
+    assert open_kept_data(config) is second
+    labels.write_text(labels.read_text().replace(",3,", ",2,", 1))
+    touch(labels)
+    third = open_kept_data(config)
+    assert third is not second
+    assert third.manifest.class_counts.tolist() != second.manifest.class_counts.tolist()
+    assert open_kept_data(small(source=str(labels), reading={}, folds=4)) is not third
+
+
+def test_images_in_memory_are_resized_once_for_all_runs(small: Callable[..., StudyConfig]) -> None:
+    data = open_kept_data(small())
+    config = next(iter(data.planned_runs())).config.replace(image_size=48, crop=40)
+    pixels = data.resized_images(config)
+    assert pixels.shape == (120, 48, 48, 3)
+    assert data.resized_images(config) is pixels
+
+
+def test_images_are_copied_to_a_gpu_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    copied: list[Any] = []
+
+    def copy(pixels: Any, *, device: torch.device, share: float) -> ResidentFeed:
+        copied.append(device)
+        return ResidentFeed(torch.from_numpy(np.array(pixels)))
+
+    monkeypatch.setattr(feed, "open_feed", copy)
+    np.save(tmp_path / "store.npy", np.zeros((6, 8, 8, 3), dtype=np.uint8))
+    np.save(tmp_path / "other.npy", np.zeros((6, 8, 8, 3), dtype=np.uint8))
+
+    def pixels(name: str = "store.npy") -> Any:
+        return np.load(tmp_path / name, mmap_mode="r")
+
+    freed: list[int] = []
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.empty_cache", lambda: freed.append(len(copied)))
+    cache = FeedCache()
+    first = cache.open(pixels(), device="cuda:0")
+    assert cache.open(pixels(), device="cuda:0") is first  # another memory map of the same file
+    assert len(copied) == 1
+    assert cache.open(pixels("other.npy"), device="cuda:0") is not first
+    cache.open(pixels("other.npy"), device="cuda:1")
+    assert len(copied) == 3
+    assert freed == [1, 2]  # before the next images are copied
+    whole = pixels()
+    parts = [cache.open(whole[rows], device="cuda:0") for rows in (slice(0, 3), slice(3, 6))]
+    assert parts[0] is not parts[1]
+    in_memory = np.ones((6, 8, 8, 3), dtype=np.uint8)
+    kept = cache.open(in_memory, device="cuda:0")
+    assert cache.open(in_memory, device="cuda:0") is kept
+    assert cache.open(in_memory.copy(), device="cuda:0") is not kept
+
+
+# How the runs of a study use the CPU is chosen once for the study, not by each run.
+
+ODD = CpuSetting(channels_last=True, onednn=False)
+AS_JSON = {"channels_last": True, "onednn": False}
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """In this process the odd setting is the fastest; other processes would measure. Returns the trials."""
+    trials: list[Any] = []
+
+    def fastest(network: Any, example: Any, **more: Any) -> CpuSetting:
+        trials.append(tuple(example.shape))
+        return ODD
+
+    monkeypatch.setattr(devices, "fastest_setting", fastest)
+    return trials
+
+
+def settings_of_runs(folder: Path) -> list[Any]:
+    return [json.loads(file.read_text())["cpu"] for file in sorted(folder.glob("runs/*/run.json"))]
+
+
+@pytest.mark.slow
+def test_all_runs_use_the_setting_of_the_study(
+    small: Small, run: Callable[..., Any], tmp_path: Path, chosen: list[Any]
+) -> None:
+    config = small(only_folds=(0, 1), methods=("standard", "sord"), train={"tune_cpu": True})
+    _, _, outcome = run(tmp_path / "study", config)
+    assert set(outcome.values()) == {"done"}
+    assert settings_of_runs(tmp_path / "study") == [AS_JSON] * 4
+    assert chosen == [(16, 3, 28, 28)]  # one trial for four runs
+    more = small(only_folds=(0, 1), methods=("standard", "sord", "mixup"), train={"tune_cpu": True})
+    run(tmp_path / "study", more)
+    assert settings_of_runs(tmp_path / "study") == [AS_JSON] * 6
+    assert len(chosen) == 1  # a later call uses what is stored
+
+
+def test_a_node_of_a_cluster_uses_the_setting_of_the_study(small: Small, tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    config = small(only_folds=(0,), methods=("standard",), train={"tune_cpu": True})
+    (planned,) = write_plan(folder, open_data(config), command="srjt study")
+    task = TaskSpec(
+        folder=str(folder),
+        token="srjt-test-token",
+        may_share=False,
+        study=read_study(folder)["study"],
+        entry=planned.facts(),
+        cwd=str(tmp_path),
+        cpu=ODD,
+    )
+    _, ended = execute(task, None)
+    assert ended.status == "done", ended.error
+    assert ended.files is not None
+    assert json.loads(ended.files["run.json"])["cpu"] == AS_JSON
+
+
+def test_each_network_gets_its_own_and_runs_without_a_choice_none(
+    small: Small, tmp_path: Path, chosen: list[Any]
+) -> None:
+    tuned = small(
+        only_folds=(0,),
+        methods=(
+            "standard",
+            "standard:network=tiny-gn",
+            "standard:tune_cpu=false",
+            "standard:network=resnet17",
+        ),
+        train={"tune_cpu": True},
+    )
+    planned_runs = list(open_data(tuned).planned_runs())
+    choose_cpu_settings(tmp_path, planned_runs)
+    found = [cpu_setting(tmp_path, planned.config) for planned in planned_runs]
+    assert found == [ODD, ODD, None, None]
+    assert set(json.loads((tmp_path / "cpu.json").read_text())) == {
+        "tiny, crop 28, batch 16",
+        "tiny-gn, crop 28, batch 16",
+    }
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"a": 1}', '{"a": {"threads": 1}}', "[" * 100_000])
+def test_a_damaged_file_is_one_sentence(small: Small, tmp_path: Path, content: str) -> None:
+    (tmp_path / "cpu.json").write_text(content)
+    planned = next(open_data(small(train={"tune_cpu": True})).planned_runs())
+    with pytest.raises(SrjtError, match=r"cpu\.json is damaged or not from srjt .* delete it"):
+        cpu_setting(tmp_path, planned.config)
+
+
+# The time of a study before it begins.
+
+
+def test_each_method_counts_with_its_runs_and_its_own_steps(
+    small: Callable[..., StudyConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = open_data(small(methods=("standard", "garg", "co-teaching+ours", "jocor"), noises=("quasi:0.4",)))
+    planned_runs = list(data.planned_runs())
+    timed: list[str] = []
+
+    def cost(manifest: Any, config: Any, *, training: int, evaluated: int, device: torch.device) -> Cost:
+        timed.append(config.method)
+        assert training + evaluated == 120
+        return Cost(
+            seconds=2.0 * len(timed), steps=9, evaluation_seconds=1.0, network_bytes=0, activation_bytes=None,
+            image_bytes=0,
+        )  # fmt: skip
+
+    monkeypatch.setattr(plan, "training_cost", cost)
+    on_cpu = measure_times(data, planned_runs, device=torch.device("cpu"))
+    assert timed == ["standard", "co-teaching+ours"]  # one with one network, one with two
+    assert [(row.name, row.networks, row.runs, row.seconds) for row in on_cpu] == [
+        ("standard", 1, 3, 3.0),
+        ("garg", 1, 3, 3.0),
+        ("co-teaching+ours", 2, 3, 5.0),
+        ("jocor", 2, 3, 5.0),
+    ]
+    timed.clear()
+    on_gpu = measure_times(data, planned_runs, device=torch.device("cuda"))
+    assert [row.name for row in on_gpu] == timed
+    started = [(run.method.name, run.fold) for run in longest_first(planned_runs)]
+    assert started[:4] == [("co-teaching+ours", 0), ("jocor", 0), ("co-teaching+ours", 1), ("jocor", 1)]
+    assert started[6:8] == [("standard", 0), ("garg", 0)]
+
+
+def test_a_free_device_takes_the_next_run() -> None:
+    assert time_on(1, [1.0, 2.0, 3.0]) == 6.0
+    assert time_on(2, [3.0, 1.0, 1.0, 1.0, 2.0]) == 5.0
+    assert time_on(8, [4.0, 1.0]) == 4.0
+
+
+def test_real_steps_are_timed(small: Callable[..., StudyConfig]) -> None:
+    data = open_data(small(methods=("standard", "mixup", "co-teaching+ours"), only_folds=(0,)))
+    times = measure_times(data, list(data.planned_runs()), device=torch.device("cpu"))
+    assert [row.runs for row in times] == [1, 1, 1]
+    assert all(row.training > 0 and row.evaluation > 0 for row in times)

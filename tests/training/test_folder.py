@@ -1,0 +1,513 @@
+"""The folder of a run: its facts, held-out predictions, and the identity of its images."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+import srjt
+from fixtures.small_images import SETTINGS
+from srjt.data import Manifest
+from srjt.data.synthetic import generate, write
+from srjt.errors import Interrupted, SrjtError
+from srjt.files import write_atomically
+from srjt.training import checkpoint
+from srjt.training.checkpoint import CheckpointWriter
+from srjt.training.config import TrainConfig
+from srjt.training.crossfit import cross_fit
+from srjt.training.folder import HeldOut, baseline_on, read_held_out, write_held_out
+from srjt.training.reporters import SilentReporter
+
+from .test_resume import StopAt
+
+# Run folders from elsewhere: no code in them is executed, and damage is reported.
+
+
+@pytest.fixture(scope="module")
+def finished(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    srjt.train(
+        data.manifest, out=out, method="standard", network="tiny", image_size=32, crop=28, epochs=1, batch_size=64,
+        tune_cpu=False, device="cpu",
+    )  # fmt: skip
+    return out
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def change(run: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    facts = json.loads((run / "run.json").read_text())
+    edit(facts)
+    (run / "run.json").write_text(json.dumps(facts))
+
+
+def test_what_a_folder_holds(run: Path) -> None:
+    names = {str(path.relative_to(run)) for path in run.rglob("*") if path.is_file()}
+    assert {name for name in names if "checkpoints" not in name} == {
+        ".lock", "image_hashes.npy", "run.json", "metrics.csv", "weights.safetensors", "history.csv", "summary.json",
+    }  # fmt: skip
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["config"]["epochs"] == 1
+    assert facts["grades"] == ["0", "1", "2", "3"]
+    assert facts["cpu"] == {"channels_last": False, "onednn": True}
+    assert datetime.fromisoformat(facts["provenance"]["started"]) <= datetime.now(timezone.utc)
+    assert facts["provenance"]["command"] is None
+    summary = json.loads((run / "summary.json").read_text())
+    files = {
+        name: hashlib.sha256((run / name).read_bytes()).hexdigest()
+        for name in ("weights.safetensors", "history.csv")
+    }
+    assert summary == {"epochs": 1, "last_epochs": [], "confusion": {}, "files": files}
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda f: f["config"].update(epoch=3), "Unknown setting 'epoch': did you mean 'epochs'"),
+        (lambda f: f["config"].update(epochs="lots"), "epochs takes a whole number"),
+        (lambda f: f["config"].update(network="resnet17"), "Unknown network 'resnet17'"),
+        (lambda f: f["config"].update(method="standrad"), "Unknown method 'standrad'"),
+        (lambda f: f["config"].update(method_options={"x": 1}), "Unknown option of standard"),
+        (lambda f: f.update(format=99), "has format 99, but this version of srjt reads format 2"),
+        (lambda f: f.update(format="one"), "has format one, but this"),
+        (lambda f: f.pop("config"), "damaged or not from srjt"),
+        (lambda f: f.pop("grades"), "damaged or not from srjt"),
+        (lambda f: f["data"].pop("in_shape"), "damaged or not from srjt"),
+        (lambda f: f.update(cpu={"threads": 3}), "damaged or not from srjt"),
+        (lambda f: f["data"].update(class_counts=None), "data.class_counts: Input should be a valid array"),
+        (
+            lambda f: f["data"].update(class_counts=[1.5]),
+            r"data.class_counts.0: Input should be a valid integer",
+        ),
+        (lambda f: f["data"].update(class_counts=[-1]), r"data.class_counts.0: Input should be greater"),
+        (lambda f: f["data"].update(in_shape=[10**30]), "data.in_shape.0: Input should be less"),
+        (
+            lambda f: f["data"].update(samples={"train": "x"}),
+            "data.samples.train: Input should be a valid integer",
+        ),
+        (lambda f: f.update(noise={"why": 3}), "noise.estimated: Field required"),
+        (lambda f: f.update(provenance={"packages": []}), "provenance.packages: Input should be an object"),
+        (lambda f: f.update(own_network="no"), "own_network: Input should be a valid boolean"),
+        (lambda f: f.update(grades=["a", "b"]), "do not fit the network tiny"),
+        (lambda f: f["config"].update(network="tiny-gn"), "do not fit the network tiny-gn"),
+    ],
+)
+def test_facts_that_do_not_fit(run: Path, edit: Callable[[dict[str, Any]], object], said: str) -> None:
+    change(run, edit)
+    with pytest.raises(SrjtError, match=said):
+        srjt.load_run(run)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff\xfe\x00", b"[" * 100_000, b"null"])
+def test_facts_that_are_not_json(run: Path, content: bytes) -> None:
+    (run / "run.json").write_bytes(content)
+    with pytest.raises(SrjtError, match=r"run\.json"):
+        srjt.load_run(run)
+
+
+def test_not_a_run_or_not_finished(tmp_path: Path, run: Path) -> None:
+    with pytest.raises(SrjtError, match=r"not the folder of a run: it contains no run\.json"):
+        srjt.load_run(tmp_path / "nowhere")
+    (run / "weights.safetensors").unlink()
+    with pytest.raises(SrjtError, match="has not finished training"):
+        srjt.load_run(run)
+
+
+class Evil:
+    """Unpickling it writes a file."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.trace,)
+
+
+def test_a_pickle_in_disguise_is_not_opened(run: Path, tmp_path: Path) -> None:
+    (run / "weights.safetensors").write_bytes(pickle.dumps(Evil(tmp_path / "trace")))
+    with pytest.raises(SrjtError, match="not a readable checkpoint"):
+        srjt.load_run(run)
+    torch.save({"0.head.weight": Evil(tmp_path / "trace")}, run / "weights.safetensors")
+    with pytest.raises(SrjtError, match="not a readable checkpoint"):
+        srjt.load_run(run)
+    assert not (tmp_path / "trace").exists()
+    pickle.loads(pickle.dumps(Evil(tmp_path / "trace")))  # it would have worked
+    assert (tmp_path / "trace").exists()
+
+
+def test_weights_of_another_network_or_program(run: Path, data: Any, tmp_path: Path) -> None:
+    tensors, meta = checkpoint.read(run / "weights.safetensors")
+    tensors["0.head.weight"] = torch.zeros(4, 7)
+    checkpoint.write(run / "weights.safetensors", tensors, meta)
+    with pytest.raises(SrjtError, match=r"do not fit the network tiny: .*head\.weight"):
+        srjt.load_run(run)
+    save_file({"0.head.weight": torch.zeros(4, 7)}, run / "weights.safetensors")
+    with pytest.raises(SrjtError, match="not a readable checkpoint"):
+        srjt.load_run(run)
+
+
+def test_a_damaged_metrics_file_is_named(run: Path, data: Any) -> None:
+    from srjt.training.checkpoint import read_metrics
+
+    for content in (
+        "epoch,split\n1,train\n",
+        "epoch,split,network,metric,value\n1,train,1,loss,much\n",
+        "\n\nx,\n",
+    ):
+        (run / "metrics.csv").write_text(content)
+        with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
+            read_metrics(run / "metrics.csv")
+    (run / "metrics.csv").write_bytes(b"\xff\xfe\n\xff\n")
+    with pytest.raises(SrjtError, match=r"metrics\.csv is damaged or not from srjt"):
+        read_metrics(run / "metrics.csv")
+
+
+# ------------------------------------------------------------------------------------------------ checkpoints
+
+
+TENSORS = {
+    "a": torch.arange(6.0).reshape(2, 3),
+    "number": torch.tensor(3, dtype=torch.int64),
+    "none": torch.empty(0, 4),
+    "half": torch.ones(3, dtype=torch.bfloat16),
+    "truth": torch.tensor([True, False]),
+    "strided": torch.arange(24.0).reshape(1, 2, 3, 4).to(memory_format=torch.channels_last),
+}
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "x.safetensors", TENSORS, {"epoch": 3, "name": "ü"})
+    tensors, meta = checkpoint.read(tmp_path / "x.safetensors")
+    assert meta == {"epoch": 3, "name": "ü"}
+    assert tensors.keys() == TENSORS.keys()
+    assert all(torch.equal(tensors[name], TENSORS[name]) for name in TENSORS)
+    assert all(tensors[name].dtype == TENSORS[name].dtype for name in TENSORS)
+
+
+def test_any_flipped_bit_in_the_tensors_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    checkpoint.write(path, TENSORS, {})
+    whole = path.read_bytes()
+    size = sum(t.numel() * t.element_size() for t in TENSORS.values())
+    for position in range(len(whole) - size, len(whole)):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(SrjtError, match=r"x\.safetensors"):
+            checkpoint.read(path)
+
+
+def test_any_changed_digit_or_letter_of_the_header_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    checkpoint.write(path, TENSORS, {"epoch": 3, "step": 20})
+    whole = path.read_bytes()
+    for position in range(8, 8 + int.from_bytes(whole[:8], "little")):
+        if bytes([whole[position] ^ 1]).isalnum():
+            path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+            with pytest.raises(SrjtError, match=r"x\.safetensors"):
+                checkpoint.read(path)
+
+
+def test_any_cut_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    checkpoint.write(path, TENSORS, {})
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(SrjtError, match=r"x\.safetensors"):
+            checkpoint.read(path)
+
+
+def test_two_are_kept_and_leftovers_swept(tmp_path: Path) -> None:
+    (tmp_path / ".step-0000000001.safetensors.99.tmp").write_bytes(b"half")
+    writer = CheckpointWriter(tmp_path)
+    tensor = torch.zeros(3)
+    for step in (5, 40, 300):
+        tensor.fill_(step)
+        writer.save({"x": tensor}, {"step": step}, step=step)
+        tensor.fill_(-1)  # a copy was taken
+    writer.wait()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "step-0000000040.safetensors",
+        "step-0000000300.safetensors",
+    ]
+    assert checkpoint.read(tmp_path / "step-0000000300.safetensors")[0]["x"].tolist() == [300] * 3
+    assert checkpoint.latest(tmp_path) is not None
+
+
+def test_a_file_is_as_before_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    path = tmp_path / "x"
+    write_atomically(path, b"before")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, b"after")
+    assert path.read_bytes() == b"before"
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_the_naive_baseline_of_a_run(run: Path) -> None:
+    assert baseline_on(run, [1, 1, 1, 1]) is not None
+    assert baseline_on(run, [0, 0, 0, 0]) is None
+    for counts in ([], [0, 0, 0, 0], [1, 2]):
+        change(run, lambda facts, counts=counts: facts["data"].update(class_counts=counts))  # type: ignore[misc]
+        assert baseline_on(run, [1, 1, 1, 1]) is None
+
+
+def test_a_folder_with_the_name_of_a_draft_stays(tmp_path: Path) -> None:
+    (tmp_path / ".x.tmp").mkdir()
+    (tmp_path / ".y.tmp").touch()
+    CheckpointWriter(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".x.tmp"]
+
+
+# Predictions for the validation and test sides, kept with the run.
+
+HELD_OUT_SETTINGS = {
+    "network": "tiny",
+    "image_size": 32,
+    "crop": 28,
+    "epochs": 1,
+    "noise_rate": 0.2,
+    "tune_cpu": False,
+}
+
+
+def some_side(*, patients: bool) -> HeldOut:
+    rng = np.random.default_rng(0)
+    names = ["a", "0\r7", 'é,\n"x', "\udce9"]
+    return HeldOut(
+        ids=names,
+        probabilities=rng.dirichlet(np.ones(3), (2, 4)).astype(np.float32),
+        labels=np.array([0, 1, 2, 1]),
+        verified_labels=np.array([-1, 1, -1, -1]),
+        patients=["1", "1", "01", "nan"] if patients else None,
+        groups=["1", "1", "01", "nan"] if patients else None,
+        images=["/a b.png", "/c,d.png", "/é.png", "/\udce9.png"] if patients else None,
+        columns={"reader": ["A", "", "B", "nan"], "eye": ["L", "R", "é,\n", "L"]} if patients else {},
+    )
+
+
+def assert_equal(found: HeldOut, expected: HeldOut) -> None:
+    for name, value in vars(expected).items():
+        other = getattr(found, name)
+        if isinstance(value, np.ndarray):
+            np.testing.assert_array_equal(other, value)
+            assert other.dtype == value.dtype
+        else:
+            assert other == value, name
+
+
+@pytest.mark.parametrize("patients", [True, False])
+def test_what_is_written_is_read_to_the_bit(patients: bool, tmp_path: Path) -> None:
+    side = some_side(patients=patients)
+    other = some_side(patients=False)
+    write_held_out(tmp_path, {"validation": side, "test": other})
+    again = read_held_out(tmp_path, networks=2, classes=3)
+    assert_equal(again["validation"], side)
+    assert_equal(again["test"], other)
+
+
+def test_a_run_keeps_its_held_out_predictions(tmp_path: Path) -> None:
+    data = srjt.data.synthetic.generate(images=80, patients=20, size=32)
+    # a column may have the name of one of ours
+    data.table["reader"], data.table["p1_0"], data.table["side"] = "A", np.arange(80) // 4, "left"
+    kept = ["reader", "p1_0", "side", "patient"]
+    run = srjt.train(
+        data, out=tmp_path / "run", split=srjt.data.folds(data)[0], keep_columns=kept, **HELD_OUT_SETTINGS
+    )
+    assert set(run.held_out) == {"validation", "test"}
+    again = srjt.load_run(tmp_path / "run")
+    for name, side in run.held_out.items():
+        assert_equal(again.held_out[name], side)
+        rows = [data.ids.index(i) for i in side.ids]
+        samples = data.select(rows)
+        np.testing.assert_allclose(
+            run.probabilities(samples.arrays)[0], side.probabilities, rtol=0, atol=1e-5
+        )
+        assert (side.labels == samples.labels).all()
+        assert side.patients == samples.patients
+        assert side.columns == {
+            "reader": ["A"] * len(rows),
+            "p1_0_source": [str(row // 4) for row in rows],
+            "side_source": ["left"] * len(rows),
+        }
+        assert list(side.table) == [
+            "id",
+            "patient",
+            "reader",
+            "p1_0",
+            "side",
+        ]  # as `per` and `coverage_by` name them
+
+
+def test_nothing_that_says_who_somebody_is(tmp_path: Path) -> None:
+    data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
+    planted = ("MRN", "ssn", "nhs_number", "phone", "email", "Geburtsdatum", "姓名", "eye")
+    for name in planted:
+        data.table[name] = [f"secret-{name}-{k // 4}" for k in range(40)]
+    split = srjt.data.folds(data)[0]
+    run = srjt.train(data, out=tmp_path / "run", split=split, **HELD_OUT_SETTINGS)
+    assert all(side.columns == {} for side in run.held_out.values())
+    assert srjt.load_run(tmp_path / "run").held_out["test"].patients == data.select(split.test).patients
+    for file in filter(Path.is_file, (tmp_path / "run").rglob("*")):
+        content = file.read_bytes()
+        assert b"secret" not in content
+        assert not [name for name in planted if len(name) > 3 and name.encode() in content], file
+    with pytest.raises(SrjtError, match=r"Unknown column .*`keep_columns`.* 'eyes': did you mean 'eye'"):
+        srjt.train(data, keep_columns=["eyes"], **HELD_OUT_SETTINGS)
+    with pytest.raises(SrjtError, match=r"keep_columns was \(\) and is now \('eye',\)"):
+        srjt.train(
+            data,
+            out=tmp_path / "run",
+            split=split,
+            keep_columns=["eye"],
+            **HELD_OUT_SETTINGS,
+        )
+
+
+def test_without_sides_there_is_no_file(tmp_path: Path) -> None:
+    data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
+    run = srjt.train(data, out=tmp_path / "run", **HELD_OUT_SETTINGS)
+    assert run.held_out == {}
+    assert not (tmp_path / "run" / "held_out.csv").exists()
+    assert srjt.load_run(tmp_path / "run").held_out == {}
+
+
+@pytest.mark.parametrize(
+    "damage", ["side,id\nvalidation,a\n", "\0", "side,id,grade,p1_0,p1_1,p1_2\nx,a,9,1,0,0\n"]
+)
+def test_a_damaged_file_is_an_error(damage: str, tmp_path: Path) -> None:
+    (tmp_path / "held_out.csv").write_text(damage)
+    with pytest.raises(SrjtError, match=r"held_out\.csv is damaged or not from srjt"):
+        read_held_out(tmp_path, networks=1, classes=3)
+
+
+# Other images under the same names are not the same run, audit or study.
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(generate(images=48, patients=8, size=32), tmp_path_factory.mktemp("drawn") / "set")
+
+
+@pytest.fixture
+def files(drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    monkeypatch.setenv("SRJT_CACHE", str(tmp_path / "cache"))
+    shutil.copytree(drawn.parent, tmp_path / "set")
+    return srjt.data.read(tmp_path / "set" / drawn.name).manifest
+
+
+@pytest.fixture
+def settings(files: Manifest) -> dict[str, Any]:
+    """One network, two epochs of several steps."""
+    small = {"method": "standard", "epochs": 2, "batch_size": 8, "split": srjt.data.folds(files, folds=4)[0]}
+    return {**SETTINGS, **small}
+
+
+def invert(path: Path) -> None:
+    """Another image, in a file of the same size."""
+    image = Image.open(path)
+    inverted = Image.fromarray(255 - np.asarray(image))
+    inverted.save(path)
+
+
+@pytest.fixture
+def stopped(files: Manifest, settings: dict[str, Any], tmp_path: Path) -> Path:
+    with pytest.raises(Interrupted):
+        srjt.train(files, out=tmp_path / "run", reporter=StopAt(2, 2), **settings)
+    return tmp_path / "run"
+
+
+def test_a_run_is_not_resumed_with_another_image(
+    files: Manifest, settings: dict[str, Any], stopped: Path
+) -> None:
+    row = int(settings["split"].train[3])
+    invert(files.paths[row])
+    with pytest.raises(SrjtError, match=f"The image {files.ids[row]} has changed since this run began"):
+        srjt.train(files, out=stopped, **settings)
+    for path in files.paths:
+        if path != files.paths[row]:
+            invert(path)
+    with pytest.raises(SrjtError, match=r"The image \S+ \(and 47 others\) has changed since this run began"):
+        srjt.train(files, out=stopped, **settings)
+    for path in files.paths:  # twice inverted is as before
+        invert(path)
+    assert len(srjt.train(files, out=stopped, **settings).metrics)
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_not_opened_with_another_image_on_any_side(
+    files: Manifest, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    srjt.train(files, out=tmp_path / "run", **settings)
+    row = int(settings["split"].test[0])
+    invert(files.paths[row])
+    with pytest.raises(SrjtError, match=f"The image {files.ids[row]} has changed"):
+        srjt.train(files, out=tmp_path / "run", **settings)
+
+
+def test_images_in_memory_count_too(settings: dict[str, Any], tmp_path: Path) -> None:
+    drawn = generate(images=48, patients=8, size=32)
+    srjt.train(drawn, out=tmp_path / "run", **settings)
+    assert drawn.arrays is not None
+    other = drawn.arrays.copy()
+    row = int(settings["split"].train[0])
+    other[row] = 255 - other[row]
+    with pytest.raises(SrjtError, match=f"The image {drawn.ids[row]} has changed"):
+        srjt.train(replace(drawn, arrays=other), out=tmp_path / "run", **settings)
+
+
+@pytest.mark.slow
+def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
+    files: Manifest, settings: dict[str, Any], stopped: Path
+) -> None:
+    (stopped / "image_hashes.npy").unlink()
+    invert(files.paths[0])
+    with pytest.raises(SrjtError, match="Some images have changed since this run began"):
+        srjt.train(files, out=stopped, **settings)
+
+
+CONFIG = TrainConfig(
+    method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16, tune_cpu=False
+)
+
+
+class StoppedError(Exception):
+    pass
+
+
+class StopInFold(SilentReporter):
+    def stepped(self, epoch: int, step: int, steps: int) -> None:
+        raise StoppedError
+
+
+def test_an_audit_is_not_repeated_with_another_image(files: Manifest, tmp_path: Path) -> None:
+    cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", device="cpu")
+    invert(files.paths[7])
+    with pytest.raises(
+        SrjtError, match=f"The image {files.ids[7]} has changed since this audit or estimate began"
+    ):
+        cross_fit(files, config=CONFIG, folds=2, out=tmp_path / "fits", device="cpu")

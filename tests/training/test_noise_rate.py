@@ -1,0 +1,372 @@
+"""``noise_rate="auto"``: estimated once, from the training side alone, and only where it is needed."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import srjt
+from srjt.data import Manifest, Split, folds
+from srjt.errors import SrjtError
+from srjt.training import train as auto
+from srjt.training.config import TrainConfig
+from srjt.training.folder import read_noise_estimate
+from srjt.training.reporters import SilentReporter
+from srjt.training.single_run import single_run
+from srjt.training.train import resolve_noise_rate, warm_up
+
+pytestmark = pytest.mark.usefixtures("quick")
+
+
+@pytest.fixture(scope="module")
+def split(noisy: Manifest) -> Split:
+    return folds(noisy, folds=4)[0]
+
+
+@pytest.fixture
+def asked(fits: TrainConfig) -> TrainConfig:
+    return fits.replace(method="co-teaching+ours", noise_rate="auto")
+
+
+@pytest.fixture
+def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any, **how: Any) -> None:
+        raise AssertionError("nothing was to be trained for an estimate")
+
+    monkeypatch.setattr(auto, "cross_fit", refuse)
+
+
+def test_the_run_uses_the_estimate_and_logs_it(
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
+) -> None:
+    watching, asked = SilentReporter(), asked.replace(epochs=9)
+    run = srjt.train(noisy, split=split, config=asked, out=tmp_path / "run", device="cpu", reporter=watching)
+    estimate = read_noise_estimate(tmp_path / "run")
+    assert estimate is not None
+    assert run.config.noise_rate == estimate.rate
+    assert run.config.transition is None  # co-teaching does not ask for it
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["noise_rate"] == estimate.rate
+    low, high = estimate.rate_interval
+    expected = (
+        f"Estimated noise rate {estimate.rate:.2f} (95 %: {low:.2f}–{high:.2f}), banded form, from "
+        f"{len(split.train)} training labels and 3 short trainings (3 epochs). srjt audit uses all labels and "
+        "trainings of its own, so its rate may differ."
+    )
+    assert expected in watching.notes
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
+    assert recorded == {
+        "requested": "auto",
+        "estimated": estimate.rate,
+        "used": estimate.rate,
+        "why": expected,
+    }
+    assert not (tmp_path / "run" / "warmup").exists()
+    assert estimate.samples == len(split.train)
+
+
+def test_a_resumed_run_reuses_the_estimate(
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stop(SilentReporter):
+        def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
+            if epoch == 2 and self.title != "warm-up":
+                raise KeyboardInterrupt
+
+    given: dict[str, Any] = {
+        "split": split, "out": tmp_path / "run", "device": "cpu", "config": asked.replace(checkpoint_seconds=0)
+    }  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        srjt.train(noisy, reporter=Stop(), **given)
+    monkeypatch.setattr(auto, "cross_fit", None)  # a call would fail
+    run = srjt.train(noisy, **given)
+    assert run.metrics["epoch"].max() == 3
+    assert run.config.noise_rate == read_noise_estimate(tmp_path / "run").rate  # type: ignore[union-attr]
+    assert srjt.train(noisy, **given).config == run.config  # and of a finished one, too
+    other = noisy.with_noisy_labels((noisy.labels + 1) % 4)
+    with pytest.raises(
+        SrjtError,
+        match=r"another configuration \(the samples, labels or split are not the same\): choose",
+    ):
+        srjt.train(other, **given)
+    with pytest.raises(
+        SrjtError,
+        match=r"run of another configuration \(epochs was 3 and is now 9\): choose another `out`\.$",
+    ):
+        srjt.train(noisy, epochs=9, **given)  # long enough for other short trainings
+
+
+def test_an_interrupted_warm_up_is_resumed(
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path
+) -> None:
+    class Stop(SilentReporter):
+        def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
+            if epoch == 5:
+                raise KeyboardInterrupt
+
+    class Rest(SilentReporter):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = 99
+
+        def finished_epoch(self, epoch: int, rows: list[Any]) -> None:
+            self.first = min(self.first, epoch)
+
+    config, rest = asked.replace(checkpoint_seconds=0, epochs=9), Rest()
+    given: dict[str, Any] = {"config": config, "split": split, "out": tmp_path / "run", "device": "cpu"}
+    with pytest.raises(KeyboardInterrupt):
+        resolve_noise_rate(noisy, reporter=Stop(), **given)
+    assert (tmp_path / "run" / "warmup" / "fold0").is_dir()
+    _, estimate = resolve_noise_rate(noisy, reporter=rest, **given)
+    assert rest.first > 3
+    whole = resolve_noise_rate(noisy, config=config, split=split, device="cpu")[1]
+    assert estimate is not None
+    assert whole is not None
+    assert estimate.rate == whole.rate
+
+
+def test_only_the_training_side_is_used(noisy: Manifest, split: Split, asked: TrainConfig) -> None:
+    _, estimate = resolve_noise_rate(noisy, config=asked, split=split, device="cpu")
+    elsewhere = np.concatenate([split.validation, split.test])
+    assert noisy.arrays is not None
+    arrays, table = noisy.arrays.copy(), noisy.table.copy()
+    arrays[elsewhere] = 1e3
+    table.loc[elsewhere, "grade"] = 3 - table.loc[elsewhere, "grade"]
+    table["true_grade"] = 0
+    _, again = resolve_noise_rate(
+        replace(noisy, arrays=arrays, table=table), config=asked, split=split, device="cpu"
+    )
+    assert estimate is not None
+    assert again is not None
+    assert estimate.to_dict() == again.to_dict()
+
+
+@pytest.mark.usefixtures("forbidden")
+@pytest.mark.parametrize("method", ["standard", "sord", "mixup"])
+def test_what_a_method_does_not_need_is_not_estimated(
+    noisy: Manifest, fits: TrainConfig, method: str, tmp_path: Path
+) -> None:
+    config, estimate = resolve_noise_rate(
+        noisy, config=fits.replace(method=method, noise_rate="auto"), out=tmp_path
+    )
+    assert estimate is None
+    assert config.noise_rate is None
+    assert list(tmp_path.iterdir()) == []
+    given = fits.replace(method="co-teaching", noise_rate=0.2)
+    assert resolve_noise_rate(noisy, config=given, out=tmp_path) == (given, None)
+    matrix = np.eye(4).tolist()  # both are known to f-correction: the matrix is all it needs
+    known = fits.replace(method="f-correction", noise_rate="auto", transition=matrix)
+    assert resolve_noise_rate(noisy, config=known)[1] is None
+
+
+def test_methods_that_need_a_matrix_get_the_estimated_one(noisy: Manifest, fits: TrainConfig) -> None:
+    config, estimate = resolve_noise_rate(
+        noisy, config=fits.replace(method="f-correction", noise_rate="auto"), device="cpu"
+    )
+    assert estimate is not None
+    np.testing.assert_array_equal(config.transition, auto.usable_matrix(estimate.rate, estimate.transition))
+
+
+def test_soft_labels_may_follow_the_estimate(noisy: Manifest, asked: TrainConfig) -> None:
+    config, estimate = resolve_noise_rate(noisy, config=asked.replace(soft_labels="estimated"), device="cpu")
+    assert estimate is not None
+    joint = estimate.prior[:, None] * estimate.transition  # Bayes: p(true | label)
+    np.testing.assert_allclose(config.method_options["label_matrix"], (joint / joint.sum(axis=0)).T)
+    single_run(noisy, config=config.replace(epochs=1), device="cpu")
+    same = resolve_noise_rate(
+        noisy, config=asked.replace(method="sord", soft_labels="estimated"), device="cpu"
+    )[0]
+    assert same.method_options["label_matrix"] == config.method_options["label_matrix"]
+
+
+@pytest.mark.usefixtures("forbidden")
+def test_soft_labels_that_cannot_be_are_one_sentence(noisy: Manifest, asked: TrainConfig) -> None:
+    with pytest.raises(SrjtError, match="standard does not learn from soft labels"):
+        resolve_noise_rate(noisy, config=asked.replace(method="standard", soft_labels="estimated"))
+    with pytest.raises(SrjtError, match="soft_labels 'estimated' needs noise_rate 'auto'"):
+        asked.replace(noise_rate=0.2, soft_labels="estimated")
+    own = asked.replace(soft_labels="estimated", method_options={"label_matrix": np.eye(4)})
+    with pytest.raises(SrjtError, match="do not pass both"):
+        resolve_noise_rate(noisy, config=own)
+    with pytest.raises(SrjtError, match="Unknown soft_labels 'estimate': did you mean 'estimated'"):
+        asked.replace(soft_labels="estimate")
+    with pytest.raises(SrjtError, match=r"noise_rate takes a number such as 0\.2, or auto; got 'automatic'"):
+        asked.replace(noise_rate="automatic")
+
+
+def test_the_training_itself_refuses_an_unresolved_noise_rate(noisy: Manifest, asked: TrainConfig) -> None:
+    with pytest.raises(SrjtError, match="noise_rate 'auto' has not been resolved"):
+        single_run(noisy, config=asked, device="cpu")
+
+
+@pytest.mark.parametrize("method", ["co-teaching+ours", "f-correction"])
+def test_an_undetermined_rate_warns_and_is_used_as_it_is(
+    noisy: Manifest, fits: TrainConfig, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    real = auto.estimate_noise
+
+    def pretend(*given: Any, **how: Any) -> Any:
+        found = real(*given, **how, identifiable=False)
+        return replace(found, rate=0.03, rate_interval=(0.0, 0.35), assumption="The rate assumes luck.")
+
+    monkeypatch.setattr(auto, "estimate_noise", pretend)
+    expected = (
+        r"do not determine the noise rate, 0\.00 to 0\.35 \(the networks know nothing\); 0\.03 is used\. The rate "
+        r"assumes luck\. Verified grades of a random sample \(column verified_grade\) or a rate that you know"
+    )
+    with pytest.warns(UserWarning, match=expected) as raised:
+        config, estimate = resolve_noise_rate(
+            noisy, config=fits.replace(method=method, noise_rate="auto"), device="cpu"
+        )
+    assert len(raised) == 1
+    assert raised[0].filename == __file__  # Python shows a line of the caller's code, not of ours
+    assert estimate is not None
+    assert config.noise_rate == estimate.rate == 0.03
+    if method == "f-correction":
+        np.testing.assert_array_equal(config.transition, estimate.transition)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the recipe discards nothing: a note is enough
+        resolve_noise_rate(noisy, config=fits.replace(method="srjt"), device="cpu")
+
+
+def test_several_processes_at_once_are_refused_unless_it_is_known(
+    noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SrjtError, match="cannot be estimated by several processes"):
+        resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")
+    monkeypatch.delenv("WORLD_SIZE")
+    config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert resolve_noise_rate(noisy, config=asked, out=tmp_path / "run", device="cpu")[0] == config
+
+
+def test_two_that_need_the_same_estimate_make_it_once(
+    noisy: Manifest, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, found, begun = [], [], threading.Barrier(2)
+    real = auto.cross_fit
+
+    def counting(*args: Any, **how: Any) -> Any:
+        made.append(1)
+        return real(*args, **how)
+
+    def settle() -> None:
+        begun.wait()
+        config, _ = resolve_noise_rate(noisy, config=asked, out=tmp_path / "shared", device="cpu")
+        found.append(config.noise_rate)
+
+    monkeypatch.setattr(auto, "cross_fit", counting)
+    threads = [threading.Thread(target=settle) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert len(found) == 2
+    assert found[0] == found[1]
+
+
+def test_a_damaged_estimate_is_one_sentence(noisy: Manifest, asked: TrainConfig, tmp_path: Path) -> None:
+    (tmp_path / "noise.json").write_text('{"estimate": {"rate": 0.2}}')
+    with pytest.raises(SrjtError, match=r"noise\.json is damaged or not from srjt"):
+        resolve_noise_rate(noisy, config=asked, out=tmp_path, device="cpu")
+
+
+def test_the_warm_up_is_short_and_has_no_noise_rate(asked: TrainConfig) -> None:
+    run = asked.replace(epochs=150, milestones=(100,), soft_labels="estimated")
+    short = warm_up(run)
+    assert (short.noise_rate, short.transition, short.soft_labels, short.milestones) == (
+        None,
+        None,
+        "paper",
+        None,
+    )
+    # three trainings on two thirds of the samples, each by one network: at most a third of the run of two
+    assert [warm_up(asked.replace(epochs=n)).epochs for n in (1, 2, 20, 30, 150)] == [1, 1, 6, 10, 30]
+    assert (short.network, short.learning_rate, short.seed) == (run.network, run.learning_rate, run.seed)
+
+
+def test_a_recipe_needs_no_rate(noisy: Manifest, split: Split, fits: TrainConfig, tmp_path: Path) -> None:
+    """``srjt`` as it is asked for: nothing but its name. The estimate is the one that other methods get."""
+    config = fits.replace(method="srjt", noise_rate=None)
+    run = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
+    estimate = read_noise_estimate(tmp_path / "run")
+    assert estimate is not None
+    assert run.config.noise_rate == min(estimate.rate, 0.5)
+    other = fits.replace(method="co-teaching", noise_rate="auto")
+    assert warm_up(config) == warm_up(config.for_data(features=True)) == warm_up(other)
+    _, same = resolve_noise_rate(noisy, config=other, split=split, device="cpu")
+    assert same is not None
+    assert same.rate == estimate.rate
+    again = srjt.train(noisy, split=split, config=config, out=tmp_path / "run", device="cpu")
+    assert again.config == run.config
+
+
+@pytest.mark.usefixtures("forbidden")
+def test_a_rate_that_is_given_to_a_recipe_is_used(noisy: Manifest, split: Split, fits: TrainConfig) -> None:
+    run = srjt.train(noisy, split=split, config=fits, method="srjt", noise_rate=0.1, device="cpu")
+    assert run.config.noise_rate == 0.1
+
+
+@pytest.mark.usefixtures("forbidden")
+@pytest.mark.parametrize("options", [{"agree": "al"}, {"temprature": 1.0}])
+def test_a_misspelt_option_is_known_before_the_warm_up(
+    noisy: Manifest, fits: TrainConfig, options: dict[str, Any]
+) -> None:
+    settings = {"method": "jocor+ours", "noise_rate": "auto", "method_options": options}
+    with pytest.raises(SrjtError, match="did you mean"):
+        srjt.train(noisy, config=fits, device="cpu", **settings)
+
+
+def test_verified_grades_of_the_training_side_are_used(
+    noisy: Manifest, split: Split, asked: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = auto.estimate_noise, []
+
+    def watch(*given: Any, **how: Any) -> Any:
+        seen.append(how["verified"])
+        return real(*given, **how)
+
+    monkeypatch.setattr(auto, "estimate_noise", watch)
+    truth = noisy.true_labels
+    assert truth is not None
+    verified = np.where(np.arange(len(noisy)) % 3 == 0, truth, -1)
+    checked = replace(noisy, table=noisy.table.assign(verified_grade=verified))
+    given: dict[str, Any] = {"config": asked, "split": split, "out": tmp_path / "run", "device": "cpu"}
+    resolve_noise_rate(checked, **given)
+    np.testing.assert_array_equal(seen[0], verified[split.train])
+    resolve_noise_rate(checked, **given)
+    assert len(seen) == 1
+    with pytest.raises(SrjtError, match=r"noise\.json was estimated from other images, labels or settings"):
+        resolve_noise_rate(noisy, **given)
+    resolve_noise_rate(noisy, **{**given, "out": tmp_path / "without"})
+    assert seen[1] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "used", "why"),
+    [
+        ({"method": "co-teaching", "noise_rate": 0.2}, 0.2, "The rate was given."),
+        ({"method": "sord", "noise_rate": "auto"}, None, "The method needs no noise rate."),
+        ({"method": "sord", "noise_rate": 0.2}, None, "The method needs no noise rate."),
+        ({"method": "f-correction", "transition": np.eye(4).tolist()}, None, "The matrix was given."),
+    ],
+)
+def test_the_run_records_why_it_used_a_rate(
+    noisy: Manifest, fits: TrainConfig, tmp_path: Path, settings: dict[str, Any], used: float | None, why: str
+) -> None:
+    srjt.train(noisy, config=fits.replace(**settings), epochs=1, out=tmp_path / "run", device="cpu")
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())["noise"]
+    assert recorded == {
+        "requested": settings.get("noise_rate"),
+        "estimated": None,
+        "used": used,
+        "why": why,
+    }

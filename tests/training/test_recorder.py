@@ -1,0 +1,152 @@
+"""What is remembered of each sample, and the watch over grades that are no longer selected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import srjt
+from srjt.training.loop import PATIENCE, StarvationMonitor
+from srjt.training.step import SMOOTHING, Recorder
+
+
+def test_selections_add_up_to_what_was_to_be_kept(data: Any, settings: dict[str, Any]) -> None:
+    run = srjt.train(data.manifest, **{**settings, "method": "co-teaching+ours", "epochs": 4})
+    steps = len(data.split.train) // 16
+    keep = [run.method.keep(epoch, 16) for epoch in range(1, 5)]
+    assert keep == [15, 14, 13, 11]
+    assert run.history["seen"].sum() == 4 * steps * 16
+    assert run.history["selected_1"].sum() == run.history["selected_2"].sum() == steps * sum(keep)
+    assert (run.history[["selected_1", "selected_2"]].max(axis=1) <= run.history["seen"]).all()
+    assert run.history["id"].tolist() == [data.manifest.ids[row] for row in data.split.train]
+    assert (run.history["grade"].to_numpy() == data.manifest.labels[data.split.train]).all()
+    logged = run.metrics.query("metric == 'kept'")["value"].tolist()
+    assert logged == [k / 16 for k in keep]
+
+
+def test_a_method_that_selects_nothing_takes_everything(data: Any, settings: dict[str, Any]) -> None:
+    run = srjt.train(data.manifest, **{**settings, "method": "standard"})
+    assert (run.history["selected_1"] == run.history["seen"]).all()
+    kept = run.metrics[run.metrics["metric"].str.startswith("kept")]
+    assert (kept["value"] == 1.0).all()
+    recall = run.metrics[run.metrics["metric"] == "label_recall"]
+    assert (recall["value"] == 1.0).all()
+
+
+def test_counts_against_counting_by_hand() -> None:
+    generator = torch.Generator().manual_seed(0)
+    labels, true = (torch.randint(3, (20,), generator=generator) for _ in range(2))
+    recorder = Recorder(labels, true, networks=2, num_classes=3, steps=2)
+    recorder.start_epoch()
+    seen: list[tuple[int, int, bool]] = []
+    for start in (0, 8):
+        rows = torch.arange(start, start + 8)
+        selected = torch.rand(2, 8, generator=generator) < 0.5
+        loss = torch.rand(2, 8, generator=generator)
+        recorder.add(rows, torch.tensor(1.0), torch.tensor([1.0, 3.0]) + start, selected, loss)
+        seen += [(k, int(row), bool(selected[k, i])) for k in (0, 1) for i, row in enumerate(rows)]
+    record = recorder.finish_epoch()
+    assert record.losses == (5.0, 7.0)
+    assert record.first_bad_step is None
+    for k in (0, 1):
+        mine = [(row, chosen) for network, row, chosen in seen if network == k]
+        chosen_rows = [row for row, chosen in mine if chosen]
+        clean = [row for row, _ in mine if labels[row] == true[row]]
+        both = set(chosen_rows) & set(clean)
+        quality = record.label_quality(k)
+        assert quality["label_precision"] == pytest.approx(len(both) / len(chosen_rows))
+        assert quality["label_recall"] == pytest.approx(len(both) / len(clean))
+        for grade in range(3):
+            of_grade = [row for row in chosen_rows if labels[row] == grade]
+            assert quality[f"label_precision[{grade}]"] == pytest.approx(
+                len([row for row in of_grade if row in both]) / len(of_grade)
+            )
+            share = len(of_grade) / len([row for row, _ in mine if labels[row] == grade])
+            assert record.kept[k, grade] == pytest.approx(share)
+
+
+def test_the_running_loss_forgets_slowly_and_starts_at_the_first() -> None:
+    recorder = Recorder(torch.zeros(3, dtype=torch.int64), None, networks=1, num_classes=2, steps=1)
+    rows, every = torch.tensor([0, 2]), torch.ones(1, 2, dtype=torch.bool)
+    for losses in ([1.0, 2.0], [3.0, 2.0]):
+        recorder.add(rows, torch.tensor(0.0), torch.zeros(1), every, torch.tensor([losses]))
+    history = recorder.history()
+    assert history["loss_1"].to_numpy() == pytest.approx(
+        [SMOOTHING + 3 * (1 - SMOOTHING), np.nan, 2.0], nan_ok=True
+    )
+    assert history["seen"].tolist() == [2, 0, 2]
+
+
+def test_the_first_bad_step_is_remembered_for_its_epoch_only() -> None:
+    recorder = Recorder(torch.zeros(2, dtype=torch.int64), None, networks=1, num_classes=2, steps=3)
+    arguments = torch.zeros(1), torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2)
+    recorder.start_epoch()
+    for total in (1.0, float("inf"), float("nan")):
+        recorder.add(torch.arange(2), torch.tensor(total), *arguments)
+    assert recorder.finish_epoch().first_bad_step == 1
+    recorder.start_epoch()
+    recorder.add(torch.arange(2), torch.tensor(1.0), *arguments)
+    assert recorder.finish_epoch().first_bad_step is None
+
+
+# ------------------------------------------------------------------------------------------------- starvation
+
+
+def counts(*selected: list[int], total: tuple[int, ...] = (100, 100, 10)) -> Any:
+    """(K, 4, C): selected and clean, selected, clean, all."""
+    return np.array([[chosen, chosen, list(total), list(total)] for chosen in selected])
+
+
+FED, STARVED = [60, 60, 5], [80, 70, 0]
+
+
+def test_one_warning_after_several_epochs() -> None:
+    monitor = StarvationMonitor(["none", "mild", "severe"])
+    said = [monitor.update(counts(FED, STARVED)) for _ in range(PATIENCE + 5)]
+    assert said[: PATIENCE - 1] == [None] * (PATIENCE - 1)
+    message = said[PATIENCE - 1]
+    assert message is not None
+    assert message.startswith(f"The selection is starving grade severe: for {PATIENCE} epochs hardly any")
+    for advice in ("`per_class=True`", "`ramp_epochs`", "`noise_rate`"):
+        assert advice in message
+    assert "mild" not in message
+    assert said[PATIENCE:] == [None] * 5
+
+
+def test_epochs_must_follow_each_other() -> None:
+    monitor = StarvationMonitor(["none", "mild", "severe"])
+    for _ in range(4):
+        assert [monitor.update(counts(c, FED)) for c in (STARVED, STARVED, FED)] == [None] * 3
+
+
+def test_a_grade_that_is_not_in_the_data_is_not_starved() -> None:
+    monitor = StarvationMonitor(["none", "mild", "severe"])
+    absent = counts([60, 60, 0], [60, 60, 0], total=(100, 100, 0))
+    assert [monitor.update(absent) for _ in range(6)] == [None] * 6
+
+
+def test_a_training_that_starves_a_grade_warns(data: Any, settings: dict[str, Any]) -> None:
+    """A network that answers the mildest grade to everything, with nine tenths dropped."""
+    from srjt.training.reporters import SilentReporter
+
+    class Stubborn(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.ones = torch.nn.Parameter(torch.ones(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 100 * self.ones * torch.ones(len(x), 1)
+
+    reporter = SilentReporter()
+    chosen = {**settings, "network": Stubborn, "noise_rate": 0.7, "epochs": 8, "learning_rate": 1e-9}
+    chosen["method"] = "co-teaching+ours"
+    srjt.train(data.manifest, reporter=reporter, method_options={"ramp_epochs": 1}, **chosen)
+    assert len(reporter.notes) == 2
+    assert reporter.notes[1].startswith("The selection is starving grade ")
+    reporter = SilentReporter()
+    options = {"ramp_epochs": 1, "per_class": True}
+    srjt.train(data.manifest, reporter=reporter, method_options=options, **chosen)
+    assert len(reporter.notes) == 1

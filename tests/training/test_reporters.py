@@ -1,0 +1,240 @@
+"""Progress on a terminal and in trackers."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srjt.errors import SrjtError
+from srjt.training.checkpoint import MetricRow
+from srjt.training.reporters import (
+    TRACKERS,
+    PlainReporter,
+    SilentReporter,
+    TerminalReporter,
+    TrackingReporter,
+    headline,
+    reporter_for,
+    track,
+)
+
+# What a person sees while it trains.
+
+ROWS = [
+    MetricRow(2, "train", "1", "loss", 1.0),
+    MetricRow(2, "train", "2", "loss", 2.0),
+    MetricRow(2, "validation", "1", "accuracy", 0.4),
+    MetricRow(2, "test", "1", "accuracy", 0.5),
+    MetricRow(2, "test", "2", "accuracy", 0.7),
+    MetricRow(2, "test", "ensemble", "accuracy", 0.9),
+    MetricRow(2, "test", "pooled", "accuracy", 0.1),
+    MetricRow(2, "train", "", "images_per_second", 1234.5),
+]
+
+
+def test_the_headline_averages_the_networks() -> None:
+    shown = headline(ROWS, show_test=True)
+    assert shown == pytest.approx({"loss": 1.5, "val.acc": 0.4, "test.acc": 0.6, "samples/s": 1234.5})
+
+
+def test_test_scores_are_shown_on_request_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert headline(ROWS) == pytest.approx({"loss": 1.5, "val.acc": 0.4, "samples/s": 1234.5})
+    for show_test in (False, True):
+        with reporter_for(show_test=show_test) as plain:
+            plain.begin("", epochs=30)
+            plain.finished_epoch(2, ROWS)
+        assert ("test.acc" in capsys.readouterr().out) == show_test
+        with TerminalReporter(show_test=show_test) as bar:
+            bar.begin("", epochs=30)
+            bar.finished_epoch(2, ROWS)
+            assert bar.progress.tasks[0].fields["latest"].startswith("test.acc" if show_test else "val.acc")
+
+
+def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with PlainReporter() as reporter:
+        reporter.begin("co-teaching", epochs=30)
+        reporter.decoded(1, 2)
+        reporter.decoded(2, 2)
+        reporter.decoded(2, 2)  # once more, to find identical images: not said again
+        reporter.stepped(1, 1, 5)
+        reporter.finished_epoch(2, ROWS)
+        reporter.note("Something [happened].")
+    assert capsys.readouterr().out.splitlines() == [
+        "co-teaching: 2 image files processed.",
+        "co-teaching: epoch 2/30  loss 1.500  val.acc 0.400  samples/s 1234",
+        "co-teaching: Something [happened].",
+    ]
+
+
+def test_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bar and the latest numbers on one line; notes as they are, brackets included."""
+    from srjt.console import Console
+
+    screen = io.StringIO()
+    monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
+    with TerminalReporter() as reporter:
+        reporter.begin("co-teaching+ours", epochs=30)
+        reporter.decoded(1, 2)
+        reporter.decoded(2, 2)
+        reporter.stepped(1, 1, 5)
+        reporter.finished_epoch(2, ROWS)
+        reporter.note("A [note].")
+        reporter.progress.refresh()
+    said = screen.getvalue()
+    assert "A [note]." in said
+    assert "2/30" in said
+    last = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", said).rstrip().splitlines()[-1]
+    assert re.search(r"co-teaching\+ours [━╸╺ ]{16} 2/30 .* val\.acc 0\.400  samples/s 1234", last)
+    assert len(last.split("\r")[-1].rstrip()) <= 80
+
+
+def test_the_epochs_of_a_cross_fit_are_named_by_fold(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a log and on a terminal of 80 columns, where the longest name of an audit has room."""
+    from srjt.console import Console
+
+    with PlainReporter() as plain:
+        plain.begin("", epochs=30, folds=5)
+        plain.finished_epoch(32, ROWS)
+    assert (
+        capsys.readouterr().out == "fold 2 of 5, epoch 2 of 30  loss 1.500  val.acc 0.400  samples/s 1234\n"
+    )
+    screen = io.StringIO()
+    monkeypatch.setattr("srjt.console.Console", lambda: Console(file=screen, width=80, force_terminal=True))
+    with TerminalReporter() as bar:
+        bar.begin("warm-up", epochs=30, folds=3)
+        bar.stepped(69, 1, 5)
+        bar.finished_epoch(70, [row for row in ROWS if row.split == "train"])
+        bar.progress.refresh()
+    said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+    last = said.rstrip().splitlines()[-1].split("\r")[-1].rstrip()
+    assert re.fullmatch(
+        r"warm-up fold 3 of 3, epoch 10 of 30 [━╸╺ ]{8} +[0-9:-]+ loss 1\.500  samples/s 1234", last
+    )
+    assert len(last) <= 80
+
+
+def test_which_reporter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert type(reporter_for(quiet=True)) is SilentReporter
+    assert type(reporter_for()) is PlainReporter  # pytest captures: no terminal
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert type(reporter_for()) is TerminalReporter
+
+
+# Trackers receive the numbers of metrics.csv; one that fails does not end a training.
+
+TRACKED_ROWS = [
+    MetricRow(1, "test", "1", "accuracy", 0.75),
+    MetricRow(1, "train", "1", "kept[0]", 0.5),
+    MetricRow(1, "train", "", "seconds", float("nan")),
+]
+
+
+def test_tensorboard_events_hold_the_finite_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    inner = SilentReporter()
+    reporter = track(inner, "tensorboard", tmp_path / "run")
+    assert not (tmp_path / "run").exists()  # the run makes its folder
+    reporter.note("passed on")
+    reporter.finished_epoch(1, TRACKED_ROWS)
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    events.Reload()
+    assert events.Tags()["scalars"] == ["test/accuracy/1", "train/kept[0]/1"]
+    assert [(e.step, e.value) for e in events.Scalars("test/accuracy/1")] == [(1, 0.75)]
+    assert inner.notes == ["passed on"]
+
+
+def test_mlflow_writes_below_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    (tmp_path / "run").mkdir()
+    reporter = track(SilentReporter(), "mlflow", tmp_path / "run")
+    reporter.begin("srjt", epochs=2)
+    reporter.finished_epoch(1, TRACKED_ROWS)
+    client = mlflow.MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("srjt").experiment_id])
+    assert run.data.metrics == {"test/accuracy/1": 0.75, "train/kept.0/1": 0.5}
+    assert run.info.run_name == "run"
+    assert (tmp_path / "run" / "mlflow.db").exists()
+
+
+def test_weights_and_biases_are_offline_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in, because the package is large: it records how it is called."""
+    started: list[dict[str, Any]] = []
+    logged: list[tuple[dict[str, float], int]] = []
+
+    def init(**settings: Any) -> Any:
+        started.append(settings)
+        return types.SimpleNamespace(log=lambda scalars, step: logged.append((scalars, step)))
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))  # type: ignore[arg-type]
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    reporter = track(SilentReporter(), "wandb", tmp_path / "run")
+    reporter.finished_epoch(1, TRACKED_ROWS)
+    reporter.finished_epoch(2, TRACKED_ROWS)
+    assert [settings["mode"] for settings in started] == ["offline"]
+    assert started[0]["dir"] == str(tmp_path / "run")
+    assert [step for _, step in logged] == [1, 2]
+    assert logged[0][0] == {"test/accuracy/1": 0.75, "train/kept[0]/1": 0.5}
+
+
+def test_a_tracker_that_fails_does_not_end_the_training() -> None:
+    inner = SilentReporter()
+    calls = []
+
+    def start(title: str) -> Any:
+        def write(epoch: int, scalars: object) -> None:
+            calls.append(epoch)
+            raise ConnectionError("no answer\nfrom the server")
+
+        return write
+
+    reporter = TrackingReporter(inner, start, name="mlflow")
+    reporter.finished_epoch(1, TRACKED_ROWS)
+    reporter.finished_epoch(2, TRACKED_ROWS)
+    assert calls == [1]
+    assert inner.notes == [
+        "Logging to mlflow has stopped (no answer from the server). The training continues; metrics.csv has every "
+        "number."
+    ]
+
+
+def test_the_cross_fit_of_the_noise_estimate_is_not_recorded(tmp_path: Path) -> None:
+    started = []
+    reporter = TrackingReporter(SilentReporter(), started.append, name="x")  # type: ignore[arg-type]
+    reporter.begin("estimate", epochs=1, folds=3)
+    reporter.finished_epoch(1, TRACKED_ROWS)
+    assert started == []
+
+
+@pytest.mark.parametrize("tracker", list(TRACKERS))
+def test_a_missing_package_names_its_extra(
+    tracker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name.startswith(("torch.utils.tensorboard", "mlflow", "wandb")):
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(SrjtError, match=rf'pip install "{tracker}[">]'):
+        track(SilentReporter(), tracker, tmp_path)
+
+
+def test_an_unknown_tracker_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="did you mean 'mlflow'"):
+        track(SilentReporter(), "mlflo", tmp_path)
