@@ -1,7 +1,7 @@
 """Where the time of a study goes, on one GPU or CPU. Every figure is a ratio within one run.
 
     python benchmarks/study_speed.py workers    # workers that stay against a process per run; share of training
-    python benchmarks/study_speed.py share      # several trainings on one GPU: taking turns, sharing it, alone
+    python benchmarks/study_speed.py share      # several trainings at once on one GPU against one alone
     python benchmarks/study_speed.py setup      # set-up of a long training: empty cache, filled cache, not compiled
     python benchmarks/study_speed.py folds      # the folds of an audit: one after the other, at the same time
     python benchmarks/study_speed.py plan       # the paper's 280 trainings on LIMUC: time on this device, and on eight
@@ -47,7 +47,7 @@ from srjt.studies.results import collect_results
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
 from srjt.training.devices import device_name
-from srjt.training.workers import Task, WorkerPool, share_gpus
+from srjt.training.workers import Task, WorkerPool
 
 METHODS = (
     "standard", "sord", "label-smooth", "f-correction", "reweight", "mixup", "co-teaching", "co-teaching+ours",
@@ -164,7 +164,7 @@ def training(args: argparse.Namespace) -> tuple[Manifest, dict[str, Any]]:
 
 
 def share(args: argparse.Namespace) -> None:
-    """Images/s of several trainings at once, relative to one alone: taking turns on the GPU, and sharing it."""
+    """Images/s of several trainings at once, relative to one alone; they take turns on a GPU without NVIDIA's MPS."""
     if args.child:
         manifest, settings = training(args)
         srjt.train(manifest, **{**settings, "epochs": 2})  # what the first training initialises
@@ -175,42 +175,29 @@ def share(args: argparse.Namespace) -> None:
         return
     training(args)  # generates the images, once
     alone = None
-    device = f"cuda:{torch.cuda.current_device()}" if torch.cuda.is_available() else "cpu"
-    for shared in (False, True):
-        with contextlib.ExitStack() as stack:
-            variables = stack.enter_context(share_gpus((device, device))) if shared else {}
-            if shared and not variables:
-                print("shared: NVIDIA's MPS is not available here, or is running already")
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, __file__, *sys.argv[1:], "--child"]
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for _ in range(args.jobs or 4)
+        ]
+        for process in processes:
+            _read_line(process)
+        for count in (1, 2, 4, 10):
+            if count > len(processes):
                 break
-            command = [sys.executable, __file__, *sys.argv[1:], "--child"]
-            processes = [
-                stack.enter_context(
-                    subprocess.Popen(
-                        command,
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        text=True,
-                        env=os.environ | variables,
-                    )
-                )
-                for _ in range(args.jobs or 4)
-            ]
-            for process in processes:
-                _read_line(process)
-            for count in (1, 2, 4, 10):
-                if count > len(processes):
-                    break
-                start = time.perf_counter()
-                rate = sum(_images(processes[:count])) / (time.perf_counter() - start)
-                alone = alone or rate
-                print(
-                    f"{'shared' if shared else 'in turns'}, {count} at once: {rate:,.0f} images/s together, ratio "
-                    f"{rate / alone:.2f}",
-                    flush=True,
-                )
-            for process in processes:
-                assert process.stdin is not None
-                process.stdin.close()
+            start = time.perf_counter()
+            rate = sum(_images(processes[:count])) / (time.perf_counter() - start)
+            alone = alone or rate
+            print(
+                f"{count} at once: {rate:,.0f} images/s together, ratio {rate / alone:.2f}",
+                flush=True,
+            )
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()
 
 
 def _images(processes: list[subprocess.Popen[str]]) -> list[float]:

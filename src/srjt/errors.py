@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
 # Errors about the user's input: one sentence that says what is wrong and what to do.
@@ -138,26 +136,7 @@ def lazy_names(package: str, origins: Mapping[str, str]) -> Callable[[str], Any]
 
 # The CPU cores that this process may use.
 
-CGROUP = Path("/sys/fs/cgroup")  # where Linux tells a container its share of the processor
-
 
 def cores() -> int:
-    """The CPU cores that this process may use; a scheduler or a container may allow fewer than the machine has."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _quota()
-    return allowed if quota is None else max(1, min(allowed, math.ceil(quota)))
-
-
-def _quota() -> float | None:
-    """Processor seconds per second that the container gets; None without a limit."""
-    try:
-        try:
-            microseconds, period = (CGROUP / "cpu.max").read_text().split()
-        except FileNotFoundError:  # the first version of control groups
-            microseconds, period = (
-                (CGROUP / "cpu" / name).read_text() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-            )
-        quota = float(microseconds) / float(period)  # "max", or a negative number, without a limit
-    except (OSError, ValueError, ZeroDivisionError):
-        return None
-    return quota if quota > 0 else None
+    """The CPU cores that this process may use; a scheduler may allow fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from srjt.studies.folder import error_file, lock_study, read_study, run_folder, 
 from srjt.studies.plan import PlannedRun, open_data
 from srjt.studies.results import collect_results
 from srjt.studies.study import Slots, choose_executor, resolve_config, run_locally
-from srjt.training import workers as worker_pool
+from srjt.training.workers import WorkerPool
 
 # ``srjt.study``: a comparison from Python.
 
@@ -230,13 +229,13 @@ def test_an_unexpected_error_leaves_its_traceback_and_mending_the_cause_its_resu
 
 
 CRASH = """
-import os
+from pathlib import Path
 from srjt.training.checkpoint import MetricsLog
 
 add = MetricsLog.add
 
 def add_or_crash(log, rows):
-    if os.environ.get("SHARES_A_GPU"):
+    if not Path(__file__).with_name("alone").exists():
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
     add(log, rows)
 
@@ -251,12 +250,20 @@ def test_runs_that_crash_while_they_share_a_gpu_are_tried_again_one_at_a_time(
     """A GPU that one run crashes fails for the others too: here it fails for all."""
     pools: list[tuple[str, ...]] = []
 
-    @contextlib.contextmanager
-    def share(devices: tuple[str, ...]) -> Iterator[dict[str, str]]:
-        pools.append(devices)
-        yield {"SHARES_A_GPU": "yes"} if len(set(devices)) < len(devices) else {}
+    class Pool(WorkerPool):
+        """Its workers share a CPU as if it were a GPU."""
 
-    monkeypatch.setattr(worker_pool, "share_gpus", share)
+        @property
+        def shares_gpus(self) -> bool:
+            return len(self.devices) > 1
+
+        def __enter__(self) -> WorkerPool:
+            pools.append(tuple(map(str, self.devices)))
+            if not self.shares_gpus:
+                (tmp_path / "alone").touch()
+            return super().__enter__()
+
+    monkeypatch.setattr("srjt.studies.study.WorkerPool", Pool)
     (tmp_path / "crash.py").write_text(CRASH)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

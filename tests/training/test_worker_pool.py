@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import random
@@ -10,7 +9,7 @@ import signal
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,22 +107,10 @@ def test_the_state_of_a_process_is_restored() -> None:
         assert process_facts() == expected
 
 
-def test_workers_get_the_variables_by_which_they_share_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared: list[Any] = []
-
-    @contextlib.contextmanager
-    def share(devices: Any) -> Iterator[dict[str, str]]:
-        shared.append(devices)
-        yield {"CUBLAS_WORKSPACE_CONFIG": "as the service says"}
-        shared.append("ended")
-
-    monkeypatch.setattr(workers, "share_gpus", share)
-    with WorkerPool(devices=("cpu", "cpu"), networks=("tiny",)) as pool:
-        assert read(pool, tmp_path / "facts.json")["facts"]["environment"] == "as the service says"
-        assert shared == [("cpu", "cpu")]
-    assert shared[1:] == ["ended"]
+def test_workers_share_a_gpu_that_occurs_twice() -> None:
+    assert WorkerPool(devices=("cuda:0", "cuda:1", "cuda:0")).shares_gpus
+    for devices in [("cuda:0", "cuda:1"), ("cpu", "cpu"), (None, None)]:
+        assert not WorkerPool(devices=devices).shares_gpus
 
 
 def test_a_worker_serves_one_task_after_another_as_if_each_were_the_first(

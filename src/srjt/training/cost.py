@@ -25,16 +25,6 @@ STEPS = 3  # timed, after one to warm up
 GPU_STEPS = 50  # a step takes milliseconds there
 CPU_BATCH = 8  # samples of a trial step on a CPU, where the time of a step grows with its samples
 MEMORY = Path("/proc/meminfo")
-# Folder, limit, used bytes, and which of these are files that the system drops when memory is short: cgroups v2 and v1.
-CONTAINERS = (
-    (Path("/sys/fs/cgroup"), "memory.max", "memory.current", "inactive_file"),
-    (
-        Path("/sys/fs/cgroup/memory"),
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        "total_inactive_file",
-    ),
-)
 COPIES = 4  # of each weight: itself, its gradient, and Adam's two moments
 
 
@@ -209,22 +199,9 @@ def step_memory(config: TrainConfig, *, batch: int) -> int:
 
 
 def available_memory() -> int | None:
-    """Bytes that new processes may use: of the machine, or of the container if that is less; None if not known."""
-    found = []
+    """Bytes of the machine that new processes may use; None where the system does not say."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        lines = MEMORY.read_text(encoding="ascii").splitlines()
-        found.append(next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")))
-    for folder, limit, used, cached in CONTAINERS:
-        with contextlib.suppress(OSError, ValueError):  # "max" is no limit
-            most, now = (int((folder / name).read_text(encoding="ascii")) for name in (limit, used))
-            found.append(max(0, most - now + _counter(folder / "memory.stat", cached)))
-    return min(found, default=None)
-
-
-def _counter(file: Path, name: str) -> int:
-    """A number of a file with lines of names and numbers; 0 if it is not there."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        for line in file.read_text(encoding="ascii").splitlines():
-            if line.split()[0] == name:
-                return int(line.split()[1])
-    return 0
+        for line in MEMORY.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    return None

@@ -8,17 +8,12 @@ import contextlib
 import gc
 import multiprocessing
 import os
-import select
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -134,117 +129,6 @@ def start_forkserver(preload: Sequence[str]) -> ForkServerContext:
     return context
 
 
-# Let several worker processes compute on one GPU at the same time, by NVIDIA's multi-process service (MPS).
-#
-# Without it the processes take turns on the GPU: on an H200 two trainings at once were together 6 % slower
-# than one alone, with it 25 % faster. It is a program of NVIDIA's driver that any user can start.
-
-PROGRAM = "nvidia-cuda-mps-control"
-PIPES = "CUDA_MPS_PIPE_DIRECTORY"
-DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # where a service of the whole machine listens
-
-# Ends the service when it is told to, or when its input is closed because the process that started it was killed: then
-# the workers need the service until they have saved their state. For the same reason it ignores the signals that a job
-# scheduler sends to all processes.
-KEEPER = """
-trap '' INT TERM
-if "$0" -d > /dev/null; then echo started; else echo failed; fi
-read told || sleep "$1"
-echo quit | "$0" > /dev/null
-rm -rf "$CUDA_MPS_PIPE_DIRECTORY"
-"""
-SAVING_SECONDS = 60
-PATIENCE = 30.0  # seconds for the service to start, and to end
-# CUDA's errors 805 and 807, modulo 256: the service cannot be reached, or is not ready yet
-NOT_READY = (37, 39)
-# Whether a process of this user can compute under the service: some GPUs and containers do not allow it.
-PROBE = """
-import sys
-sys.path[:] = filter(None, sys.path)  # not the current folder
-import ctypes
-cuda, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
-raise SystemExit(
-    cuda.cuInit(0)
-    or cuda.cuDeviceGet(ctypes.byref(device), 0)
-    or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
-)
-"""
-
-
-@contextlib.contextmanager
-def share_gpus(devices: Sequence[str | None]) -> Iterator[dict[str, str]]:
-    """Start the service while several workers use the same GPU: yields the environment variables of these workers.
-
-    devices: one per worker. The dictionary is empty if no GPU occurs twice, or if the service is not available. A
-    service that runs already is used. A worker that crashes the GPU takes the others on it with it.
-    """
-    gpus = Counter(device for device in devices if device is not None and device.startswith("cuda"))
-    if max(gpus.values(), default=0) < 2:
-        yield {}
-        return
-    if (running := _running_service()) is not None:
-        yield {PIPES: running}
-        return
-    program = shutil.which(PROGRAM)
-    if program is None:
-        yield {}
-        return
-    folder = tempfile.mkdtemp(prefix="srjt-mps-")
-    variables = {PIPES: folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-    # The service sees all GPUs; CUDA_VISIBLE_DEVICES would number them differently for it and for the workers.
-    inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    keeper = subprocess.Popen(
-        ["sh", "-c", KEEPER, program, str(SAVING_SECONDS)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=inherited | variables,
-        start_new_session=True,  # Ctrl-C must not end it before the workers have saved their state
-    )
-    assert keeper.stdin is not None
-    assert keeper.stdout is not None
-    try:
-        answered, _, _ = select.select([keeper.stdout], [], [], PATIENCE)
-        started = bool(answered) and keeper.stdout.readline() == b"started\n" and _works(variables)
-        yield variables if started else {}
-    finally:
-        with contextlib.suppress(OSError), keeper.stdin as told:
-            told.write(b"quit\n")
-        with contextlib.suppress(subprocess.TimeoutExpired):  # then it ends later, by itself
-            keeper.wait(PATIENCE)
-        keeper.stdout.close()
-
-
-def _running_service() -> str | None:
-    """The folder of the service that the user has chosen, or of one of the whole machine; None if there is none."""
-    if PIPES in os.environ:
-        return os.environ[PIPES]
-    try:
-        os.kill(int((DEFAULT_PIPES / f"{PROGRAM}.pid").read_text()), 0)
-    except PermissionError:  # it belongs to another user
-        pass
-    except (OSError, ValueError):
-        return None
-    return str(DEFAULT_PIPES)
-
-
-def _works(variables: dict[str, str]) -> bool:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:  # the service may need some seconds to be ready
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            probe = subprocess.run(
-                [sys.executable, "-c", PROBE],
-                env=os.environ | variables,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=PATIENCE,
-            )
-            if probe.returncode not in NOT_READY:
-                return probe.returncode == 0
-        time.sleep(0.2)
-    return False
-
-
 # What a worker process of the pool executes: one task after another, until it is told to stop or has no
 # parent.
 
@@ -257,9 +141,8 @@ class Warned(NamedTuple):
     text: str
 
 
-def serve(connection: Connection[Any, Any], threads: int | None, variables: dict[str, str]) -> None:
+def serve(connection: Connection[Any, Any], threads: int | None) -> None:
     """The main function of a worker: execute tasks until the connection is closed."""
-    os.environ.update(variables)  # before its first use of the GPU
     current: list[Path] = []
     handle_signals(stop_unless_locked(current))
     threading.Thread(target=_stop_with_parent, daemon=True).start()
@@ -404,7 +287,7 @@ class WorkerPool:
     """One worker per entry of ``devices``, started when it is first needed.
 
     threads: of torch in each worker. networks: names of the networks that the tasks will build, whose library is then
-    imported only once. Workers on the same GPU compute at the same time where the GPU allows it.
+    imported only once.
     """
 
     devices: Sequence[str | None]
@@ -412,8 +295,6 @@ class WorkerPool:
     networks: Sequence[str] = ()
     _slots: list[_Slot] = field(init=False)
     _context: ForkServerContext | None = field(init=False, default=None)
-    _sharing: contextlib.ExitStack = field(init=False, default_factory=contextlib.ExitStack)
-    _variables: dict[str, str] = field(init=False, default_factory=dict)  # of the workers' environment
 
     def __post_init__(self) -> None:
         self._slots = [_Slot(device=device) for device in self.devices]
@@ -429,8 +310,9 @@ class WorkerPool:
 
     @property
     def shares_gpus(self) -> bool:
-        """Whether a worker that crashes its GPU does so for the others on it, too."""
-        return bool(self._variables)
+        """Whether several workers use one GPU: one that crashes it, or fills its memory, may do so for the others."""
+        gpus = [device for device in self.devices if device is not None and device.startswith("cuda")]
+        return len(set(gpus)) < len(gpus)
 
     def start(self, task: Task) -> None:
         """Give the task to an idle worker, if possible to one whose process has the task's settings."""
@@ -459,24 +341,22 @@ class WorkerPool:
                 slot.process.terminate()
 
     def __enter__(self) -> WorkerPool:
-        self._context = start_forkserver(_imports(self.networks))  # it imports while the service starts
-        self._variables = self._sharing.enter_context(share_gpus(self.devices))
+        self._context = start_forkserver(_imports(self.networks))
         return self
 
     def __exit__(self, *exception: object) -> None:
         """End idle workers; stop those that are still busy because the body raised an exception."""
-        with self._sharing:
-            while self.running:
-                self.terminate()
-                self.wait()
-            for slot in self._slots:
-                _stop(slot)
+        while self.running:
+            self.terminate()
+            self.wait()
+        for slot in self._slots:
+            _stop(slot)
 
     def _start_worker(self, slot: _Slot, settings: Hashable) -> None:
         _stop(slot)
         assert self._context is not None, "a pool is used in a with statement"
         slot.connection, remote = self._context.Pipe()
-        slot.process = self._context.Process(target=serve, args=(remote, self.threads, self._variables))
+        slot.process = self._context.Process(target=serve, args=(remote, self.threads))
         slot.process.start()
         remote.close()
         slot.settings, slot.ready = settings, False
