@@ -29,7 +29,7 @@ import pandas as pd
 
 GRADES = 4
 EPOCHS = 30  # of the runs of a study
-SETTINGS = {"network": "tiny", "image_size": 32, "crop": 28, "tune_cpu": False, "device": "cpu"}
+SETTINGS = {"network": "tiny", "image_size": 32, "crop": 28, "device": "cpu"}
 Steps = Iterator[tuple[str, Callable[[], object]]]
 
 

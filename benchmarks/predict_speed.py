@@ -4,7 +4,6 @@
     python benchmarks/predict_speed.py --threads 1 --images 64
     python benchmarks/predict_speed.py --batches              # the bare network by batch size
     python benchmarks/predict_speed.py --int8                 # also ONNX Runtime in float32 and INT8
-    python benchmarks/predict_speed.py --accuracy             # what bf16 changes, after a short training
     python benchmarks/predict_speed.py --device cuda --images 10000     # on a GPU: pixels in memory, then files
 
 The bare network does nothing but forward passes, in the same setting. Our time includes reading the folder, decoding,
@@ -13,7 +12,6 @@ stands that of CPU seconds, which other programs on the machine disturb less.
 
 Expected: at least 0.9 for both; with fewer than 100 images, building the network weighs more. On a GPU 0.87 for
 pixels in memory, more for more images; files as fast as the cores decode them.
-bf16 pays only on a CPU with instructions for it (AMX, AVX512-BF16).
 """
 
 from __future__ import annotations
@@ -40,7 +38,6 @@ from srjt.data.sources.folders import read_images
 from srjt.data.synthetic import generate
 from srjt.errors import cores
 from srjt.inference.embed import embed
-from srjt.inference.predict import TUNING_BATCH, with_precision
 from srjt.training.batches import Preprocess
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
@@ -48,8 +45,7 @@ from srjt.training.devices import (
     channels_last,
     choose_device,
     device_name,
-    fastest_setting,
-    use_cpu_setting,
+    uses_channels_last,
 )
 from srjt.training.trained import Trained, build_method, build_networks
 
@@ -61,16 +57,17 @@ def untrained() -> Trained:
     config = TrainConfig(method="sord", network="resnet18", pretrained=False, crop=CROP)
     method = build_method(config, num_classes=len(GRADES))
     networks = build_networks(config, method, in_shape=(3, CROP, CROP), with_weights=False)
-    setting = fastest_setting(networks.members[0], torch.zeros(TUNING_BATCH, 3, CROP, CROP), backward=False)
+    last = uses_channels_last(networks, torch.device("cpu"))
+    if last:
+        channels_last(networks)
     return Trained(
         networks=networks.eval(),
         method=method,
         config=config,
         grades=GRADES,
-        preprocess=Preprocess(crop=CROP, channels_last=setting.channels_last),
+        preprocess=Preprocess(crop=CROP, channels_last=last),
         in_shape=(3, CROP, CROP),
         device=torch.device("cpu"),
-        cpu=setting,
     )
 
 
@@ -94,11 +91,10 @@ def compare(programs: dict[str, Callable[[], object]], *, repeats: int, images: 
         print(f"  {name:36}{images / wall:8.1f} img/s {wall0 / wall:6.2f}   of CPU seconds {cpu0 / cpu:6.2f}")
 
 
-def forward(run: Trained, x: Tensor, *, size: int = BATCH, amp: bool = False) -> None:
-    with use_cpu_setting(run.cpu, run.networks), torch.inference_mode():
+def forward(run: Trained, x: Tensor, *, size: int = BATCH) -> None:
+    with torch.inference_mode():
         for part in x.split(size):
-            with torch.autocast("cpu", torch.bfloat16, enabled=amp):
-                run.networks(part)
+            run.networks(part)
 
 
 def as_input(run: Trained, x: Tensor) -> Tensor:
@@ -114,9 +110,9 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
             Image.fromarray(pixels).resize((480, 360)).save(folder / f"{number:05d}.jpg", quality=90)
         fresh = (f"{name}/cache{i}" for i in range(1000))  # nothing decoded or computed is reused
 
-        def predict(precision: str | None = None) -> None:
+        def predict() -> None:
             os.environ["SRJT_CACHE"] = next(fresh)
-            srjt.predict(run, folder, precision=precision)
+            srjt.predict(run, folder)
 
         def features() -> None:
             cache = next(fresh)
@@ -125,7 +121,6 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
                 manifest, backbone="resnet18", pretrained=False, batch_size=BATCH, cache=cache, device="cpu"
             )
 
-        fast = with_precision(run, "bf16")
         programs = {
             "bare network": lambda: forward(run, as_input(run, x)),
             "srjt.predict": predict,
@@ -133,14 +128,6 @@ def commands(run: Trained, x: Tensor, *, images: int, repeats: int) -> None:
         }
         forward(run, as_input(run, x[:BATCH]))
         compare(programs, repeats=repeats, images=images)
-        print("bf16, against the bare network in float32:")
-        programs = {
-            "bare network, float32": lambda: forward(run, as_input(run, x)),
-            "bare network, bf16": lambda: forward(fast, as_input(fast, x), amp=True),
-            "srjt.predict, bf16": lambda: predict("bf16"),
-        }
-        compare(programs, repeats=repeats, images=images)
-        print(" ", srjt.predict(run, folder, precision="bf16").attrs["precision"])
 
 
 def on_device(device: torch.device, *, images: int, repeats: int) -> None:
@@ -155,7 +142,6 @@ def on_device(device: torch.device, *, images: int, repeats: int) -> None:
         method=plain.method.to(device),
         preprocess=preprocess,
         device=device,
-        cpu=None,
     )
     size = run.config.image_size
     few = generate(images=min(images, 500), patients=min(images, 500), size=size, seed=0).arrays
@@ -240,35 +226,15 @@ def int8(run: Trained, x: Tensor, *, repeats: int, threads: int) -> None:
         quant_pre_process(exact, prepared)
         # unsigned activations: x86 has instructions for unsigned × signed bytes
         quantize_static(prepared, rounded, Reader(), per_channel=True, activation_type=QuantType.QUInt8)
-        fast = with_precision(run, "bf16")
         compare(
             {
                 "bare network, float32": lambda: forward(run, as_input(run, x)),
-                "bare network, bf16": lambda: forward(fast, as_input(fast, x), amp=True),
                 f"ONNX Runtime {onnxruntime.__version__}, float32": session(exact),
                 "ONNX Runtime, INT8": session(rounded),
             },
             repeats=repeats,
             images=len(x),
         )
-
-
-def accuracy() -> None:
-    """A ResNet-18 that has learnt a little, applied to fresh images in both precisions."""
-    settings = {"network": "resnet18", "pretrained": False, "image_size": 64, "crop": 56, "epochs": 2}
-    data = generate(images=400, patients=100, size=64, seed=0)
-    run = srjt.train(data, method="sord", learning_rate=1e-3, device="cpu", **settings)
-    fresh = generate(images=1000, patients=250, size=64, seed=1)
-    tables = [srjt.predict(run, fresh, precision=precision) for precision in ("fp32", "bf16")]
-    columns = [f"p_{grade}" for grade in run.grades]
-    difference = np.abs(tables[0][columns].to_numpy() - tables[1][columns].to_numpy())
-    print(
-        f"probabilities differ by {difference.mean():.1e} on average, {difference.max():.1e} at most; "
-        f"{(tables[0]['grade'] != tables[1]['grade']).sum()} of {len(fresh):,} grades differ"
-    )
-    for name, table in zip(("fp32", "bf16"), tables, strict=True):
-        error = np.abs(table["grade"].astype(int).to_numpy() - fresh.labels)
-        print(f"  {name}: accuracy {(error == 0).mean():.4f}, MAE {error.mean():.4f}")
 
 
 def main() -> None:
@@ -280,13 +246,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--batches", action="store_true", help="only the bare network, by batch size")
     parser.add_argument("--int8", action="store_true", help="only the networks, with ONNX Runtime's INT8")
-    parser.add_argument("--accuracy", action="store_true", help="only what bf16 changes")
     parser.add_argument("--device", default="cpu", help="cuda: prediction on a GPU")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    if given.accuracy:
-        accuracy()
-        return
     if given.device != "cpu":
         device = choose_device(given.device)
         print(f"srjt {srjt.__version__}, torch {torch.__version__}, {device_name(device)}, {cores()} cores")
@@ -296,7 +258,7 @@ def main() -> None:
     print(
         f"srjt {srjt.__version__}, torch {torch.__version__}, {platform.machine()}, "
         f"{torch.backends.cpu.get_cpu_capability()}, {given.threads} threads, load {os.getloadavg()[0]:.1f}, "
-        f"{given.images} images, {run.cpu}; medians of {given.repeats}"
+        f"{given.images} images; medians of {given.repeats}"
     )
     count = given.images // BATCH * BATCH or given.images
     x = torch.randn(count, 3, CROP, CROP, generator=torch.Generator().manual_seed(0))

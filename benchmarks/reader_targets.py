@@ -113,7 +113,7 @@ def one_run(case: Case, labels: Ints, *, method: str, target: str, **settings: A
     if method == "srjt":
         settings["noise_rate"] = "auto"
     run = srjt.train(
-        manifest, split=case.split, method=method, network="mlp", device="cpu", tune_cpu=False, seed=case.key[2],
+        manifest, split=case.split, method=method, network="mlp", device="cpu", seed=case.key[2],
         **settings,
     )  # fmt: skip
     p = torch.as_tensor(run.held_out["test"].probabilities, dtype=torch.float64).mean(dim=0, keepdim=True)

@@ -74,7 +74,7 @@ def main() -> None:
     elif args.command == "table":
         recipe_table.show(args.results)
     else:
-        recipe_cases.run_all(args, network="mlp", epochs=args.epochs, tune_cpu=False)
+        recipe_cases.run_all(args, network="mlp", epochs=args.epochs)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def study_config(args: argparse.Namespace) -> StudyConfig:
         noises=("quasi:0.2", "quasi:0.4"),
         folds=3 if args.small else 5,
         only_folds=(0,) if args.small else (0, 1),
-        train={**train, "pretrained": False, "tune_cpu": False},
+        train={**train, "pretrained": False},
     )
 
 

@@ -68,7 +68,7 @@ def test_the_host_of_the_guide() -> None:
 
 SMALL = [
     "--device", "cpu", "--network", "tiny", "--epochs", "1", "--set", "image_size=32", "--set", "crop=28",
-    "--set", "batch_size=16", "--set", "tune_cpu=false",
+    "--set", "batch_size=16",
 ]  # fmt: skip
 
 

@@ -94,7 +94,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _other_sources(folder, data)
     train(
         data, out=folder / "runs/mine", noise_rate=0.2, network="tiny", image_size=32, crop=28, epochs=2,
-        batch_size=16, tune_cpu=False, device="cpu",
+        batch_size=16, device="cpu",
     )  # fmt: skip
     return folder
 

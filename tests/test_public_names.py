@@ -87,7 +87,7 @@ import srjt
 data = srjt.data.synthetic.generate(images=60, patients=12, size=32)
 srjt.data.synthetic.write(data, sys.argv[1])
 data = srjt.data.read(sys.argv[1]).manifest
-small = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "batch_size": 16, "tune_cpu": False}
+small = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "batch_size": 16}
 run = srjt.train(data, out=sys.argv[1] + "/run", split=srjt.data.folds(data)[0], noise_rate=0.2, device="cpu", **small)
 assert len(srjt.predict(srjt.load_run(sys.argv[1] + "/run"), data)) == 60
 srjt.audit(data, out=sys.argv[1] + "/audit", folds=2, device="cpu", **small)

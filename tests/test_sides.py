@@ -28,7 +28,7 @@ CLAIMED = {  # what is done with samples → the side that they belong to
     "evaluated": "test",
 }
 FOLD = ["--fold", "1", "--folds", "3"]
-FIT = ["--device", "cpu", "--epochs", "3", "--batch-size", "16", "--set", "tune_cpu=false"]
+FIT = ["--device", "cpu", "--epochs", "3", "--batch-size", "16"]
 KINDS = (
     *("plain", "true_grade", "no patients", "verified", "split", "images"),
     pytest.param("readers", marks=pytest.mark.slow),
@@ -204,7 +204,7 @@ def test_a_study_uses_the_sides_of_a_single_run(kind: str, tmp_path: Path, used:
     small = {"network": "tiny", "image_size": 32, "crop": 28} if kind == "images" else {"network": "linear"}
     config = StudyConfig(
         source=str(labels), methods=("co-teaching",), noise_rate="auto", folds=3, only_folds=(1,),
-        train={"epochs": 3, "batch_size": 16, "tune_cpu": False, **small},
+        train={"epochs": 3, "batch_size": 16, **small},
         reading={"feature_columns": "f*"} if how else {},
     )  # fmt: skip
     data = open_data(config)
@@ -290,7 +290,6 @@ def test_a_run_gives_its_sides_to_others(tmp_path: Path, used: Used) -> None:
         "epochs": 1,
         "batch_size": 16,
         "noise_rate": 0.2,
-        "tune_cpu": False,
     }
     srjt.train(data, split=split, out=tmp_path / "run", progress=False, **options)
     used.clear()

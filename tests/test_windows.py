@@ -24,7 +24,7 @@ for module in pkgutil.walk_packages(srjt.__path__, "srjt."):
 
 data = srjt.data.synthetic.generate(images=40, patients=10, size=32)
 settings = dict(network="tiny", image_size=32, crop=28, epochs=1, batch_size=16, noise_rate=0.2, device="cpu")
-srjt.train(data, out="run", tune_cpu=False, **settings)
+srjt.train(data, out="run", **settings)
 assert len(srjt.predict("run", data)) == 40
 """
 

@@ -65,8 +65,7 @@ def training_config(parameters: Mapping[str, Any], manifest: Manifest) -> TrainC
             network = "tiny"
         if rate is None and network in ("tiny", "tiny-gn"):
             rate = 1e-3
-    # CPU tuning would write to the cache, and its result changes the last bits.
-    config = TrainConfig(tune_cpu=False).replace(
+    config = TrainConfig().replace(
         **given,
         **{name: parameters[name] for name in SAME},
         network=network if isinstance(network, str) else None,

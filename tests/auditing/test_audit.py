@@ -174,7 +174,7 @@ def test_images_in_memory_are_written_for_the_review(tmp_path: Path) -> None:
     clean = generate(images=24, patients=8, size=32)
     done = audit(
         clean, out=tmp_path / "audit", folds=2, epochs=1, network="tiny", image_size=32, crop=28, batch_size=8,
-        tune_cpu=False, device="cpu",
+        device="cpu",
     )  # fmt: skip
     assert clean.arrays is not None
     for row, name in enumerate(clean.ids):
@@ -218,7 +218,7 @@ def test_a_killed_audit_resumes_to_identical_files(launcher: Any, tmp_path: Path
     def command(out: Path) -> list[object]:
         return [
             "audit", labels, "--out", out, "--folds", 2, "--epochs", 4, "--network", "tiny", "--image-size", 32,
-            "--crop", 28, "--batch-size", 8, "--learning-rate", 1e-3, "--device", "cpu", "--set", "tune_cpu=false",
+            "--crop", 28, "--batch-size", 8, "--learning-rate", 1e-3, "--device", "cpu",
             "--set", "checkpoint_seconds=0",
         ]  # fmt: skip
 
@@ -280,7 +280,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         crop=28,
         epochs=1,
         noise_rate=0.2,
-        tune_cpu=False,
     )
     return out
 

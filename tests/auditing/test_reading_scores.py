@@ -68,7 +68,7 @@ def test_an_audit_names_the_reader_and_the_readings_that_are_wrong(table: Path, 
     assert reading.readings is not None
     found = srjt.audit(
         reading.manifest, readings=reading.readings, out=tmp_path / "audit", folds=2, epochs=15, device="cpu",
-        learning_rate=1e-2, tune_cpu=False,
+        learning_rate=1e-2,
     )  # fmt: skip
     assert found.readings is not None
     assert len(found.readings) == 270

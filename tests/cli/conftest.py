@@ -14,7 +14,7 @@ Srjt = Callable[..., tuple[int, str, str]]
 
 TRAIN = [
     "--official-split", "--device", "cpu", "--noise-rate", "0.4", "--network", "tiny", "--image-size", "32",
-    "--crop", "28", "--epochs", "2", "--batch-size", "16", "--learning-rate", "1e-3", "--set", "tune_cpu=false",
+    "--crop", "28", "--epochs", "2", "--batch-size", "16", "--learning-rate", "1e-3",
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ Srjt = Callable[..., tuple[int, str, str]]
 
 SMALL = [
     "--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "2", "--batch-size",
-    "16", "--learning-rate", "1e-3", "--set", "tune_cpu=false",
+    "16", "--learning-rate", "1e-3",
 ]  # fmt: skip
 
 

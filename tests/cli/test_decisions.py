@@ -19,7 +19,7 @@ Srjt = Callable[..., tuple[int, str, str]]
 
 TRAIN = [
     "--official-split", "--device", "cpu", "--noise-rate", "0.4", "--network", "tiny", "--image-size", "32",
-    "--crop", "28", "--batch-size", "16", "--set", "tune_cpu=false", "--epochs", "1",
+    "--crop", "28", "--batch-size", "16", "--epochs", "1",
 ]  # fmt: skip
 NAMES = "0=none,1=doubtful,2=minimal,3=severe"
 

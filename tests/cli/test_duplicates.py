@@ -15,7 +15,6 @@ from srjt.data.synthetic import generate, write
 Srjt = Callable[..., tuple[int, str, str]]
 TRAINING = [
     "--device", "cpu", "--network", "tiny", "--image-size", "32", "--crop", "28", "--epochs", "1",
-    "--set", "tune_cpu=false",
 ]  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("undrawn")

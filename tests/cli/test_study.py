@@ -33,7 +33,7 @@ reading: {images: 120, patients: 24, size: 32}
 folds: 3
 methods: [standard, co-teaching+ours]
 noises: [quasi:0.4]
-train: {network: tiny, pretrained: false, image_size: 32, crop: 28, epochs: 1, batch_size: 16, tune_cpu: false}
+train: {network: tiny, pretrained: false, image_size: 32, crop: 28, epochs: 1, batch_size: 16}
 """
 
 
@@ -127,7 +127,7 @@ def test_file_options_and_preset_say_the_same(study: Srjt, command: Srjt) -> Non
         "study", "synthetic", "--folds", 3, "--methods", "standard co-teaching+ours", "--noise", "quasi:0.4",
         "--epochs", 1, "--network", "tiny", "--device", "cpu",
     ]  # fmt: skip
-    settings = ["pretrained=false", "image_size=32", "crop=28", "batch_size=16", "tune_cpu=false"]
+    settings = ["pretrained=false", "image_size=32", "crop=28", "batch_size=16"]
     sets = [word for setting in settings for word in ("--set", setting)]
     Path("reading.yaml").write_text("reading: {images: 120, patients: 24, size: 32}\n")
     said = study("--dry-run")

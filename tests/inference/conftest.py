@@ -30,6 +30,6 @@ def features() -> Manifest:
 def run(features: Manifest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return srjt.train(
         features, out=tmp_path_factory.mktemp("run") / "run", split=folds(features)[0], method="standard",
-        network="mlp", epochs=15, learning_rate=0.02, batch_size=32, noise_rate=0.2, tune_cpu=False, device="cpu",
+        network="mlp", epochs=15, learning_rate=0.02, batch_size=32, noise_rate=0.2, device="cpu",
         keep_columns=("centre", "eye"),
     )  # fmt: skip

@@ -31,7 +31,7 @@ def folder(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("purpose") / "run"
     srjt.train(
         data.manifest, out=out, split=data.split, noise_rate=0.2, network="tiny", image_size=32, crop=28, epochs=2,
-        batch_size=16, learning_rate=1e-3, tune_cpu=False, device="cpu", optimise="qwk",
+        batch_size=16, learning_rate=1e-3, device="cpu", optimise="qwk",
         method="co-teaching+ours",
     )  # fmt: skip
     return out

@@ -32,7 +32,6 @@ SETTINGS = {
     "crop": 28,
     "epochs": 2,
     "noise_rate": 0.2,
-    "tune_cpu": False,
 }
 
 
@@ -105,7 +104,7 @@ def test_a_loaded_run_gives_the_same(run: Trained, data: Manifest) -> None:
 
 def test_rows_of_features_have_no_places() -> None:
     features = srjt.data.from_arrays(np.random.default_rng(0).normal(size=(40, 5)), [0, 1] * 20).manifest
-    run = srjt.train(features, epochs=1, noise_rate=0.1, tune_cpu=False)
+    run = srjt.train(features, epochs=1, noise_rate=0.1)
     with pytest.raises(SrjtError, match="no places"):
         srjt.explain(run, features)
 

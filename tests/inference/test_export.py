@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 def run(data: Any) -> Trained:
     return train(
         data.manifest, split=data.split, noise_rate=0.4, network="tiny", image_size=32, crop=28, epochs=2,
-        batch_size=16, learning_rate=1e-3, tune_cpu=False, device="cpu",
+        batch_size=16, learning_rate=1e-3, device="cpu",
     )  # fmt: skip
 
 
@@ -219,7 +219,6 @@ def test_a_resnet_of_the_papers_size(tmp_path: Path) -> None:
     images = generate(images=4, patients=4, size=256)
     run = train(
         images, network="resnet18", pretrained=False, noise_rate=0.2, epochs=1, batch_size=4, device="cpu",
-        tune_cpu=False,
     )  # fmt: skip
     written = srjt.export(run, tmp_path / "model.onnx", samples=images.arrays)
     assert written.input == "images uint8 (N, 256, 256, 3)"

@@ -23,7 +23,6 @@ def trained(network: str, data: Any, folder: Path) -> tuple[Any, Any, Any]:
         "crop": 24,
         "epochs": 1,
         "batch_size": 16,
-        "tune_cpu": False,
     }
     srjt.train(
         data.manifest, method="standard", network=f"timm:{network}", out=folder, split=data.split,

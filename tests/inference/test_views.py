@@ -58,7 +58,7 @@ class Thresholds(nn.Module):
 def trained(data: Any) -> Trained:
     return srjt.train(
         data.manifest, split=data.split, noise_rate=0.2, network="tiny", image_size=SIZE, crop=CROP, epochs=1,
-        batch_size=16, learning_rate=1e-3, tune_cpu=False, device="cpu",
+        batch_size=16, learning_rate=1e-3, device="cpu",
     )  # fmt: skip
 
 
@@ -200,8 +200,6 @@ def test_features_have_no_views() -> None:
 
     rng = np.random.default_rng(0)
     rows = from_arrays(rng.normal(size=(60, 5)).astype(np.float32), rng.integers(0, 3, 60)).manifest
-    run = srjt.train(
-        rows, method="standard", network="linear", epochs=1, batch_size=16, device="cpu", tune_cpu=False
-    )
+    run = srjt.train(rows, method="standard", network="linear", epochs=1, batch_size=16, device="cpu")
     with pytest.raises(SrjtError, match="trained on features, which have no views: use 1, not 10"):
         predict(run, rows, views=10)

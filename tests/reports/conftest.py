@@ -164,6 +164,6 @@ def run_with_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     srjt.train(
         data, out=base / "run", split=srjt.data.folds(data, by="stratified")[0], command="srjt train x",
         grade_names={"0": "none", "1": "mi|ld", "2": "<b>moderate", "3": "severe"},
-        method="standard", network="tiny", image_size=32, crop=28, epochs=2, tune_cpu=False, device="cpu",
+        method="standard", network="tiny", image_size=32, crop=28, epochs=2, device="cpu",
     )  # fmt: skip
     return base / "run"

@@ -31,7 +31,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("audit <b>&") / "audit"
     audit(
         made, out=out, folds=2, epochs=1, reader="reader", network="tiny", image_size=32, crop=28, batch_size=16,
-        tune_cpu=False, device="cpu", source=HOSTILE,
+        device="cpu", source=HOSTILE,
     )  # fmt: skip
     summary = json.loads((out / "summary.json").read_text())
     summary["learnt"] = True  # which one epoch does not ensure: the page with everything on it

@@ -89,7 +89,7 @@ def test_the_ends(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def settings(data: Any) -> dict[str, Any]:
     return {"split": data.split, "method": "standard", "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2,
-            "tune_cpu": False, "device": "cpu"}  # fmt: skip
+            "device": "cpu"}  # fmt: skip
 
 
 def test_a_training_writes_it_and_the_report(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:

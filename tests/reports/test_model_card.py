@@ -24,7 +24,7 @@ from srjt.reports.run_summary import judge_side
 pytestmark = pytest.mark.usefixtures("undrawn")  # the text is tested
 
 SETTINGS: dict[str, Any] = {
-    "method": "standard", "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "tune_cpu": False,
+    "method": "standard", "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2,
     "device": "cpu",
 }  # fmt: skip
 

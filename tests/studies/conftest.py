@@ -23,7 +23,6 @@ TRAIN = {
     "epochs": 2,
     "batch_size": 16,
     "learning_rate": 1e-3,
-    "tune_cpu": False,
 }
 
 

@@ -69,7 +69,6 @@ def study(**changes: Any) -> StudyConfig:
                 "image_size": 32,
                 "crop": 28,
                 "batch_size": 16,
-                "tune_cpu": False,
                 "checkpoint_seconds": 0.0,
                 "imports": ("pause",),  # on the nodes only: this process does not import it
             },

@@ -39,7 +39,6 @@ SMALL: dict[str, Any] = {
     "crop": 28,
     "epochs": 1,
     "batch_size": 16,
-    "tune_cpu": False,
     "device": "cpu",
     "jobs": 2,
 }

@@ -66,7 +66,6 @@ def first_epoch(method: str) -> dict[str, list[float]]:
         learning_rate=1e-3,
         noise_rate=0.4,
         transition=matrix,
-        tune_cpu=False,
         device="cpu",
     )
     train = run.metrics[run.metrics["split"] == "train"]

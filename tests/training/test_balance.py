@@ -49,7 +49,7 @@ def test_each_comes_as_often_as_expected_rounded_up_or_down(balance: float, epoc
 
 def test_a_balanced_training_sees_rare_grades_more_often(data: Any) -> None:
     how = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "batch_size": 16, "noise_rate": 0.2,
-           "tune_cpu": False, "device": "cpu"}  # fmt: skip
+           "device": "cpu"}  # fmt: skip
     run = srjt.train(data.manifest, split=data.split, balance=1.0, **how)
     seen = run.history.groupby("grade")["seen"].agg(["sum", "size"])
     assert seen["sum"].max() - seen["sum"].min() <= 2 * 16 + 8  # but for the dropped last batches

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from processes import Limit
 from srjt.data import Manifest, Split, read
@@ -23,11 +26,20 @@ from srjt.training import cost
 from srjt.training.config import TrainConfig
 from srjt.training.cost import available_memory, step_memory
 from srjt.training.crossfit import CrossFit, cross_fit
-from srjt.training.devices import use_threads
 from srjt.training.folds import Workers, choose_workers, nearest
 from srjt.training.reporters import PlainReporter, SilentReporter
 
 # Every sample is predicted once, by networks that were not trained on its patient; nothing is done twice.
+
+
+@contextlib.contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Counting(SilentReporter):
@@ -178,9 +190,7 @@ def test_unreadable_images_are_skipped(tmp_path: Path, monkeypatch: pytest.Monke
     labels = write(generate(images=40, patients=10, size=32), tmp_path / "set")
     broken = labels.parent / pd.read_csv(labels)["image"][7]
     broken.write_bytes(b"")
-    config = TrainConfig(
-        method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16, tune_cpu=False
-    )
+    config = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16)
     manifest = read(labels).manifest
     found = cross_fit(manifest, config=config, folds=2, device="cpu", on_bad_image="skip", neighbours=1)
     assert len(found.manifest) == len(found.fold) == 39
@@ -320,7 +330,7 @@ def test_folds_at_the_same_time_have_the_bits_of_one_after_the_other(
 
 @pytest.mark.slow
 def test_an_error_of_a_fold_is_the_error_of_the_cross_fit(images: Manifest, tmp_path: Path) -> None:
-    impossible = CONFIG.replace(learning_rate=1e30, tune_cpu=False)
+    impossible = CONFIG.replace(learning_rate=1e30)
     with pytest.raises(SrjtError, match=r"no longer finite|was not finite"):
         cross_fit(images, config=impossible, folds=3, out=tmp_path, device="cpu", jobs=2)
 
@@ -332,7 +342,7 @@ def test_a_script_without_a_main_guard_gets_the_reason(tmp_path: Path) -> None:
         "import srjt\n"
         "data = srjt.data.synthetic.generate(images=240, patients=24, size=32)\n"  # more than a pipe holds
         "srjt.audit(data, folds=2, jobs=2, out='audit', device='cpu', method='sord', network='tiny', image_size=32,"
-        " crop=28, epochs=1, tune_cpu=False)\n"
+        " crop=28, epochs=1)\n"
     )
     ended = subprocess.run(
         [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False

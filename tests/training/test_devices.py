@@ -1,11 +1,9 @@
-"""Compiled networks, the trial on a CPU, several processes."""
+"""Compiled networks, the kernels and the layout on a CPU, several processes."""
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
-import json
 import os
 import signal
 import socket
@@ -15,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -30,16 +29,14 @@ from srjt.training.batches import Preprocess, one_batch_size, predict_probabilit
 from srjt.training.checkpoint import read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
-    CANDIDATES,
     LEFT_OUT,
-    CpuSetting,
     Process,
     StackedNetworks,
+    backward_kernels,
     compile_networks,
-    fastest_setting,
     keep_compiled_code,
     pause_garbage_collection,
-    use_cpu_setting,
+    uses_channels_last,
 )
 from srjt.training.trained import build_method
 
@@ -169,105 +166,37 @@ def test_garbage_collection_is_paused_and_then_as_before(enabled: bool) -> None:
         gc.enable()
 
 
-# The trial that finds the fastest CPU setting leaves no trace but its answer.
+# On a CPU the kernels and the layout are fixed per processor, and torch's flag is restored.
+
+CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def tuned_network() -> nn.Module:
-    return nn.Sequential(tiny(), nn.Dropout(0.5))
-
-
-EXAMPLE = torch.zeros(4, 3, 16, 16)
-
-
-def test_weights_statistics_gradients_and_random_state_stay(tuned_network: nn.Module, tmp_path: Path) -> None:
-    before = copy.deepcopy(tuned_network.state_dict())
-    random = torch.get_rng_state()
-    tuned_network.eval()
-    assert fastest_setting(tuned_network, EXAMPLE, cache=tmp_path) in CANDIDATES
-    assert all(torch.equal(tensor, before[name]) for name, tensor in tuned_network.state_dict().items())
-    assert all(p.grad is None for p in tuned_network.parameters())
-    assert not tuned_network.training
-    assert all(p.is_contiguous() for p in tuned_network.parameters())
-    assert torch.equal(torch.get_rng_state(), random)
-    assert torch.backends.mkldnn.enabled
-
-
-def test_asked_once_per_network_and_shape(
-    tuned_network: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_backward_kernels_are_torchs_own_on_arm_and_the_flag_is_restored(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trials = []
-
-    def seconds(network: nn.Module, example: Tensor, setting: CpuSetting, *, backward: bool) -> float:
-        trials.append(setting)
-        return 1.0 if setting.channels_last and not setting.onednn else 2.0
-
-    monkeypatch.setattr(devices, "seconds_per_step", seconds)
-    best = CpuSetting(channels_last=True, onednn=False)
-    assert fastest_setting(tuned_network, EXAMPLE, cache=tmp_path) == best
-    assert sorted(trials, key=str) == sorted(CANDIDATES, key=str)
-    assert fastest_setting(tuned_network, EXAMPLE, cache=tmp_path) == best
-    assert len(trials) == 4
-    fastest_setting(tuned_network, torch.zeros(8, 3, 16, 16), cache=tmp_path)
-    fastest_setting(tiny(), EXAMPLE, cache=tmp_path)
-    assert len(trials) == 12
-    fastest_setting(tuned_network, EXAMPLE, backward=False, cache=tmp_path / "applied")
-    fastest_setting(tuned_network, EXAMPLE, backward=False, cache=tmp_path)  # not what was found for training
-    assert len(trials) == 20
-    for damaged in ("{", '{"threads": 3}', "[]"):
-        for path in (tmp_path / "cpu").iterdir():
-            path.write_text(damaged)
-        assert fastest_setting(tuned_network, EXAMPLE, cache=tmp_path) == best
-        assert vars(best) in [json.loads(p.read_text()) for p in readable(tmp_path / "cpu")]
+    mkldnn = torch.backends.mkldnn
+    grouped = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4))
+    for arm in (False, True):
+        monkeypatch.setattr(devices, "ARM", arm)
+        with contextlib.suppress(ZeroDivisionError), backward_kernels(tiny(), CPU):
+            assert mkldnn.enabled != arm
+            _ = 1 / 0
+        assert mkldnn.enabled
+        with backward_kernels(grouped, CPU):
+            assert mkldnn.enabled
+        with backward_kernels(tiny(), torch.device("meta")):
+            assert mkldnn.enabled
+    monkeypatch.setattr(mkldnn, "enabled", False)  # the user's choice
+    with backward_kernels(tiny(), CPU):
+        assert not mkldnn.enabled
+    assert not mkldnn.enabled
 
 
-def readable(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if '"channels_last"' in path.read_text()]
-
-
-def test_a_cache_that_cannot_be_written(tuned_network: nn.Module, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert fastest_setting(tuned_network, EXAMPLE, cache=tmp_path / "file") in CANDIDATES
-
-
-def test_a_layout_that_the_network_cannot_take_is_not_chosen(tmp_path: Path) -> None:
-    class Flat(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(1))
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.weight * x.view(len(x), -1)
-
-    assert not fastest_setting(Flat(), EXAMPLE, cache=tmp_path).channels_last
-
-
-def test_rows_of_features_need_no_trial(tmp_path: Path) -> None:
-    assert fastest_setting(nn.Linear(3, 3), torch.zeros(4, 3), cache=tmp_path) == CpuSetting()
-    assert not (tmp_path / "cpu").exists()
-
-
-def test_a_setting_holds_for_the_body_only(tuned_network: nn.Module) -> None:
-    flags = torch.backends.mkldnn.enabled, torch.backends.mkldnn.deterministic
-    with use_cpu_setting(CpuSetting(channels_last=True, onednn=False), tuned_network):
-        assert not torch.backends.mkldnn.enabled
-        assert tuned_network[0][1][0].weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[index]
-    assert (torch.backends.mkldnn.enabled, torch.backends.mkldnn.deterministic) == flags
-    with contextlib.suppress(ZeroDivisionError), use_cpu_setting(CpuSetting(onednn=False)):
-        _ = 1 / 0
-    assert (torch.backends.mkldnn.enabled, torch.backends.mkldnn.deterministic) == flags
-    with use_cpu_setting(None, tuned_network):
-        assert torch.backends.mkldnn.enabled
-
-
-@pytest.mark.parametrize("last", [False, True])
-def test_a_run_keeps_its_setting_and_lays_its_images_out_by_it(
-    data: Any, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bool
+def test_a_step_uses_them_in_its_backward_pass_only(
+    data: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = CpuSetting(channels_last=last, onednn=False)
-    asked = []
-    monkeypatch.setattr(devices, "fastest_setting", lambda *a, **k: asked.append(1) or found)
-    layouts = set()
+    monkeypatch.setattr(devices, "ARM", True)
+    forward, backward = set(), set()
 
     class Looks(nn.Module):
         def __init__(self) -> None:
@@ -275,21 +204,37 @@ def test_a_run_keeps_its_setting_and_lays_its_images_out_by_it(
             self.body = tiny()
 
         def forward(self, x: Tensor) -> Tensor:
-            if len(x) > 1:
-                layouts.add(x.is_contiguous(memory_format=torch.channels_last))
+            forward.add(torch.backends.mkldnn.enabled)
             features: Tensor = self.body(x)
+            if features.requires_grad:
+                features.register_hook(lambda _: backward.add(torch.backends.mkldnn.enabled))
             return features
 
-    chosen = {**settings, "tune_cpu": True, "epochs": 1, "network": Looks}
-    run = srjt.train(data.manifest, out=tmp_path / "run", **chosen)
-    assert run.cpu == found
-    assert layouts == {last}
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["cpu"] == vars(found)
-    again = srjt.load_run(tmp_path / "run", network=Looks, device="cpu")
-    assert again.cpu == found
-    again.probabilities(data.manifest.arrays)
-    assert layouts == {last}
-    assert asked == [1]
+    srjt.train(data.manifest, **{**settings, "epochs": 1, "network": Looks})
+    assert (forward, backward) == ({True}, {False})
+
+
+def test_the_layout_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    grouped = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4))
+    for arm in (False, True):
+        monkeypatch.setattr(devices, "ARM", arm)
+        assert uses_channels_last(tiny(), CPU)
+        assert not uses_channels_last(tiny(), CPU, own_network=True)  # it may call view
+        assert uses_channels_last(grouped, CPU) != arm
+        assert uses_channels_last(grouped, torch.device("cuda"), own_network=True)
+
+
+def test_a_run_and_its_images_are_laid_out_alike_also_when_it_is_opened(
+    data: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    run = srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "epochs": 1, "network": "tiny"})
+    opened = srjt.load_run(tmp_path / "run", device="cpu")
+    for each in (run, opened):
+        assert each.preprocess.channels_last
+        convolutions = [p for p in each.networks.parameters() if p.ndim == 4]
+        assert all(p.is_contiguous(memory_format=torch.channels_last) for p in convolutions)
+    first, again = (each.probabilities(data.manifest.arrays)[0] for each in (run, opened))
+    assert np.array_equal(first, again)
 
 
 # Two processes with half a batch each do what one does with the whole.
@@ -299,7 +244,7 @@ def command(labels: Path, out: Path, *more: object) -> list[object]:
     return [
         "train", labels, "--out", out, "--official-split", "--device", "cpu", "--network", "tiny-gn",
         "--noise-rate", 0.4, "--image-size", 32, "--crop", 28, "--epochs", 3, "--batch-size", 16,
-        "--set", "tune_cpu=false", "--set", "checkpoint_seconds=0", *more,
+        "--set", "checkpoint_seconds=0", *more,
     ]  # fmt: skip
 
 

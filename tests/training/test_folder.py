@@ -41,7 +41,7 @@ def finished(data: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("finished") / "run"
     srjt.train(
         data.manifest, out=out, method="standard", network="tiny", image_size=32, crop=28, epochs=1, batch_size=64,
-        tune_cpu=False, device="cpu",
+        device="cpu",
     )  # fmt: skip
     return out
 
@@ -66,7 +66,6 @@ def test_what_a_folder_holds(run: Path) -> None:
     facts = json.loads((run / "run.json").read_text())
     assert facts["config"]["epochs"] == 1
     assert facts["grades"] == ["0", "1", "2", "3"]
-    assert facts["cpu"] == {"channels_last": False, "onednn": True}
     assert datetime.fromisoformat(facts["provenance"]["started"]) <= datetime.now(timezone.utc)
     assert facts["provenance"]["command"] is None
     summary = json.loads((run / "summary.json").read_text())
@@ -90,7 +89,6 @@ def test_what_a_folder_holds(run: Path) -> None:
         (lambda f: f.pop("config"), "damaged or not from srjt"),
         (lambda f: f.pop("grades"), "damaged or not from srjt"),
         (lambda f: f["data"].pop("in_shape"), "damaged or not from srjt"),
-        (lambda f: f.update(cpu={"threads": 3}), "damaged or not from srjt"),
         (lambda f: f["data"].update(class_counts=None), "data.class_counts: Input should be a valid array"),
         (
             lambda f: f["data"].update(class_counts=[1.5]),
@@ -291,7 +289,6 @@ HELD_OUT_SETTINGS = {
     "crop": 28,
     "epochs": 1,
     "noise_rate": 0.2,
-    "tune_cpu": False,
 }
 
 
@@ -490,9 +487,7 @@ def test_without_the_hashes_of_each_image_a_change_is_still_noticed(
         srjt.train(files, out=stopped, **settings)
 
 
-CONFIG = TrainConfig(
-    method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16, tune_cpu=False
-)
+CONFIG = TrainConfig(method="sord", network="tiny", image_size=32, crop=28, epochs=1, batch_size=16)
 
 
 class StoppedError(Exception):

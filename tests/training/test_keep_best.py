@@ -25,7 +25,7 @@ from srjt.training.trained import Trained
 
 SETTINGS: dict[str, Any] = {
     "noise_rate": 0.4, "network": "tiny", "image_size": 32, "crop": 28, "epochs": 6, "batch_size": 16,
-    "learning_rate": 3e-3, "tune_cpu": False, "device": "cpu", "checkpoint_seconds": 0.0, "keep": "best",
+    "learning_rate": 3e-3, "device": "cpu", "checkpoint_seconds": 0.0, "keep": "best",
 }  # fmt: skip
 
 
@@ -203,7 +203,6 @@ def test_early_stopping_is_a_row_of_its_own_in_a_study(tmp_path: Path) -> None:
         epochs=4,
         learning_rate=1e-2,
         batch_size=16,
-        tune_cpu=False,
     )
     (table,) = comparison_tables(results.scores, runs=results.runs, networks=networks_phrase(results.facts))
     assert [row.cells[0].text for row in table.rows] == ["Standard", "Standard (early stopping)"]

@@ -26,7 +26,7 @@ def command(labels: Path, out: Path, *more: object) -> list[object]:
     return [
         "train", labels, "--out", out, "--official-split", "--device", "cpu", "--method", "co-teaching+ours",
         "--noise-rate", 0.4, "--network", "tiny", "--image-size", 32, "--crop", 28, "--epochs", EPOCHS,
-        "--batch-size", 16, "--learning-rate", 1e-3, "--set", "tune_cpu=false", "--set", "checkpoint_seconds=0",
+        "--batch-size", 16, "--learning-rate", 1e-3, "--set", "checkpoint_seconds=0",
         *more,
     ]  # fmt: skip
 
@@ -190,30 +190,26 @@ def test_a_full_disk_leaves_a_run_that_can_be_resumed(
 def test_the_refused_one_of_two_processes_changes_nothing(
     launcher: Any, labels: Path, tmp_path: Path
 ) -> None:
-    """The first one holds the lock from before run.json is written, also while it searches for its CPU setting."""
+    """The first one holds the lock from before run.json is written."""
     out, go_on = tmp_path / "run", tmp_path / "go-on"
-
-    def choosing(setting: str) -> list[str]:
-        return [
-            "import time\n"
-            "from pathlib import Path\n"
-            "from srjt.training import devices as cpu_tuning\n"
-            "def choose(*network, **more):\n"
-            f"    while not Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"
-            f"    return cpu_tuning.CpuSetting({setting})\n"
-            "cpu_tuning.fastest_setting = choose\n"
-        ]
-
-    tuned = command(labels, out, "--set", "tune_cpu=true")
-    first = launcher.start(*tuned, says=tmp_path / "first", setup=choosing("onednn=False"))
+    waiting = [
+        "import time\n"
+        "from pathlib import Path\n"
+        "from srjt.training import single_run\n"
+        "fit = single_run.fit\n"
+        "def wait(*arguments, **more):\n"
+        f"    while not Path({str(go_on)!r}).exists(): time.sleep(0.01)\n"
+        "    return fit(*arguments, **more)\n"
+        "single_run.fit = wait\n"
+    ]
+    first = launcher.start(*command(labels, out), says=tmp_path / "first", setup=waiting)
     written = [out / "run.json", out / "image_hashes.npy"]  # the last files before the training itself
     began = launcher.wait_until(first, lambda: all(path.exists() for path in written))
     assert began is None, (tmp_path / "first").read_text()
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    second = launcher.start(*tuned, says=tmp_path / "second", setup=choosing("channels_last=True"))
+    second = launcher.start(*command(labels, out), says=tmp_path / "second")
     assert launcher.wait(second) == 2
     assert "Another process is working on" in (tmp_path / "second").read_text()
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     go_on.touch()
     assert launcher.wait(first) == 0, (tmp_path / "first").read_text()
-    assert json.loads((out / "run.json").read_text())["cpu"] == {"channels_last": False, "onednn": False}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ import srjt
 from srjt.errors import SrjtError
 from srjt.inference.predict import predict
 from srjt.networks import tiny
+from srjt.training.config import TrainConfig
+from srjt.training.devices import amp_dtype
 
 
 @pytest.mark.parametrize("method", srjt.methods.names())
@@ -62,7 +65,7 @@ def test_a_network_that_uses_view(data: Any, settings: dict[str, Any]) -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.view(len(x), -1)
 
-    run = srjt.train(data.manifest, **{**settings, "network": Flat, "epochs": 1, "tune_cpu": True})
+    run = srjt.train(data.manifest, **{**settings, "network": Flat, "epochs": 1})
     assert run.networks.members[0].head.in_features == 3 * 28 * 28  # type: ignore[union-attr]
 
 
@@ -109,12 +112,13 @@ def test_validation_uses_given_labels_and_test_uses_true_ones(data: Any, setting
     assert dict(accuracy) == {"validation": 1.0, "test": 0.0}
 
 
-def test_bf16_on_a_cpu_when_asked_for(data: Any, settings: dict[str, Any]) -> None:
-    del settings["split"]  # bf16 is slow on some CPUs: one small batch
-    few = data.manifest.select(range(0, 130, 16))
-    run = srjt.train(few, **{**settings, "epochs": 1, "precision": "bf16"})
-    assert np.isfinite(run.metrics.query("metric == 'loss'")["value"]).all()
-    assert run.networks.members[0].head.weight.dtype == torch.float32  # type: ignore[union-attr]
+def test_bf16_on_a_cpu_is_refused(data: Any, settings: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(SrjtError, match="is for a GPU: most CPUs are slower with it"):
+        srjt.train(data.manifest, out=tmp_path / "run", **{**settings, "precision": "bf16"})
+    assert not (tmp_path / "run").exists()
+    assert (
+        amp_dtype(TrainConfig(precision="bf16"), torch.device("cpu")) is None
+    )  # a run of a GPU, opened here
 
 
 def test_unknown_devices(data: Any, settings: dict[str, Any]) -> None:

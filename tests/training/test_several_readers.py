@@ -23,7 +23,7 @@ from srjt.training.single_run import fingerprint, reader_targets, resolve_split
 from srjt.training.train import resolve_noise_rate
 
 SETTINGS: dict[str, Any] = {
-    "network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "batch_size": 16, "device": "cpu", "tune_cpu": False,
+    "network": "tiny", "image_size": 32, "crop": 28, "epochs": 1, "batch_size": 16, "device": "cpu",
 }  # fmt: skip
 
 

@@ -78,7 +78,7 @@ def test_a_finished_run_opens_without_them(
     monkeypatch.setattr(trained.networks, "fetch_weights", lambda *a, **k: (calls.append(a), real(*a, **k)))
     given: dict[str, Any] = {
         "out": tmp_path / "run", "split": data.split, "method": "standard", "network": "resnet18", "image_size": 32,
-        "crop": 32, "epochs": 1, "batch_size": 64, "tune_cpu": False, "device": "cpu",
+        "crop": 32, "epochs": 1, "batch_size": 64, "device": "cpu",
     }  # fmt: skip
     torch.manual_seed(0)
     file = tmp_path / "weights.pth"

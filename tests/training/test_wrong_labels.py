@@ -15,7 +15,7 @@ from srjt.errors import SrjtError
 
 SETTINGS: dict[str, Any] = {
     "method": "co-teaching", "noise_rate": 0.4, "network": "tiny", "image_size": 32, "crop": 28, "epochs": 2,
-    "batch_size": 16, "learning_rate": 3e-3, "tune_cpu": False, "device": "cpu",
+    "batch_size": 16, "learning_rate": 3e-3, "device": "cpu",
 }  # fmt: skip
 
 

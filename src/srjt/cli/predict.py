@@ -162,8 +162,7 @@ def predict(
         str | None,
         typer.Option(
             metavar="fp32|bf16",
-            help="bf16 is several times as fast on a CPU with instructions for it; the differences are printed. "
-            "[dim]default: that of the run[/]",
+            help="bf16 needs a GPU. [dim]default: that of the run[/]",
             show_default=False,
             rich_help_panel=options.COMPUTING,
         ),
@@ -295,8 +294,6 @@ def predict(
             say(f"{(table[column] == 'yes').sum():,} {meaning}. {rule}", err=streamed)
     if recalibration := table.attrs["recalibration"]:
         say(f"Probabilities are recalibrated: {recalibration}.", err=streamed)
-    if cost := table.attrs["precision"]:
-        say(f"{cost}.", err=streamed)
     if ranges := table.attrs["ranges"]:
         say(ranges, err=streamed)
     if left_out := table.attrs["skipped"]:

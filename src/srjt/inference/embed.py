@@ -25,12 +25,10 @@ from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Features, Manifest
 from srjt.errors import SrjtError
 from srjt.files import cache_folder, remove_unfinished, wait_for_lock, write_atomically
-from srjt.inference.predict import TUNING_BATCH, TUNING_PAYS
 from srjt.networks import takes_rows
-from srjt.training import devices
 from srjt.training.batches import Preprocess, centre_batches
 from srjt.training.config import TrainConfig
-from srjt.training.devices import CpuSetting, channels_last, choose_device, torch_flags, use_cpu_setting
+from srjt.training.devices import channels_last, choose_device, torch_flags, uses_channels_last
 
 # Features on disk while they are computed, so that a command that is killed continues where it was.
 #
@@ -171,19 +169,17 @@ def embed(
     store = open_store(
         data, size=image_size, resize=resize, cache=cache, on_bad_image=on_bad_image, progress=decoded
     )
-    setting = CpuSetting()
-    if target.type == "cuda":
-        channels_last(network.to(target))
-    elif len(store) >= TUNING_PAYS:
-        setting = devices.fastest_setting(network, torch.zeros(TUNING_BATCH, 3, crop, crop), backward=False)
-    preprocess = Preprocess(crop=crop, channels_last=target.type == "cuda" or setting.channels_last)
+    last = uses_channels_last(network.to(target), target)
+    if last:
+        channels_last(network)
+    preprocess = Preprocess(crop=crop, channels_last=last)
     feed = open_feed(store.pixels, device=target)
 
     exact = TrainConfig(precision="fp32")  # a GPU's features are those of a CPU, whatever torch's flags are
 
     def batches(done: int) -> Iterator[Features]:
         flags = torch_flags(exact, target, training=False)
-        with flags, use_cpu_setting(setting, network), torch.inference_mode():
+        with flags, torch.inference_mode():
             for images, part in centre_batches(
                 feed, torch.arange(len(store)), preprocess=preprocess, batch_size=batch_size, done=done
             ):
@@ -193,7 +189,7 @@ def embed(
     folder = None
     if store.path is not None:
         # everything that changes a bit of the features
-        facts = [store.path.name, store.skipped, settings, batch_size, target.type, "fp32", repr(setting)]
+        facts = [store.path.name, store.skipped, settings, batch_size, target.type, "fp32"]
         key = hashlib.sha256(json.dumps(facts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
         folder = (Path(cache) if cache is not None else cache_folder()).expanduser() / "features" / key
     features = _compute(batches, total=len(store), folder=folder, progress=embedded)

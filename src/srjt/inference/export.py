@@ -57,7 +57,6 @@ def on_cpu(run: Trained) -> Trained:
         config=run.config.replace(precision="fp32"),
         preprocess=replace(run.preprocess, dtype=torch.float32, channels_last=False),
         device=torch.device("cpu"),
-        cpu=None,
     )
 
 

@@ -4,11 +4,9 @@ and how they were answered.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +20,6 @@ import torch
 
 from srjt.data.grades import display_grade
 from srjt.data.images.decode import is_image
-from srjt.data.images.feed import Samples
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
@@ -54,7 +51,7 @@ from srjt.noise.quality import LabelNoise
 from srjt.ordinal import Purpose, check_purpose
 from srjt.ordinal.decoding import Decoding, Pooling, expected_grade
 from srjt.progress import ProgressOption, progress_bar
-from srjt.training.devices import CpuSetting, amp_dtype, channels_last, fastest_setting
+from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
 from srjt.training.folder import HeldOut
 from srjt.training.trained import Trained, load_run
 
@@ -138,16 +135,9 @@ def _option(name: str, value: object) -> tuple[str, str]:
     return f"--{name.replace('_', '-')}", str(value)
 
 
-# Apply a run faster on a CPU: in the layout that suits this CPU, and in bfloat16 where it is wanted.
-#
-# bfloat16 has 8 significant bits. A CPU with instructions for it (AMX, AVX512-BF16) is several times as
-# fast; without them it is slower than float32. So a few samples are predicted both ways, and the user is
-# told what differs.
+# Apply a run in another precision.
 
 Precision = Literal["fp32", "bf16"]
-COMPARED = 16, 64  # samples that are predicted in both precisions: a twentieth, at least and at most so many
-TUNING_PAYS = 500  # images from which a trial of CPU settings pays
-TUNING_BATCH = 8  # images of one step in the trial
 
 
 def check_precision(run: Trained, precision: str | None) -> None:
@@ -156,63 +146,14 @@ def check_precision(run: Trained, precision: str | None) -> None:
         raise suggest("precision", precision, get_args(Precision))
     if precision is not None and len(run.in_shape) == 1:
         raise SrjtError("A precision is for images; this run was trained on features, which take no time.")
-
-
-def for_this_cpu(run: Trained, *, images: int) -> Trained:
-    """A run that was trained on a GPU, in the setting that is fastest on this CPU.
-
-    A run that was trained on a CPU keeps its own setting, and so its bits.
-    """
-    tuned = run.device.type != "cpu" or run.cpu is not None or len(run.in_shape) == 1
-    if tuned or images < TUNING_PAYS:
-        return run
-    example = torch.zeros(TUNING_BATCH, *run.in_shape)
-    setting = fastest_setting(run.networks.members[0], example, backward=False)
-    return _with_layout(run, setting)
+    refuse_bf16_on_cpu(precision, run.device)
 
 
 def with_precision(run: Trained, precision: Precision) -> Trained:
     """The run with its forward pass in this precision."""
     config = replace(run.config, precision=precision)
     dtype = amp_dtype(config, run.device) or torch.float32
-    run = replace(run, config=config, preprocess=replace(run.preprocess, dtype=dtype))
-    # oneDNN's bfloat16 kernels are fastest, on some CPUs only fast, in this layout
-    return _with_layout(run, CpuSetting(channels_last=True)) if precision == "bf16" else run
-
-
-def compare_precisions(run: Trained, faster: Trained, pixels: Samples) -> str:
-    """What a prediction by ``faster`` costs: the differences of some samples, and a warning if it is slower."""
-    least, most = COMPARED
-    count = min(max(least, min(most, len(pixels) // 20)), len(pixels))
-    chosen = np.linspace(0, len(pixels) - 1, count).astype(int)
-    some = np.ascontiguousarray(pixels[chosen])
-    seconds, probabilities = [], []
-    for each in (run, faster):
-        each.probabilities(some[:2])  # warm
-        start = time.perf_counter()
-        probabilities.append(each.probabilities(some)[0].mean(axis=0))
-        seconds.append(time.perf_counter() - start)
-    exact, rounded = probabilities
-    changed = int((exact.argmax(axis=1) != rounded.argmax(axis=1)).sum())
-    sentence = (
-        f"bf16: of {count_of(len(some), 'image')} predicted in fp32 too, {changed:,} "
-        f"{'has' if changed == 1 else 'have'} another most likely grade, and no probability differs by more than "
-        f"{np.abs(exact - rounded).max():.2g}"
-    )
-    if seconds[1] > seconds[0]:
-        sentence += ". It is not faster than fp32 on this machine"
-    return sentence
-
-
-def _with_layout(run: Trained, setting: CpuSetting) -> Trained:
-    """A copy of the run: the networks of the user keep their layout."""
-    if run.device.type != "cpu":
-        return run
-    networks = copy.deepcopy(run.networks)
-    if setting.channels_last:
-        channels_last(networks)
-    preprocess = replace(run.preprocess, channels_last=setting.channels_last)
-    return replace(run, networks=networks, preprocess=preprocess, cpu=setting)
+    return replace(run, config=config, preprocess=replace(run.preprocess, dtype=dtype))
 
 
 # How answers came about, in words: what every option that was given, or not given, amounts to.
@@ -227,16 +168,15 @@ def how_answered(
     network: WhichNetwork,
     views: int,
     abstain: float | None,
-    precision: str,
 ) -> dict[str, str]:
     """What was done → how, for a person who reads the answers.
 
-    grade_rule: the end of the sentence "A grade is …". precision: what another precision changed, if it was asked for.
+    grade_rule: the end of the sentence "A grade is …".
     """
     how = {"networks": _networks(run, network)}
     if views > 1:
         how["views"] = f"the mean of {views} views of each image"
-    how["precision"] = precision or _precision(run)
+    how["precision"] = _precision(run)
     how["recalibration"] = "none" if fitted.recalibration is None else str(fitted.recalibration)
     if fitted.recalibration is not None or fitted.ranges is not None:
         how["calibrated on"] = _calibrated_on(run, fitted)
@@ -390,8 +330,7 @@ def predict(
     keep : sequence of str
         Columns of the data to keep in the result. The patient is always kept.
     precision : {"fp32", "bf16"}, optional
-        ``"bf16"`` computes with 8 significant bits, which is several times as fast on a CPU with instructions for it.
-        ``attrs["precision"]`` says what it changes. Default: the precision of the run.
+        ``"bf16"`` computes with 8 significant bits, and needs a GPU. Default: the precision of the run.
     progress : bool or callable
         Show a bar while images are decoded, in a terminal or a notebook; or a function that is called with (images
         decoded, images in total).
@@ -454,12 +393,7 @@ def predict(
             on_bad_image=on_bad_image,
             progress=decoded,
         )
-    applied = for_this_cpu(run, images=len(store))
-    cost = ""
-    if precision is not None and len(store):
-        applied = with_precision(exact := applied, precision)
-        if precision == "bf16":
-            cost = compare_precisions(with_precision(exact, "fp32"), applied, store.pixels)
+    applied = run if precision is None else with_precision(run, precision)
     probabilities, grades = applied.probabilities(store.pixels, views=views)
     table = predictions(
         run, probabilities, grades, network=network, optimise=optimise, decoding=decoding, fitted=fitted,
@@ -473,10 +407,9 @@ def predict(
     table.attrs["views"], table.attrs["per"] = len(crops), per
     table.attrs["recalibration"] = "" if fitted.recalibration is None else str(fitted.recalibration)
     table.attrs["ranges"] = "" if fitted.ranges is None else str(fitted.ranges)
-    table.attrs["precision"] = cost
     table.attrs["how"] = how_answered(
         applied, answer, fitted, grade_rule=table.attrs["grade_rule"], network=network, views=len(crops),
-        abstain=abstain, precision=cost,
+        abstain=abstain,
     )  # fmt: skip
     table.attrs["threshold"] = None if answer.refer is None else answer.refer.threshold
     table.attrs["cut"] = answer.cut

@@ -29,7 +29,6 @@ from srjt.inference.evaluate import evaluate
 from srjt.inference.predict import predict
 from srjt.reports.figures.canvas import mean_over_networks
 from srjt.training.checkpoint import MetricRow
-from srjt.training.devices import CpuSetting
 from srjt.training.reporters import SilentReporter
 from srjt.training.train import train
 from srjt.training.trained import Trained
@@ -305,7 +304,6 @@ class DemoSettings:
             "crop": self.size - 4,
             "learning_rate": 2e-3,
             "device": "cpu",
-            "tune_cpu": False,
         }
 
 
@@ -352,7 +350,7 @@ def run_seed(out: Path, settings: DemoSettings, seed: int, *, first: bool, tell:
     assert true is not None
     rate = float((data.labels != true)[split.train].mean())
     parts = len(METHODS) + first
-    common = {**settings.training, "seed": seed, "cpu_setting": CpuSetting(channels_last=True)}
+    common = {**settings.training, "seed": seed}
     runs = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the page says whether the data determine the rate
@@ -371,7 +369,6 @@ def run_seed(out: Path, settings: DemoSettings, seed: int, *, first: bool, tell:
             )
         found, ranges = None, None
         if first:
-            del common["cpu_setting"]
             found = audit(
                 data,
                 out=out / "audit",

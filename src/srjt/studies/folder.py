@@ -35,8 +35,7 @@ from srjt.files import (
 )
 from srjt.methods.registry import import_modules
 from srjt.studies.config import StudyConfig, parse_noise
-from srjt.studies.plan import FEEDS, PlannedRun, StudyData, cpu_setting, open_kept_data
-from srjt.training.devices import CpuSetting
+from srjt.studies.plan import FEEDS, PlannedRun, StudyData, open_kept_data
 from srjt.training.folder import has_summary
 from srjt.training.train import train
 
@@ -45,7 +44,6 @@ from srjt.training.train import train
 # study.json                     the settings, the data, the versions and the planned runs
 # splits.csv                     id, fold, split
 # image_hashes.npz               the hash of every image, to notice one that has changed
-# cpu.json                       how the runs use the CPU, chosen once (see studies/plan.py)
 # noise/<noise>_fold<k>_seed<s>.json   the injected noise
 # estimates/<name>/noise.json    the estimated noise, where the rate is "auto"
 # runs/<key>/                    the folder of one run
@@ -296,12 +294,10 @@ def run_planned(
     device: str | None,
     cache: Path | None = None,
     estimates: Path | None = None,
-    cpu: CpuSetting | None = None,
 ) -> None:
     """Train a planned run in its folder, or resume it.
 
     estimates: folder of the noise estimates, which all methods share. Default: the one in the study's folder.
-    cpu: the study's choice for this run, if it is trained on a CPU.
     """
     manifest, _ = data.labelled(planned.noise, planned.fold, planned.seed)
     if manifest.arrays is not None and not manifest.are_features:
@@ -317,7 +313,6 @@ def run_planned(
             device=device,
             cache=cache,
             shared_estimate=(estimates or estimates_folder(folder)) / data.estimate_name(planned),
-            cpu_setting=cpu,
             grade_names=data.config.grade_names,
             progress=False,
             feeds=FEEDS,
@@ -350,14 +345,7 @@ def run_by_key(folder: str, key: str, cache: str | None = None, *, device: str |
             raise SrjtError(
                 "The data or the plan have changed since the study began: run the same command again."
             )
-        run_planned(
-            path,
-            data,
-            planned,
-            device=device,
-            cache=decoded,
-            cpu=cpu_setting(path, planned.config),
-        )
+        run_planned(path, data, planned, device=device, cache=decoded)
     except Exception as problem:
         write_error_report(path, key, problem)
         raise

@@ -1,5 +1,5 @@
-"""The planned runs of a study, each with its settings and the key of its folder; its data, opened once; how its
-runs use the CPU, how long they will take, and how their progress is followed.
+"""The planned runs of a study, each with its settings and the key of its folder; its data, opened once; how
+long they will take, and how their progress is followed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -24,9 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from torch import nn
 
-from srjt import networks, noise
+from srjt import noise
 from srjt._version import __version__
 from srjt.data.duplicates import LeakageWarning, file_facts, group_duplicates
 from srjt.data.images.decode import Resize
@@ -38,15 +37,12 @@ from srjt.data.sources import read
 from srjt.data.splits import Split, corrupt_sides, folds, read_splits
 from srjt.data.synthetic import generate
 from srjt.errors import SrjtError, suggest
-from srjt.files import cache_folder, read_json, write_atomically, write_json
+from srjt.files import cache_folder, write_atomically
 from srjt.methods.registry import lookup
-from srjt.networks import takes_rows
 from srjt.progress import Bar
 from srjt.studies.config import ESTIMATED, MethodSpec, NoiseSpec, StudyConfig, parse_noise
-from srjt.training import devices
 from srjt.training.config import TrainConfig
 from srjt.training.cost import training_cost
-from srjt.training.devices import CpuSetting, use_threads
 from srjt.training.single_run import fingerprint
 from srjt.training.train import warm_up
 
@@ -328,66 +324,6 @@ def _file_facts(data: StudyData) -> str:
     named = [config.source, config.splits, *config.reading.values()]
     images = data.manifest.paths if data.manifest.arrays is None else []
     return file_facts([*(Path(name) for name in named if isinstance(name, str)), *images])
-
-
-# How the runs of a study use the CPU: chosen once, before the first run, and stored in the study's folder.
-#
-# The setting changes the last bits of a result. Were it left to the runs, two that start at the same time
-# could choose differently, and so could two nodes of a cluster.
-
-FILE = "cpu.json"
-
-
-def choose_cpu_settings(
-    folder: Path, planned_runs: Sequence[PlannedRun], *, threads: int | None = None
-) -> None:
-    """Find the fastest setting for every network of the planned runs that the study has none for yet."""
-    settings = _read(folder)
-    known = len(settings)
-    with use_threads(threads):
-        for planned in planned_runs:
-            name = _name(planned.config)
-            if name is not None and name not in settings:
-                with contextlib.suppress(
-                    SrjtError
-                ):  # a network that cannot be built is the error of its runs
-                    settings[name] = _fastest(planned.config)
-    if len(settings) > known:
-        write_json(folder / FILE, {name: asdict(setting) for name, setting in settings.items()})
-
-
-def cpu_setting(folder: Path, config: TrainConfig) -> CpuSetting | None:
-    """The study's setting for a run; None if the study has chosen none."""
-    name = _name(config)
-    return None if name is None else _read(folder).get(name)
-
-
-def _name(config: TrainConfig) -> str | None:
-    """What the choice depends on; None for runs without a choice."""
-    name = str(config.network)
-    known = name in networks.names() or name.startswith("timm:")
-    if not config.tune_cpu or config.deterministic or not known or takes_rows(name):
-        return None
-    return f"{name}, crop {config.crop}, batch {config.batch_size}"
-
-
-def _fastest(config: TrainConfig) -> CpuSetting:
-    shape = (3, config.crop, config.crop)
-    network = networks.build(
-        str(config.network), head=lambda features: nn.Linear(features, 2), in_shape=shape
-    )
-    return devices.fastest_setting(network, torch.zeros(config.batch_size, *shape))
-
-
-def _read(folder: Path) -> dict[str, CpuSetting]:
-    path = folder / FILE
-    if not path.exists():
-        return {}
-    return read_json(
-        path,
-        dict[str, CpuSetting],
-        advice="restore it, or delete it to have the settings chosen again",
-    )
 
 
 # How long the runs of a study will take: a few steps of each method, times the runs; and which are started

@@ -29,7 +29,7 @@ from srjt.studies.folder import (
     run_status,
     write_error_report,
 )
-from srjt.studies.plan import PlannedRun, StudyWatcher, choose_cpu_settings, cpu_setting, longest_first
+from srjt.studies.plan import PlannedRun, StudyWatcher, longest_first
 from srjt.studies.ray_task import (
     TaskReport,
     TaskSpec,
@@ -360,9 +360,6 @@ def run_on_ray(
         gpus = _resolve_gpus(ray, gpus_per_run, cpus=cpus, own=own, watcher=watcher)
         splits = ray.put((folder / "splits.csv").read_bytes()) if study.get("splits") else None
         actor = ray.remote(num_gpus=gpus, num_cpus=cpus, scheduling_strategy="SPREAD")(RayWorker)
-        if gpus == 0:  # here, not on the nodes, which could choose differently
-            with explain_write_errors(folder):
-                choose_cpu_settings(folder, waiting, threads=max(1, int(cpus)))
 
         def arguments(planned: PlannedRun) -> tuple[TaskSpec, Any]:
             task = TaskSpec(
@@ -375,7 +372,6 @@ def run_on_ray(
                 cache=None if cache is None else str(cache),
                 gpu=gpus > 0,
                 threads=None if gpus > 0 else max(1, int(cpus)),
-                cpu=None if gpus > 0 else cpu_setting(folder, planned.config),
                 estimates=read_estimates(estimates_folder(folder)),
             )
             return task, splits

@@ -12,14 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from srjt._version import __version__
 from srjt.errors import Interrupted, SrjtError
 from srjt.files import is_locked, lock_folder, write_atomically
-
-if TYPE_CHECKING:
-    from srjt.training.devices import CpuSetting
 
 # The files that the driver of a study and the nodes of a Ray cluster send to each other where they share no
 # folder.
@@ -88,7 +85,6 @@ class TaskSpec:
     cache: str | None = None
     gpu: bool = False
     threads: int | None = None
-    cpu: CpuSetting | None = None  # the study's choice
     estimates: Mapping[str, bytes] | None = None  # of the noise, by name: those that exist
     version: str = __version__
 
@@ -239,7 +235,6 @@ def _train(task: TaskSpec, splits: bytes | None, folder: Path, *, estimates: Pat
         device="cuda" if task.gpu else "cpu",
         cache=cache,
         estimates=estimates,
-        cpu=task.cpu,
     )
 
 

@@ -30,7 +30,6 @@ from srjt.studies.plan import (
     PlannedRun,
     StudyData,
     StudyWatcher,
-    choose_cpu_settings,
     longest_first,
     open_data,
 )
@@ -96,9 +95,6 @@ def run_locally(
     if not waiting:
         return outcome
     _fetch_weights(waiting)
-    if "cpu" in slots.devices:
-        with explain_write_errors(folder):
-            choose_cpu_settings(folder, waiting, threads=slots.threads)
     with StopRequest() as stop:
         crashed = _run_in_workers(
             folder, waiting, outcome, slots=slots, watcher=watcher, cache=cache, stop=stop

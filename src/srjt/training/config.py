@@ -39,7 +39,7 @@ TRANSFORMER_RATE = 1e-4
 
 # Settings of *how* to compute, and where the method's code is: they may change the speed, but not what is computed.
 COMPUTE_ONLY = frozenset(
-    {"step", "tune_cpu", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
+    {"step", "deterministic", "memory_share", "eval_batch_size", "checkpoint_seconds", "imports"}
 )
 
 # Nor does what the networks learn depend on which columns are written beside their predictions.
@@ -157,8 +157,6 @@ class TrainConfig:
         Give the same bits again on a GPU too, which is slower.
     sync_batchnorm : bool
         Synchronise batch normalisation over the processes of a distributed training.
-    tune_cpu : bool
-        Find the fastest CPU setting by a short trial.
     memory_share : float
         Share of the free GPU memory that the images may fill.
     eval_batch_size : int
@@ -273,7 +271,6 @@ class TrainConfig:
     step: StepMode = setting("auto", "eager, graph or compiled.", panel=COMPUTING, shown="the fastest")
     deterministic: bool = setting(False, "Same bits on a GPU too (slower).", panel=COMPUTING, shown="no")
     sync_batchnorm: bool = setting(False)
-    tune_cpu: bool = setting(True)
     memory_share: float = setting(0.5)
     eval_batch_size: int = setting(1024)
     checkpoint_seconds: float = setting(30.0)

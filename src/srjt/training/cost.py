@@ -17,7 +17,7 @@ from srjt.data.manifest import Manifest
 from srjt.methods.base import Method
 from srjt.training.batches import Preprocess, TrainingSet, confusion_counts, draw_plan, generator
 from srjt.training.config import TrainConfig
-from srjt.training.devices import StackedNetworks, amp_dtype, channels_last, torch_flags
+from srjt.training.devices import StackedNetworks, amp_dtype, channels_last, torch_flags, uses_channels_last
 from srjt.training.step import Recorder, Step, initialise_optimizer, make_epoch_runner, make_optimizer
 from srjt.training.trained import build_method, build_networks
 
@@ -87,8 +87,9 @@ def training_cost(
     batch = min(config.batch_size, training)
     steps = training // batch * config.epochs
     tried = batch if device.type == "cuda" else min(batch, CPU_BATCH)
-    if device.type == "cuda":
+    if uses_channels_last(trained, device):
         channels_last(trained)
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     gpus = [device] if device.type == "cuda" else []
     with torch_flags(config, device), torch.random.fork_rng(devices=gpus):
@@ -124,7 +125,8 @@ def _time_steps(
     rows = torch.arange(count) % samples  # rows of the few samples that are stored
     data = TrainingSet(feed=feed, rows=rows, labels=labels, true=None)
     amp = amp_dtype(config, device)
-    preprocess = Preprocess(crop=config.crop, dtype=amp or torch.float32, channels_last=on_gpu)
+    last = uses_channels_last(trained, device)
+    preprocess = Preprocess(crop=config.crop, dtype=amp or torch.float32, channels_last=last)
     optimizer = make_optimizer(trained.parameters(), config=config, device=device)
     initialise_optimizer(optimizer)
     step = Step(

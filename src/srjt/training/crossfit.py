@@ -25,7 +25,6 @@ from srjt.files import is_foreign, made_by, read_json, write_json
 from srjt.methods.joint import JointTraining
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
-from srjt.training.devices import CpuSetting
 from srjt.training.folder import HASHES_FILE, check_images, image_digest, is_finished
 from srjt.training.folds import NO_ROWS, Folds, Jobs, choose_workers, fit_fold, train_in_parallel
 from srjt.training.reporters import FoldReporter, Reporter, SilentReporter
@@ -85,7 +84,6 @@ def cross_fit(
     title: str = "",
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
-    cpu_setting: CpuSetting | None = None,
     feeds: FeedCache | None = None,
     jobs: Jobs = 1,
     neighbours: int = 0,
@@ -121,7 +119,7 @@ def cross_fit(
         fold the result is the same for any number.
     neighbours : int
         How many similar samples of each grade to find for every sample.
-    device, reporter, cache, on_bad_image, cpu_setting, feeds, network, transform, eval_transform
+    device, reporter, cache, on_bad_image, feeds, network, transform, eval_transform
         As for ``srjt.train``.
 
     Returns
@@ -200,7 +198,7 @@ def cross_fit(
     )
     trained: set[int] = set()
     if workers is not None:
-        trained = train_in_parallel(given, workers, cpu_setting=cpu_setting, reporter=reporter)
+        trained = train_in_parallel(given, workers, reporter=reporter)
     feeds = feeds or FeedCache()
     by_network: Floats | None = None
     grades = similar = None
@@ -213,11 +211,9 @@ def cross_fit(
             k,
             store.pixels,
             device=device,
-            cpu_setting=cpu_setting,
             feeds=feeds,
             reporter=SilentReporter() if k in trained else fold_reporter,
         )
-        cpu_setting = run.cpu  # the same for all folds
         fold_reporter.stepped(config.epochs, 1, 1)  # also if another process has trained this fold
         if by_network is None or grades is None:
             networks = len(found["probabilities"])

@@ -1,24 +1,20 @@
-"""Where and how a training computes: the device, the precision and torch's flags, the fastest way on this CPU,
+"""Where and how a training computes: the device, the precision and torch's flags, the kernels of a CPU,
 compiled networks, several processes that share a batch, and what a training changes in its process.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
-import hashlib
-import json
 import os
 import platform
 import random
 import tempfile
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from srjt.errors import SrjtError, warn
-from srjt.files import cache_folder, read_json, write_json
+from srjt.files import cache_folder
 from srjt.training.config import TrainConfig
 
 # The one or two networks of a method as one module.
@@ -103,12 +99,19 @@ def device_name(device: torch.device) -> str:
 
 
 def amp_dtype(config: TrainConfig, device: torch.device) -> torch.dtype | None:
-    """bfloat16 if the forward pass runs in it, None for float32. On a CPU bf16 is never the default."""
-    if config.precision == "bf16":
-        return torch.bfloat16
-    if config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported():
+    """bfloat16 if the forward pass runs in it, on a GPU; None for float32, as always on a CPU."""
+    if device.type != "cuda":
+        return None
+    if config.precision == "bf16" or (config.precision == "auto" and torch.cuda.is_bf16_supported()):
         return torch.bfloat16
     return None
+
+
+def refuse_bf16_on_cpu(precision: str | None, device: torch.device) -> None:
+    if precision == "bf16" and device.type == "cpu":
+        raise SrjtError(
+            "`precision='bf16'` is for a GPU: most CPUs are slower with it. Use `precision='fp32'` on a CPU."
+        )
 
 
 @contextlib.contextmanager
@@ -165,109 +168,47 @@ def _tf32_flags() -> tuple[str, bool] | None:
         return None
 
 
-# Find the fastest way to run a network on this CPU by a short trial.
-#
-# Whether oneDNN and the channels-last layout help differs by a factor of two between CPUs, in either
-# direction. The choice changes the last bits of a result, so it is written into the run and reused.
+# How a network runs on a CPU: fixed per processor and kind of network, so that a run has the same bits whichever
+# command computes it. Measured with benchmarks/cpu_training.py.
 
-TIMED_STEPS = 3  # per setting, after one step to warm up
+ARM = platform.machine() in ("aarch64", "arm64")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuSetting:
-    """How a network runs on a CPU."""
+def uses_channels_last(network: nn.Module, device: torch.device, *, own_network: bool = False) -> bool:
+    """Whether the network and its images are laid out as channels last: always on a GPU.
 
-    channels_last: bool = False
-    onednn: bool = True
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # in files
-
-
-CANDIDATES = tuple(CpuSetting(channels_last=c, onednn=o) for o in (True, False) for c in (False, True))
+    On a CPU a network of the user's own is not, because it may call ``view``; nor, on ARM, one with grouped
+    convolutions, such as an EfficientNet, which then trains 0.7 times as fast.
+    """
+    return device.type == "cuda" or not (own_network or (ARM and _is_grouped(network)))
 
 
 @contextlib.contextmanager
-def use_cpu_setting(setting: CpuSetting | None, *modules: nn.Module) -> Iterator[None]:
-    """Run the body with this setting; the modules are converted to its memory layout."""
-    setting = setting or CpuSetting()
-    if setting.channels_last:
-        for module in modules:
-            channels_last(module)
-    if setting.onednn:
+def backward_kernels(network: nn.Module, device: torch.device) -> Iterator[None]:
+    """Run a backward pass with the kernels that are fastest: on an ARM CPU torch's own, not oneDNN's.
+
+    On two ARM cores, with images as channels last, a ResNet-18 then trains three times as fast as by torch's default
+    and ``tiny`` 1.1 to 1.4 times, but a network with grouped convolutions half as fast. Forward passes keep oneDNN,
+    which is up to twice as fast.
+    """
+    mkldnn = torch.backends.mkldnn
+    if device.type != "cpu" or not ARM or not mkldnn.enabled or _is_grouped(network):
         yield
         return
-    with warnings.catch_warnings():  # torch warns about Intel GPUs when these flags are set
-        warnings.simplefilter("ignore", UserWarning)
-        before = torch.backends.mkldnn.set_flags(False)
+    mkldnn.enabled = False  # type: ignore[assignment]
     try:
         yield
     finally:
-        torch.backends.mkldnn.set_flags(*before)
+        mkldnn.enabled = True  # type: ignore[assignment]
 
 
-@contextlib.contextmanager
-def use_threads(count: int | None) -> Iterator[None]:
-    """Run the body with as many threads as a run will have; None: no change."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _is_grouped(network: nn.Module) -> bool:
+    return any(getattr(module, "groups", 1) != 1 for module in network.modules())
 
 
 def channels_last(module: nn.Module) -> nn.Module:
     """Convert a module's convolution weights to the channels-last layout, in place."""
     return module.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
-
-
-def fastest_setting(
-    network: nn.Module, example: Tensor, *, backward: bool = True, cache: Path | None = None
-) -> CpuSetting:
-    """The fastest setting for training ``network`` on batches like ``example`` (B, …), or for applying it alone.
-
-    The trial runs on a copy: it changes neither weights nor random state. Its result is cached per machine, torch
-    version, number of threads, network and shape.
-    """
-    if example.ndim != 4:
-        return CpuSetting()
-    machine = (platform.node(), platform.machine(), torch.__version__, torch.get_num_threads())
-    key = json.dumps([*machine, str(network), list(example.shape), *([] if backward else ["forward"])])
-    name = hashlib.blake2b(key.encode(), digest_size=12).hexdigest()
-    file = (cache or cache_folder()) / "cpu" / f"{name}.json"
-    with contextlib.suppress(SrjtError):
-        return read_json(file, CpuSetting)
-    with torch.random.fork_rng(devices=[]):
-        best = min(
-            CANDIDATES, key=lambda setting: seconds_per_step(network, example, setting, backward=backward)
-        )
-    with contextlib.suppress(OSError):  # training does not depend on a writable cache
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, asdict(best))
-    return best
-
-
-def seconds_per_step(
-    network: nn.Module, example: Tensor, setting: CpuSetting, *, backward: bool = True
-) -> float:
-    """The shortest time of a forward and, for training, a backward pass, measured on a copy of ``network``."""
-    network = copy.deepcopy(network).train(backward)
-    layout = torch.channels_last if setting.channels_last else torch.contiguous_format
-    x = example.contiguous(memory_format=layout)
-    best = float("inf")
-    # A network that cannot run with a layout (because it uses ``view``) keeps the time inf.
-    with (
-        use_cpu_setting(setting, network),
-        torch.inference_mode(not backward),
-        contextlib.suppress(RuntimeError),
-    ):
-        for _ in range(1 + TIMED_STEPS):
-            start = time.perf_counter()
-            output = network(x)
-            if backward:
-                output.square().mean().backward()
-            best = min(best, time.perf_counter() - start)
-    return best
 
 
 # Compile networks: once for all networks of the same structure, and kept on disk for later processes.

@@ -45,7 +45,7 @@ from srjt.noise.estimate import NoiseEstimate
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS, NaiveBaseline, naive_baseline
 from srjt.training.config import TrainConfig
-from srjt.training.devices import CpuSetting, device_name
+from srjt.training.devices import device_name
 
 # The folder of a run: its files, and how to open it.
 #
@@ -72,7 +72,6 @@ class RunFacts:
     config: TrainConfig
     grades: tuple[str, ...]
     data: dict[str, Any] = field(default_factory=dict)  # source, counts, fingerprint
-    cpu: CpuSetting | None = None  # the fastest setting found; None: not yet found, or on a GPU
     own_network: bool = False  # from a Python function, which a folder cannot contain
     grade_names: dict[str, str] = field(default_factory=dict)  # grade → its name for people; empty: none
     noise: dict[str, Any] | None = None  # the rate requested, estimated and used, and why; None: unknown
@@ -87,7 +86,6 @@ class RunFacts:
             "grades": list(self.grades),
             "grade_names": self.grade_names,
             "data": self.data,
-            "cpu": None if self.cpu is None else vars(self.cpu),
             "own_network": self.own_network,
             "noise": self.noise,
             "provenance": self.provenance,
@@ -149,7 +147,6 @@ class RunFile(BaseModel, extra="forbid"):
     grades: Annotated[list[str], Field(min_length=2)]
     grade_names: dict[str, str]
     data: _Data
-    cpu: CpuSetting | None
     own_network: bool
     noise: _Noise | None
     provenance: _Provenance
@@ -167,7 +164,6 @@ def read_facts(folder: Path) -> RunFacts:
         config=file.config,
         grades=tuple(file.grades),
         data=file.data.model_dump(exclude_unset=True),
-        cpu=file.cpu,
         own_network=file.own_network,
         grade_names=check_grade_names(file.grade_names, file.grades),
         noise=None if file.noise is None else file.noise.model_dump(exclude_unset=True),

@@ -28,16 +28,15 @@ from srjt.errors import Interrupted, SrjtError, cores
 from srjt.files import write_atomically
 from srjt.methods.registry import import_modules, is_known_to_workers
 from srjt.networks import takes_rows
-from srjt.training import devices as cpu_tuning
 from srjt.training.batches import centre_batches, evaluation_batch_size, predict_probabilities
 from srjt.training.checkpoint import parse_rows
 from srjt.training.config import TrainConfig
 from srjt.training.cost import available_memory, step_memory
-from srjt.training.devices import CpuSetting, amp_dtype, choose_device, use_threads
-from srjt.training.folder import is_finished, read_facts
+from srjt.training.devices import amp_dtype, choose_device
+from srjt.training.folder import is_finished
 from srjt.training.reporters import FoldReporter, Reporter, SilentReporter
 from srjt.training.single_run import single_run
-from srjt.training.trained import Trained, build_method, build_networks, use_run_settings
+from srjt.training.trained import Trained, use_run_settings
 from srjt.training.workers import Ended, StopRequest, Task, WorkerPool
 
 # The most similar samples of each grade, for an expert to compare with.
@@ -128,7 +127,6 @@ def fit_fold(
     pixels: Samples,
     *,
     device: str | None,
-    cpu_setting: CpuSetting | None,
     feeds: FeedCache,
     reporter: Reporter,
 ) -> tuple[Trained, Predicted]:
@@ -143,7 +141,6 @@ def fit_fold(
         device=device,
         reporter=reporter,
         config=folds.config,
-        cpu_setting=cpu_setting,
         feeds=feeds,
         **folds.options,
     )
@@ -314,25 +311,20 @@ def _fit_in_memory(config: TrainConfig, samples: int) -> int:
     return max(1, available // (PROCESS_BYTES + step_memory(config, batch=min(config.batch_size, samples))))
 
 
-def train_in_parallel(
-    folds: Folds, workers: Workers, *, cpu_setting: CpuSetting | None, reporter: Reporter
-) -> set[int]:
+def train_in_parallel(folds: Folds, workers: Workers, *, reporter: Reporter) -> set[int]:
     """Train the folds that are not finished; returns their numbers."""
     count = len(folds)
     waiting = [k for k in range(count) if not is_finished(_folder(folds, k))]
     if not waiting:
         return set()
     trained = set(waiting)
-    if workers.threads is not None:
-        threads = workers.threads_of(0, folds=count)
-        cpu_setting = cpu_setting or _recorded_setting(folds) or _fastest_setting(folds, threads=threads)
     progress = _Progress(folds, reporter)
     pool = WorkerPool(devices=workers.devices, networks=(str(folds.config.network),))
     with StopRequest() as stop, pool:
         while pool.running or (waiting and stop.number is None):
             while waiting and pool.has_idle and stop.number is None:
                 k = waiting.pop(0)
-                arguments = (folds, k, cpu_setting, workers.threads_of(k, folds=count))
+                arguments = (folds, k, workers.threads_of(k, folds=count))
                 pool.start(
                     Task(name=str(k), function=_train_fold, arguments=arguments, folder=_folder(folds, k))
                 )
@@ -351,9 +343,7 @@ def train_in_parallel(
     return trained
 
 
-def _train_fold(
-    folds: Folds, k: int, cpu_setting: CpuSetting | None, threads: int | None, *, device: str | None
-) -> list[str]:
+def _train_fold(folds: Folds, k: int, threads: int | None, *, device: str | None) -> list[str]:
     """The task of a worker; returns the notes of the training."""
     config = folds.config
     import_modules(config.imports)
@@ -368,7 +358,7 @@ def _train_fold(
         find_duplicates=True,
     )
     reporter = SilentReporter()
-    fit_fold(folds, k, store.pixels, device=device, cpu_setting=cpu_setting, feeds=FEEDS, reporter=reporter)
+    fit_fold(folds, k, store.pixels, device=device, feeds=FEEDS, reporter=reporter)
     return reporter.notes
 
 
@@ -381,27 +371,6 @@ def _raise_error(ended: Ended) -> None:
             f"The process that trained fold {int(ended.name) + 1} was ended{hint} (exit status {ended.exitcode}): run "
             "the same command again, with `jobs=1` if memory is short. Finished folds are kept."
         )
-
-
-def _recorded_setting(folds: Folds) -> CpuSetting | None:
-    """That of a fold which has begun: all folds have the same."""
-    for k in range(len(folds)):
-        if (_folder(folds, k) / "run.json").exists():
-            return read_facts(_folder(folds, k)).cpu
-    return None
-
-
-def _fastest_setting(folds: Folds, *, threads: int | None) -> CpuSetting:
-    """What the first fold would choose for itself."""
-    config = folds.config
-    if not config.tune_cpu or config.deterministic or folds.manifest.are_features:
-        return CpuSetting()
-    method = build_method(config, num_classes=folds.manifest.num_classes)
-    shape = (3, config.crop, config.crop)
-    networks = build_networks(config, method, in_shape=shape, with_weights=False)
-    example = torch.zeros(min(config.batch_size, len(folds.trained_on(0))), *shape)
-    with use_threads(threads):
-        return cpu_tuning.fastest_setting(networks.members[0], example)
 
 
 def _folder(folds: Folds, k: int) -> Path:

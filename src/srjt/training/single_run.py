@@ -26,7 +26,7 @@ from srjt.errors import SrjtError, count_of, suggest, warn
 from srjt.files import write_atomically, write_json
 from srjt.methods.base import Method
 from srjt.networks import standardise
-from srjt.training import checkpoint, devices
+from srjt.training import checkpoint
 from srjt.training.batches import (
     NO_READERS,
     Preprocess,
@@ -39,15 +39,15 @@ from srjt.training.batches import (
 from srjt.training.checkpoint import is_complete, last_epochs, read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
-    CpuSetting,
     StackedNetworks,
     amp_dtype,
     channels_last,
     choose_device,
     device_name,
     join_process_group,
+    refuse_bf16_on_cpu,
     torch_flags,
-    use_cpu_setting,
+    uses_channels_last,
 )
 from srjt.training.folder import (
     RunFacts,
@@ -62,7 +62,6 @@ from srjt.training.folder import (
     lock_run_folder,
     open_run_folder,
     read_summary,
-    write_facts,
     write_held_out,
 )
 from srjt.training.loop import Fitted, Side, as_tensor, fit
@@ -292,7 +291,6 @@ def single_run(
     on_bad_image: OnBadImage = "error",
     noise: dict[str, Any] | None = None,
     grade_names: dict[str, str] | None = None,
-    cpu_setting: CpuSetting | None = None,
     feeds: FeedCache | None = None,
     command: str | None = None,
 ) -> Trained:
@@ -306,6 +304,7 @@ def single_run(
     )
     reporter = reporter or SilentReporter()
     chosen = choose_device(device)
+    refuse_bf16_on_cpu(config.precision, chosen)
     process = join_process_group(chosen)
     folder = None if out is None else Path(out)
     method = build_method(config, num_classes=data.num_classes)
@@ -374,22 +373,15 @@ def single_run(
         if folder is not None and process.is_main:
             check_images(folder, used, recorded=facts.data.get("images"), what="run")
         feed = (feeds or FeedCache()).open(store.pixels, device=chosen, share=config.memory_share)
-        if chosen.type == "cuda":
-            channels_last(networks.to(chosen))
-        elif facts.cpu is None:
-            cpu = cpu_setting or CpuSetting()
-            may_tune = config.tune_cpu and not config.deterministic and process.world_size == 1
-            if cpu_setting is None and may_tune:
-                example = torch.zeros(min(config.batch_size, len(parts.train)), *in_shape)
-                cpu = devices.fastest_setting(networks.members[0], example)
-            facts = replace(facts, cpu=cpu)
-            if folder is not None and process.is_main:
-                write_facts(folder, facts)
+        networks.to(chosen)
+        last = uses_channels_last(networks, chosen, own_network=network is not None)
+        if last:
+            channels_last(networks)
         amp = amp_dtype(config, chosen)
         preprocess = Preprocess(
             crop=config.crop,
             dtype=amp or torch.float32,
-            channels_last=chosen.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
+            channels_last=last,
             train_transform=transform,
             eval_transform=eval_transform,
         )
@@ -420,7 +412,6 @@ def single_run(
         try:
             with (
                 torch_flags(config, chosen),
-                use_cpu_setting(facts.cpu, networks),
                 torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []),
             ):
                 fitted = fit(
@@ -472,7 +463,6 @@ def single_run(
             feature_names=manifest.feature_names,
             feature_settings=manifest.made,
             device=chosen,
-            cpu=facts.cpu,
             folder=folder,
             metrics=fitted.metrics,
             history=history,

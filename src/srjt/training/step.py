@@ -18,7 +18,7 @@ from srjt.methods.base import Method
 from srjt.ordinal.metrics import label_precision, label_recall, selection_counts
 from srjt.training.batches import Batch, Plan, Preprocess, TrainingSet, plan_buffers, train_batches
 from srjt.training.config import StepMode, TrainConfig
-from srjt.training.devices import StackedNetworks, compile_networks
+from srjt.training.devices import StackedNetworks, backward_kernels, compile_networks
 
 # Losses and selections of every training sample, kept on the device and transferred once per epoch.
 
@@ -233,7 +233,8 @@ class Step:
             logits, targets = self.gather(logits), self.gather_targets(targets)
         remembered: dict[str, Any] = {"memory": self.memory, "rows": rows} if self.memory else {}
         loss = self.method.loss(logits, targets, keep=self.keep, **remembered)
-        (loss.total * self.loss_scale if self.loss_scale != 1.0 else loss.total).backward()
+        with backward_kernels(self.networks, x.device):
+            (loss.total * self.loss_scale if self.loss_scale != 1.0 else loss.total).backward()
         self.method.adjust(self.networks.parameters())
         self.optimizer.step()
         self.recorder.add(

@@ -32,7 +32,7 @@ from srjt.noise.matrices import noise_from_posterior
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.crossfit import cross_fit
-from srjt.training.devices import CpuSetting, choose_device
+from srjt.training.devices import choose_device, refuse_bf16_on_cpu
 from srjt.training.folder import (
     FORMAT,
     NoiseFile,
@@ -90,7 +90,6 @@ def resolve_noise_rate(
     reporter: Reporter | None = None,
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
-    cpu_setting: CpuSetting | None = None,
     feeds: FeedCache | None = None,
     network: NetworkMaker | None = None,
     transform: Transform | None = None,
@@ -158,7 +157,6 @@ def resolve_noise_rate(
                 title="warm-up",
                 cache=cache,
                 on_bad_image=on_bad_image,
-                cpu_setting=cpu_setting,
                 feeds=feeds,
                 network=network,
                 transform=transform,
@@ -488,7 +486,6 @@ def train(
     cache: str | Path | None = None,
     on_bad_image: OnBadImage = "error",
     shared_estimate: Path | None = None,
-    cpu_setting: CpuSetting | None = None,
     feeds: FeedCache | None = None,
     grade_names: Mapping[str, str] | None = None,
     command: str | None = None,
@@ -531,9 +528,6 @@ def train(
         Stop at an unreadable image, or leave it out and list it in ``Trained.skipped``.
     shared_estimate : path, optional
         Folder in which several runs share one noise estimate, as the runs of a study do.
-    cpu_setting : CpuSetting, optional
-        How the networks run on a CPU. Default: the fastest way, found by a short trial. A study chooses one for all
-        its runs, because it changes the last bits of a result.
     feeds : FeedCache, optional
         Keeps the images on the GPU for the next training with the same images.
     grade_names : mapping of str to str, optional
@@ -576,12 +570,11 @@ def train(
         "device": device,
         "cache": cache,
         "on_bad_image": on_bad_image,
-        "cpu_setting": cpu_setting,
         "feeds": feeds,
     }
     names = check_grade_names(grade_names or {}, data.grades)  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
-    choose_device(device)  # an error before images are decoded
+    refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
     if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):
         raise no_validation_side()
     fitted = None

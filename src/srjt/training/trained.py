@@ -26,13 +26,12 @@ from srjt.training import checkpoint
 from srjt.training.batches import CENTRE, Preprocess, Transform, Views, predict_probabilities, subseed
 from srjt.training.config import TrainConfig
 from srjt.training.devices import (
-    CpuSetting,
     StackedNetworks,
     amp_dtype,
     channels_last,
     choose_device,
     torch_flags,
-    use_cpu_setting,
+    uses_channels_last,
 )
 from srjt.training.folder import (
     HASHES_FILE,
@@ -78,8 +77,6 @@ class Trained:
         How the features were computed, as JSON, where it is known; empty for images.
     device : torch.device
         Where the networks are.
-    cpu : CpuSetting or None
-        The fastest CPU setting; None on a GPU.
     folder : Path or None
         The folder of the run, if it has one.
     metrics : DataFrame
@@ -108,7 +105,6 @@ class Trained:
     feature_names: tuple[str, ...] = ()
     feature_settings: str = ""
     device: torch.device
-    cpu: CpuSetting | None = None
     folder: Path | None = None
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     history: pd.DataFrame = field(default_factory=pd.DataFrame)
@@ -271,8 +267,8 @@ class Trained:
 
 @contextlib.contextmanager
 def use_run_settings(run: Trained) -> Iterator[None]:
-    """Compute with the precision flags and the CPU setting of the run's own evaluation; restore them afterwards."""
-    with torch_flags(run.config, run.device, training=False), use_cpu_setting(run.cpu, run.networks):
+    """Compute with the precision flags of the run's own evaluation; restore them afterwards."""
+    with torch_flags(run.config, run.device, training=False):
         yield
 
 
@@ -414,7 +410,8 @@ def load_run(
             ) from None
     check_files(path)
     stacked.to(target)
-    if target.type == "cuda":
+    last = uses_channels_last(stacked, target, own_network=facts.own_network)
+    if last:
         channels_last(stacked)
     return Trained(
         networks=stacked.eval(),
@@ -424,14 +421,13 @@ def load_run(
         preprocess=Preprocess(
             crop=facts.config.crop,
             dtype=amp_dtype(facts.config, target) or torch.float32,
-            channels_last=target.type == "cuda" or (facts.cpu is not None and facts.cpu.channels_last),
+            channels_last=last,
             eval_transform=eval_transform,
         ),
         in_shape=shape,
         feature_names=tuple(facts.data.get("feature_names", ())),
         feature_settings=str(facts.data.get("made", "")),
         device=target,
-        cpu=facts.cpu,
         folder=path,
         held_out=read_held_out(path, networks=method.networks, classes=len(facts.grades)),
         noise_estimate=read_noise_estimate(path),
