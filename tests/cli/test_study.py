@@ -453,7 +453,7 @@ def test_a_table_a_page_and_what_to_do_next(command: Srjt, opened: list[str]) ->
 def test_ctrl_c_stops_all_processes_and_keeps_what_is_done(tmp_path: Path) -> None:
     source = str(Path(srjt.__file__).parents[1])
     environment = {**os.environ, "SRJT_CACHE": str(tmp_path / "cache"), "PYTHONPATH": source}
-    endless = ["--images", "200", "--epochs", "100000", "--seeds", "3", "--jobs", "2", "--out", "never"]
+    endless = ["--images", "200", "--epochs", "10000", "--seeds", "3", "--jobs", "2", "--out", "never"]
     running = subprocess.Popen(
         [sys.executable, "-m", "srjt", "demo", *endless],
         cwd=tmp_path,

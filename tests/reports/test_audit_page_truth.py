@@ -46,6 +46,9 @@ RULES: dict[str, Rule] = {
     r"Verify (?P<n>\d+) labels, drawn at random, to know the rate within ±5%\.": (
         lambda f, m: 0 < int(m["n"]) <= f["samples"]
     ),
+    r"Estimated from all (?P<n>\d+) labels and 5 trainings of \d+ epochs; srjt train .+ its rate may differ\.": (
+        lambda f, m: int(m["n"]) == f["samples"]
+    ),
     r"There are no patient ids\.": lambda f, m: not f["patients"],
     r"If several samples belong to one patient, a label may have been judged by networks that were trained .+": (
         lambda f, m: not f["patients"]

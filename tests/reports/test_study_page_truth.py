@@ -271,7 +271,7 @@ def test_the_page_of_a_study_is_true(name: str, tmp_path: Path) -> None:
     assert [row.cells[4].text for row in runs.rows] == expected
     assert "0.0" not in [row.cells[5].text for row in runs.rows]  # minutes
     if not injected and not facts["needy"]:
-        rates = ["0.500", "0.000"] if facts["unused"] else []
+        rates = ["0.000"] if facts["unused"] else []  # what was estimated and rejected is not shown
         assert [cell.text for cell in noise.rows[0].cells[1:]] == ["–", *rates, "–", "–", "–"]
 
 
