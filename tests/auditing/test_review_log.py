@@ -165,6 +165,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "d.sqlite"
     for round_ in range(2):
@@ -259,6 +260,7 @@ Decisions(folder / "d.sqlite").close()
 """
 
 
+@pytest.mark.slow
 def test_kill_9_while_the_log_is_created(tmp_path: Path) -> None:
     path = tmp_path / "d.sqlite"
     killed = 0
