@@ -113,6 +113,17 @@ def as_words(how: Mapping[str, Any]) -> list[str]:
     ]
 
 
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cpu|paper|limuc|dr|demo",
+        help="Start from these settings, which other options override. cpu: a small network, for a machine without a "
+        "GPU.",
+        show_default=False,
+    ),
+]
+
+
 def takes_settings(
     *,
     shown: Collection[str] = (),
@@ -137,7 +148,8 @@ def takes_settings(
         for field in dataclasses.fields(TrainConfig)
         if field.metadata["help"] and field.name not in without
     }
-    lists = {name for name in shared if get_origin(required_type(hints[name])) is tuple} - {"transition"}
+    shared = {"preset": Preset, **shared}
+    lists = {name for name in hints if get_origin(required_type(hints[name])) is tuple} - {"transition"}
 
     def collect(given: dict[str, Any]) -> dict[str, Any]:
         values = {name: value for name, value in given.items() if value is not None}
@@ -208,17 +220,20 @@ def _expands(
     return expand
 
 
-# Options for the commands that we suggest: a training that the machine can do.
+# Options for the commands that we suggest: a training that the machine can do, by a method that the data suffice for.
 
-# as in docs/ten-minutes.md
-SMALL_NETWORK = "--network tiny --image-size 64 --crop 56 --epochs 15"
+FEW_IMAGES = (
+    500  # with fewer, a network without pretrained weights is better off without the estimate of the noise
+)
 
 
-def machine_options(*, features: bool = False) -> list[str]:
+def machine_options(samples: int, *, features: bool = False) -> list[str]:
     """What to add to ``srjt train`` on this machine: a small network if there is no GPU. Features need none."""
     from srjt.training.devices import choose_device
 
-    return [] if features or choose_device().type == "cuda" else SMALL_NETWORK.split()
+    if features or choose_device().type == "cuda":
+        return []
+    return ["--preset", "cpu", *(["--method", "standard"] if samples < FEW_IMAGES else [])]
 
 
 # Options that several commands share, each declared once.

@@ -93,9 +93,6 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
     ] = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
-    preset: Annotated[
-        str | None, typer.Option(metavar="limuc|dr|demo", help="Use the settings of the paper, or of a demo.")
-    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file of the study; options override it.")
     ] = None,
@@ -171,6 +168,7 @@ def run(
     from srjt.studies.study import choose_executor, resolve_config
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
+    preset = settings.pop("preset", None)
     train = {**settings, **({"imports": import_} if import_ else {})}
     study = resolve_config(
         {
@@ -185,7 +183,7 @@ def run(
             "splits": None if splits is None else str(splits),
             "group_near_duplicates": group_near_duplicates or None,
             "reading": reading or None,
-            "grade_names": None if grade_names is None else parse_grade_names(grade_names),
+            "grade_names": parse_grade_names(grade_names),
         },
         train={**train, **parse_overrides(set_ or [])},
         preset=preset,
@@ -472,7 +470,7 @@ def report(
 
     refuse_overwrite(out, force=force)
     chosen = PAPER_METRICS if metrics is None else tuple(name.strip() for name in metrics.split(","))
-    names = None if grade_names is None else parse_grade_names(grade_names)
+    names = parse_grade_names(grade_names)
     page, *others = write_report(
         folder, out=out, figures=figures, tables=tables, metrics=chosen, maps=maps, grade_names=names
     )
