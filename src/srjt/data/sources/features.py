@@ -63,7 +63,7 @@ class FeatureTable:
 
     features: Features
     frame: pd.DataFrame  # N rows: the other columns, as text
-    lines: list[str]  # (N,) the position of each row in the file
+    lines: Sequence[str]  # (N,) the position of each row in the file
     names: tuple[str, ...]  # (F,) the columns that have the features
 
 
@@ -195,7 +195,7 @@ class FeatureFile:
     features: Features
     frame: pd.DataFrame  # N rows of text; no columns if the file has only features
     feature_names: tuple[str, ...] = ()  # (F,) the columns of a table; empty: an array without names
-    lines: list[str]  # (N,) the position of each row in the file
+    lines: Sequence[str]  # (N,) the position of each row in the file
     notes: list[str]
     names: tuple[str, ...] | None = None  # the grades, mildest first
     made: str = ""
