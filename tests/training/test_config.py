@@ -17,7 +17,7 @@ from srjt import methods
 from srjt.cli.samples import layered_settings
 from srjt.errors import SrjtError, UnknownNameError
 from srjt.settings import load_config, parse_overrides
-from srjt.training.config import TrainConfig
+from srjt.training.config import PRESETS, TrainConfig, load_preset
 
 
 def test_defaults_are_the_papers() -> None:
@@ -238,6 +238,23 @@ def test_layers_defaults_file_options_set(tmp_path: Path) -> None:
     )
     assert (config.epochs, config.batch_size, config.seed, config.crop) == (10, 20, 30, 224)
     assert config.method_options == {"co_lambda": 10, "ramp_epochs": 20, "temperature": 30}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_lies_between_the_defaults_and_what_is_given(name: str, tmp_path: Path) -> None:
+    own = load_preset(name)["train"]
+    assert TrainConfig().replace(preset=name) == TrainConfig(**own)
+    assert TrainConfig.from_dict({"preset": name, "epochs": 7}) == TrainConfig(**own).replace(epochs=7)
+    defaults = {"epochs": 30, "method": "sord"}  # of an audit
+    config = layered_settings(None, ["seed=3"], given={"preset": name, "crop": 9}, defaults=defaults)
+    assert config == TrainConfig(**{**defaults, **own, "seed": 3, "crop": 9})
+
+
+def test_the_preset_of_a_cpu_is_small_and_an_unknown_one_is_an_error() -> None:
+    small = TrainConfig().replace(preset="cpu")
+    assert (small.network, small.image_size, small.crop, small.epochs) == ("tiny", 64, 56, 15)
+    with pytest.raises(SrjtError, match="Unknown preset 'gpu'"):
+        TrainConfig().replace(preset="gpu")
 
 
 def test_method_options_of_a_file_that_are_no_settings(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def inspect(
     if errors_in(problems):
         raise typer.Exit(1)
     read_with = [str(source), *options.as_words(how)]
-    if small := machine_options(features=manifest.are_features):
+    if small := machine_options(len(manifest), features=manifest.are_features):
         embed = shlex.join(["srjt", "features", *read_with])
         say(f"There is no GPU: train a small network, or compute the features of a large one first: {embed}")
     typer.echo(f"Next: {shlex.join(['srjt', 'train', *read_with, '--fold', '0', '--out', 'run', *small])}")

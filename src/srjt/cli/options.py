@@ -114,6 +114,17 @@ def as_words(how: Mapping[str, Any]) -> list[str]:
     ]
 
 
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cpu|paper|limuc|dr|demo",
+        help="Start from these settings, which other options override. cpu: a small network, for a machine without a "
+        "GPU.",
+        show_default=False,
+    ),
+]
+
+
 def takes_settings(
     *,
     only: Collection[str] = (),
@@ -133,6 +144,7 @@ def takes_settings(
         for field in dataclasses.fields(TrainConfig)
         if (field.name in only if only else field.metadata["help"])
     }
+    shared = {"preset": Preset, **shared}
     return _expands("settings", shared, lambda given: {k: v for k, v in given.items() if v is not None})
 
 
@@ -192,17 +204,20 @@ def _expands(
     return expand
 
 
-# Options for the commands that we suggest: a training that the machine can do.
+# Options for the commands that we suggest: a training that the machine can do, by a method that the data suffice for.
 
-# as in docs/ten-minutes.md
-SMALL_NETWORK = "--network tiny --image-size 64 --crop 56 --epochs 15"
+FEW_IMAGES = (
+    500  # with fewer, a network without pretrained weights is better off without the estimate of the noise
+)
 
 
-def machine_options(*, features: bool = False) -> list[str]:
+def machine_options(samples: int, *, features: bool = False) -> list[str]:
     """What to add to ``srjt train`` on this machine: a small network if there is no GPU. Features need none."""
     from srjt.training.devices import choose_device
 
-    return [] if features or choose_device().type == "cuda" else SMALL_NETWORK.split()
+    if features or choose_device().type == "cuda":
+        return []
+    return ["--preset", "cpu", *(["--method", "standard"] if samples < FEW_IMAGES else [])]
 
 
 # Options that several commands share, each declared once.

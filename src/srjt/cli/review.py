@@ -315,7 +315,7 @@ def _print_next(audit: AuditFolder, out: Path, table: pd.DataFrame) -> None:
 
     words = [
         training_command(audit, out, columns=map(str, table.columns)),
-        *machine_options(features=audit.features),
+        *machine_options(len(table), features=audit.features),
     ]
     typer.echo(f"Next: {' '.join(words)}")
 

@@ -115,13 +115,12 @@ def layered_settings(
         options["transition"] = read_matrix(options["transition"])
     for_method = {name: value for name, value in (method_options or {}).items() if value is not None}
     settings = merged(
-        defaults or {},
         load_config(file) if file else {},
         options,
         {"method_options": for_method} if for_method else {},
         parse_overrides(assignments or []),
     )
-    return TrainConfig.from_dict(settings)
+    return TrainConfig.from_dict(defaults or {}).replace(**settings)  # a preset lies over the defaults
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,9 +99,6 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
     ] = None,
     group_near_duplicates: options.GroupNearDuplicates = False,
-    preset: Annotated[
-        str | None, typer.Option(metavar="limuc|dr|demo", help="Use the settings of the paper, or of a demo.")
-    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file of the study; options override it.")
     ] = None,
@@ -179,6 +176,7 @@ def run(
     from srjt.studies.study import choose_executor, resolve_config
 
     reading = {k: str(v) if isinstance(v, Path) else v for k, v in how.items() if v is not None}
+    preset = settings.pop("preset", None)
     train = {**settings, **({"imports": import_} if import_ else {})}
     study = resolve_config(
         {

@@ -8,12 +8,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from srjt import methods
-from srjt.errors import SrjtError
+from srjt.errors import SrjtError, suggest
 from srjt.ordinal import Purpose
-from srjt.settings import check_types, from_names, setting, show
+from srjt.settings import check_types, from_names, load_config, setting, show
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 StepMode = Literal["auto", "eager", "graph", "compiled"]
@@ -58,6 +59,8 @@ LARGEST = {
     "checkpoint_seconds": 1e9,
 }
 
+PRESETS = ("cpu", "paper", "limuc", "dr", "demo")  # files in presets/; their headers say what they are for
+
 # Panels of the command line's help.
 METHOD, NETWORK, IMAGES, OPTIMISATION, EVALUATION, COMPUTING = (
     "Method", "Network", "Images", "Optimisation", "Evaluation", "How it is computed",
@@ -70,7 +73,9 @@ class TrainConfig:
 
     Defaults for images are those of the paper or its published code, except the method and how it learns the weights,
     the rule for predicted grades (``optimise``) and the precision. On the command line a setting is an option
-    (``--batch-size 32``) or given by name (``--set weight_decay=0``).
+    (``--batch-size 32``) or given by name (``--set weight_decay=0``). Beside the fields, ``replace`` and ``from_dict``
+    take ``preset``, the name of settings that those given beside it override: ``"cpu"`` (a small network that a CPU
+    trains in minutes), ``"paper"``, ``"limuc"``, ``"dr"``, ``"demo"``.
 
     Parameters
     ----------
@@ -417,11 +422,11 @@ class TrainConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TrainConfig:
         """Settings from a mapping, as a file holds them; an unknown name is an error that suggests the nearest."""
-        return from_names(cls, values)
+        return from_names(cls, _expand_preset(values))
 
     def replace(self, **changes: Any) -> TrainConfig:
         """A copy with changes; unknown names are errors here too."""
-        return from_names(TrainConfig, {**vars(self), **changes})
+        return from_names(TrainConfig, {**vars(self), **_expand_preset(changes)})
 
     def determining(self) -> dict[str, Any]:
         """Plain values of the settings that determine the result: what identifies a training."""
@@ -434,3 +439,19 @@ class TrainConfig:
             for name, mine in vars(self).items()
             if name not in COMPUTE_ONLY and mine != getattr(other, name)
         }
+
+
+def load_preset(name: str) -> dict[str, Any]:
+    """The settings of a preset: those of a study, and under ``train`` those of every training."""
+    if name not in PRESETS:
+        raise suggest("preset", name, PRESETS)
+    return {**load_config(Path(__file__).parent / "presets" / f"{name}.yaml"), "preset": name}
+
+
+def _expand_preset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with those of the preset below them, in place of its name."""
+    if settings.get("preset") is None:
+        return {name: value for name, value in settings.items() if name != "preset"}
+    expanded = {**load_preset(str(settings["preset"]))["train"], **settings}
+    del expanded["preset"]
+    return expanded
