@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from srjt.cli.options import READING
-from srjt.cli.output import as_typed, say, writing
+from srjt.cli.output import say, writing
 from srjt.errors import SrjtError, printable, suggest, warn
 from srjt.files import read_limited
 
@@ -292,7 +292,7 @@ def print_problems(problems: list[Problem]) -> None:
 
     for kind, severity, count, first in examples(problems):
         colour = "red" if severity == "error" else "yellow"
-        say(f"{severity}: {count:,} {kind}: {as_typed(KINDS[kind][1])}", fg=colour)
+        say(f"{severity}: {count:,} {kind}: {KINDS[kind][1]}", fg=colour)
         for problem in first:
             detail = f": {problem.detail}" if problem.detail else ""
             typer.echo(printable(f"    {problem.where}{detail}"))

@@ -170,7 +170,7 @@ def train(
         int | None,
         typer.Option(
             help="Methods that select: T′, epochs over which the kept share of a batch falls from 1 to 1 − ε. "
-            "[dim]default: 5[/]",
+            "[default: 5]",
             rich_help_panel=METHOD,
             show_default=False,
         ),
@@ -179,7 +179,7 @@ def train(
         float | None,
         typer.Option(
             help="Methods that select: τ, softmax temperature of the loss that ranks samples; below 1 it is sharper. "
-            "[dim]default: 0.1 for +ours, else 1[/]",
+            "[default: 0.1 for +ours, else 1]",
             rich_help_panel=METHOD,
             show_default=False,
         ),
@@ -193,7 +193,7 @@ def train(
         bool | None,
         typer.Option(
             "--official-split/--no-official-split",
-            help="Use the split column of the data. [dim]default: if there is one[/]",
+            help="Use the split column of the data. [default: if there is one]",
             rich_help_panel=options.EVALUATION,
             show_default=False,
         ),

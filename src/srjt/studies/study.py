@@ -61,7 +61,7 @@ class Slots:
         from srjt.training.devices import choose_device
 
         if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-            raise SrjtError(f"jobs must be between 1 and {MOST_JOBS:,}; got {jobs}.")
+            raise SrjtError(f"`jobs` must be between 1 and {MOST_JOBS:,}; got {jobs}.")
         if device is None and torch.cuda.is_available():
             gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         else:
