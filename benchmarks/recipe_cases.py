@@ -215,7 +215,9 @@ def one_run(
         judged = torch.as_tensor(given[split.validation] if side == "validation" else true[split.test])
         for who, probabilities in (("network", p), ("ensemble", p.mean(dim=0, keepdim=True))):
             for decoding in DECODINGS if side == "test" else ("predict",):
-                scores = [_scores(judged, one, len(matrix)) for one in _grades(run, probabilities, decoding, rule)]
+                scores = [
+                    _scores(judged, one, len(matrix)) for one in _grades(run, probabilities, decoding, rule)
+                ]
                 for score in NAMES:
                     column = f"{score} {decoding if side == 'test' else 'noisy validation'} {who}"
                     row[column] = f"{np.mean([one[score] for one in scores]):.5f}"
