@@ -15,9 +15,10 @@ from reports.html_tree import Tree
 from srjt.cli.study import report
 from srjt.errors import SrjtError
 from srjt.noise.estimate import NoiseEstimate
-from srjt.reports.page import page_figures, render, settings_section
+from srjt.reports.page import page_figures, render
 from srjt.reports.pages.run import _noise_used, run_page
 from srjt.reports.pages.study import study_page
+from srjt.reports.sections import settings_section
 from srjt.training.checkpoint import last_epochs, read_metrics
 from srjt.training.config import TrainConfig
 from srjt.training.folder import RunFacts, read_facts, write_facts
