@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
-from srjt.data.grades import display_grade
+from srjt.data.grades import Grades
 from srjt.errors import printable
 from srjt.ordinal.metrics import METRICS
 
@@ -398,7 +398,7 @@ def interval_text(found: Mapping[str, Any], *, percent: bool) -> str:
     return text.replace("-", "−")
 
 
-def said_text(readings: Sequence[Sequence[str]], names: Mapping[str, str]) -> str:
-    """Who said what of an item. readings: reader and grade of each; names: of the grades."""
-    few = [f"{reader}: {display_grade(grade, names)}" for reader, grade in readings[:SAID]]
+def said_text(readings: Sequence[Sequence[str]], grades: Grades) -> str:
+    """Who said what of an item. readings: reader and grade of each."""
+    few = [f"{reader}: {grades.show(grade)}" for reader, grade in readings[:SAID]]
     return ", ".join(few) + (", …" if len(readings) > SAID else "")
