@@ -122,7 +122,7 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
     splits: contents of the study's ``splits.csv`` if its folds came from a file.
     """
     from srjt.studies.folder import run_folder
-    from srjt.training.devices import preserve_process_state, release_memory
+    from srjt.training.workers import fresh_process_state, release_memory
 
     key = task.entry["key"]
     shared = task.may_share and (Path(task.folder) / task.token).exists()
@@ -135,7 +135,7 @@ def execute(task: TaskSpec, splits: bytes | None) -> Iterator[TaskReport]:
     try:
         yield begun
         try:
-            with preserve_process_state():  # this process gets other runs
+            with fresh_process_state():  # this process gets other runs
                 _train(task, splits, folder, estimates=None if shared else estimates)
             files = None if shared else read_run_files(run_folder(folder, key))
             ended = replace(begun, status="done", files=files)
