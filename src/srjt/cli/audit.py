@@ -29,12 +29,12 @@ SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
 
 @options.reads_a_source(without=("split_column", "reader_column"))
 @options.takes_settings(
-    only=(
+    shown=(
         "method", "noise_rate", "network", "pretrained", "weights", "image_size", "crop", "epochs", "batch_size",
         "learning_rate", "seed", "precision",
     ),
     panel="Training",
-    shown={"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"},
+    defaults={"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"},
 )  # fmt: skip
 def audit(
     *,
@@ -49,7 +49,7 @@ def audit(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Column that names the reader of each label. [dim]default: reader, if it exists[/]",
+            help="Column that names the reader of each label. [default: reader, if it exists]",
             show_default=False,
         ),
     ] = None,
@@ -129,7 +129,7 @@ def audit(
             table=table,
             label_column=label_column,
             read_options=read_options,
-            grade_names=None if grade_names is None else parse_grade_names(grade_names),
+            grade_names=parse_grade_names(grade_names),
         )
         write_report(out, out=out / "audit.html")
     list_unreadable(done.fitted.skipped, skipped, problems=reading.problems)
@@ -303,7 +303,7 @@ def readers(
         typer.Option(
             min=1,
             metavar="N",
-            help="With --next: at most N readings by one reader. [dim]default: no limit[/]",
+            help="With --next: at most N readings by one reader. [default: no limit]",
             show_default=False,
         ),
     ] = None,
@@ -311,7 +311,7 @@ def readers(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file for that list. [dim]default: worklist.csv in --out[/]",
+            help="CSV file for that list. [default: worklist.csv in --out]",
             show_default=False,
         ),
     ] = None,
@@ -327,7 +327,7 @@ def readers(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Column of the reading's date. [dim]default: found by its name[/]",
+            help="Column of the reading's date. [default: found by its name]",
             show_default=False,
             rich_help_panel="How the source is read",
         ),
@@ -346,7 +346,7 @@ def readers(
     """
     from srjt.cli.output import refuse_overwrite, writing
     from srjt.console import Console
-    from srjt.data.grades import check_grade_names, parse_grade_names
+    from srjt.data.grades import Grades, parse_grade_names
     from srjt.data.readers_folder import (
         consensus_table,
         located_images,
@@ -371,7 +371,7 @@ def readers(
     images = how.pop("images")
     found = read_readings(table, date_column=date_column, **how)
     readings = found.readings
-    names = {} if grade_names is None else check_grade_names(parse_grade_names(grade_names), readings.grades)
+    names = Grades(readings.grades, parse_grade_names(grade_names)).names
     witness = None if probabilities is None else read_probabilities(probabilities, readings)
     agreed = combine(readings, probabilities=witness)
     wanted: pd.DataFrame | None = None

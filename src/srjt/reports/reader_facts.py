@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from srjt._version import __version__
-from srjt.data.grades import display_grade
+from srjt.data.grades import Grades
 from srjt.data.sources.readings import NO_READER, ReadingsTable, combine
 from srjt.errors import count_of
 from srjt.ordinal.intervals import Interval
@@ -191,7 +191,7 @@ def _contradicted(facts: Mapping[str, Any]) -> str:
 
 
 def _always_the_same(facts: Mapping[str, Any]) -> str:
-    grades = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
+    grades = Grades(facts["grades"], facts["grade_names"]).shown
     same = [
         (reader["name"], grades[max(range(len(grades)), key=reader["by_grade"].__getitem__)])
         for reader in facts["readers"]

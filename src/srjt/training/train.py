@@ -19,7 +19,7 @@ import numpy.typing as npt
 from srjt import methods, noise
 from srjt._version import __version__
 from srjt.data.duplicates import LeakageWarning
-from srjt.data.grades import check_grade_names
+from srjt.data.grades import Grades
 from srjt.data.images.feed import FeedCache
 from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
@@ -231,7 +231,7 @@ def needs_estimate(config: TrainConfig) -> bool:
             "that does, such as co-teaching+ours or sord."
         )
     if config.soft_labels == "estimated" and "label_matrix" in config.method_options:
-        raise SrjtError("soft_labels 'estimated' computes label_matrix: do not pass both.")
+        raise SrjtError("`soft_labels='estimated'` computes label_matrix: do not pass both.")
     return config.requested_noise_rate == "auto" and bool(needs or config.soft_labels == "estimated")
 
 
@@ -394,8 +394,8 @@ def _estimate_once(
     file = folder / "noise.json"
     if not file.exists() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise SrjtError(
-            "The noise cannot be estimated by several processes (noise_rate 'auto', the default of srjt): estimate the "
-            "rate with srjt audit first, and pass it as a number."
+            "The noise cannot be estimated by several processes (`noise_rate='auto'`, the default of srjt): estimate "
+            "the rate with srjt audit first, and pass it as a number."
         )
     if not file.exists():
         try:
@@ -572,7 +572,7 @@ def train(
         "on_bad_image": on_bad_image,
         "feeds": feeds,
     }
-    names = check_grade_names(grade_names or {}, data.grades)  # an error before images are decoded
+    names = Grades(data.grades, grade_names).names  # an error before images are decoded
     requested = (config or TrainConfig()).replace(**settings)
     refuse_bf16_on_cpu(requested.precision, choose_device(device))  # an error before images are decoded
     if requested.keep == "best" and (sides is None or (split is None and not has_own_split(data))):

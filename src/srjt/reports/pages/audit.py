@@ -7,7 +7,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from srjt.auditing.scores import (
     verified_alone,
 )
 from srjt.data.checks import data_uri
-from srjt.data.grades import check_grade_names, display_grade
+from srjt.data.grades import Grades
 from srjt.data.images.decode import BadImageError, read_image
 from srjt.errors import SrjtError, count_of
 from srjt.reports.figures.canvas import GREY, PALETTE, CaptionedFigure, house_style, matrix_figure, new_figure
@@ -165,8 +164,8 @@ def _histogram(quality: npt.NDArray[np.float64]) -> Figure:
 SHOWN = 40
 
 
-def doubtful_readings(folder: Path, *, names: Mapping[str, str] = MappingProxyType({})) -> Section:
-    """Of an audit of several readers: who said what, and how likely it is right. names: of the grades."""
+def doubtful_readings(folder: Path, *, grades: Grades) -> Section:
+    """Of an audit of several readers: who said what, and how likely it is right."""
     path = folder / "readings.csv"
     try:
         found = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -184,8 +183,8 @@ def doubtful_readings(folder: Path, *, names: Mapping[str, str] = MappingProxyTy
             cells=(
                 TableCell(text=str(row["id"])),
                 TableCell(text=str(row["reader"])),
-                TableCell(text=display_grade(str(row["grade"]), names)),
-                TableCell(text=display_grade(str(row["suggested"]), names)),
+                TableCell(text=grades.show(str(row["grade"]))),
+                TableCell(text=grades.show(str(row["suggested"]))),
                 TableCell(text=f"{row['quality']:.3f}", value=float(row["quality"])),
             )
         )
@@ -223,13 +222,11 @@ def audit_page(folder: Path, *, maps: bool = False, grade_names: Mapping[str, st
     scores = read_scores(
         folder, facts, encoding_errors="surrogateescape"
     )  # a file name need not be valid UTF-8
-    names = facts.get("grade_names") or {}
-    if grade_names is not None:
-        names = check_grade_names(grade_names, facts["grades"])
+    grades = Grades(facts["grades"], facts.get("grade_names")).named(grade_names)
     try:
         scores["quality"] = scores["quality"].astype(np.float64)
-        shown = {str(grade): display_grade(str(grade), names) for grade in facts["grades"]}
-        facts = {**facts, "grades": list(shown.values()), "grade_names": names}
+        shown = dict(zip(grades, grades.shown, strict=True))
+        facts = {**facts, "grades": grades.shown, "as_read": grades}
         summary = {**summary, "grades": [{**row, "grade": _named(row, shown)} for row in summary["grades"]]}
         for column in {"grade", "suggested", "true_grade"} & set(scores.columns):
             scores[column] = scores[column].map(lambda grade: shown.get(grade, grade))
@@ -310,7 +307,7 @@ def _page(
             *([_networks(summary["networks"], names)] if "networks" in summary else []),
             noise_section(facts, summary, scores),
             _doubtful(folder, scores, maps=maps, judged=judged),
-            *([doubtful_readings(folder, names=facts["grade_names"])] if "readings" in summary else []),
+            *([doubtful_readings(folder, grades=facts["as_read"])] if "readings" in summary else []),
             *([_rates(summary)] if judged else []),
             _method(folder, facts, judged=judged),
         ],

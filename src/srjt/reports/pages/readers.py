@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from srjt.data.grades import display_grade
+from srjt.data.grades import Grades
 from srjt.reports.figures.canvas import CaptionedFigure, matrix_figure
 from srjt.reports.figures.results import bias_figure, drift_figure, kappa_figure
 from srjt.reports.page import Note, Page, Section
@@ -35,10 +35,15 @@ _BIAS = {
 
 def readers_page(facts: Mapping[str, Any]) -> Page:
     """The page for the facts that ``reader_facts`` has collected."""
-    shown = [display_grade(grade, facts["grade_names"]) for grade in facts["grades"]]
-    sections = [_agreement(facts), _readers(facts, shown), _consensus(facts, shown), _doubtful(facts)]
+    grades = Grades(facts["grades"], facts["grade_names"])
+    sections = [
+        _agreement(facts),
+        _readers(facts, grades.shown),
+        _consensus(facts, grades),
+        _doubtful(facts, grades),
+    ]
     if nothing_learnt(facts):
-        sections = [_consensus(facts, shown)]
+        sections = [_consensus(facts, grades)]
     if facts.get("next"):
         sections.append(_next(facts))
     return Page(
@@ -200,15 +205,15 @@ def _reader_figures(facts: Mapping[str, Any], grades: Sequence[str]) -> list[Cap
     return figures
 
 
-def _consensus(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
-    found, noun, names = facts["consensus"], facts["noun"], facts["grade_names"]
+def _consensus(facts: Mapping[str, Any], grades: Grades) -> Section:
+    found, noun = facts["consensus"], facts["noun"]
     rows = [
         Row(
             cells=(
                 TableCell(text=str(item["id"])),
-                TableCell(text=display_grade(str(item["grade"]), names)),
+                TableCell(text=grades.show(str(item["grade"]))),
                 number_cell(item["certainty"], "{:.2f}"),
-                TableCell(text=said_text(item["said"], names)),
+                TableCell(text=said_text(item["said"], grades)),
             )
         )
         for item in ([] if nothing_learnt(facts) else found["doubtful"][:ITEMS])
@@ -229,21 +234,20 @@ def _consensus(facts: Mapping[str, Any], grades: Sequence[str]) -> Section:
         slug="consensus",
         heading="Consensus",
         text=text,
-        counts=list(zip(grades, found["counts"], strict=True)),
+        counts=list(zip(grades.shown, found["counts"], strict=True)),
         tables=[table] if rows else [],
         closed=True,
     )
 
 
-def _doubtful(facts: Mapping[str, Any]) -> Section:
-    names = facts["grade_names"]
+def _doubtful(facts: Mapping[str, Any], grades: Grades) -> Section:
     rows = [
         Row(
             cells=(
                 TableCell(text=str(reading["id"])),
                 TableCell(text=str(reading["reader"])),
-                TableCell(text=display_grade(str(reading["grade"]), names)),
-                TableCell(text=display_grade(str(reading["consensus"]), names)),
+                TableCell(text=grades.show(str(reading["grade"]))),
+                TableCell(text=grades.show(str(reading["consensus"]))),
                 number_cell(reading["probability"], "{:.3f}"),
             )
         )
