@@ -283,8 +283,8 @@ def _encode(path: Path, *, size: int | None = None) -> EncodedImage:
 
 MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".svg": "image/svg+xml", ".js": "text/javascript"}
 SHARED_FILES = ("review.css", "icon.svg", "grade_name.js", "image_cache.js", "api.js", "zoom.js")
-REVIEW_FILES = ("index.html", "review.js", "audit.js", *SHARED_FILES)
-BLIND_FILES = ("sample.html", "sample.js", *SHARED_FILES)
+REVIEW_FILES: tuple[str, ...] = ("index.html", "review.js", "audit.js", *SHARED_FILES)
+BLIND_FILES: tuple[str, ...] = ("sample.html", "sample.js", *SHARED_FILES)
 MAX_UNDO = 200  # decisions that the page can undo
 
 
