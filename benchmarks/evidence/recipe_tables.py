@@ -90,8 +90,8 @@ def recipe(runs: pd.DataFrame, cases: Mapping[tuple[str, str], str]) -> str:
                 text = "–" if pd.isna(value) else f"{value:.3f}"
                 parts.append(f"**{text}**" if name in compared and value == best_value else text)
             cells.append("–" if parts == ["–", "–"] else " / ".join(parts))
-        rows.append([told, label, *cells])
-    return pipes(["told", "method", *cases.values()], rows)
+        rows.append([label if told == "nothing" else f"{label}, {told}", *cells])
+    return pipes(["method, what it is told", *cases.values()], rows)
 
 
 def feature_runs(folder: Path) -> pd.DataFrame:
