@@ -20,7 +20,7 @@ from srjt.data.images.feed import IMAGENET_MEAN, IMAGENET_STD, Samples
 from srjt.errors import SrjtError, count_of, printable
 from srjt.files import is_foreign, write_atomically, write_json
 from srjt.inference.export import OUTPUTS, Exported, export
-from srjt.inference.predict import RunLike, open_run
+from srjt.inference.prepare import RunLike, open_run
 from srjt.methods.registry import OURS
 from srjt.ordinal import Purpose
 from srjt.ordinal.decoding import Decoding

@@ -20,7 +20,7 @@ from srjt.errors import SrjtError, suggest
 from srjt.files import write_atomically, write_json, write_output
 from srjt.inference.compare import Comparison
 from srjt.inference.evaluate import Evaluation
-from srjt.inference.predict import RunLike, open_run
+from srjt.inference.prepare import RunLike, open_run
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.figures.canvas import figure_bytes, save_figure
 from srjt.reports.figures.results import forest_figure
