@@ -30,7 +30,7 @@ from srjt.inference.ranges import Pooled, RangeRule, calibrate_ranges
 from srjt.methods.registry import lookup
 from srjt.noise.estimate import NoiseEstimate, estimate_noise
 from srjt.noise.matrices import largest_rho, transition_matrix
-from srjt.noise.quality import KnownNoise, LabelNoise, estimated_noise, given_noise, transition_of
+from srjt.noise.quality import LabelNoise, NoiseBounds, estimated_noise, given_noise, transition_of
 from srjt.ordinal.calibration import SMALLEST, Recalibration, choose_recalibration
 from srjt.ordinal.decoding import LearnedPooling
 from srjt.training.config import TrainConfig
@@ -107,7 +107,7 @@ def label_noise_of(
     config: TrainConfig,
     estimate: NoiseEstimate | None = None,
     network: WhichNetwork = "ensemble",
-) -> KnownNoise:
+) -> NoiseBounds:
     """What is known about the noise of the labels of a side.
 
     A matrix that was given for training; else the run's estimate; else an estimate from these labels and predictions,
@@ -136,8 +136,8 @@ def side_estimate(side: HeldOut, *, network: WhichNetwork = "ensemble") -> Noise
 
 
 def doubted_noise_of(
-    noise: KnownNoise, side: HeldOut, *, config: TrainConfig, network: WhichNetwork
-) -> KnownNoise:
+    noise: NoiseBounds, side: HeldOut, *, config: TrainConfig, network: WhichNetwork
+) -> NoiseBounds:
     """The noise for a promise, where a rate was given for training and nothing was estimated.
 
     A rate that was given is a guess, and the matrix of errors by one grade that a recipe makes of it a guess, too. The
@@ -169,7 +169,7 @@ def is_assumed_matrix(config: TrainConfig) -> bool:
 def recalibration_of(
     side: HeldOut,
     *,
-    noise: KnownNoise | None,
+    noise: NoiseBounds | None,
     network: WhichNetwork = "ensemble",
     label_noise: LabelNoise = "unknown",
 ) -> Recalibration | None:
@@ -236,7 +236,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
+class AfterTraining:
     """What ``predictions`` applies to the networks' probabilities; nothing by default.
 
     calibrate_on: the samples that recalibration and ranges are fitted to, if it is not the validation side.
@@ -274,7 +274,7 @@ class Fitted:
         return [as_text(value) for value in samples[by]]
 
 
-def fit_after_training(run: Trained, options: Answering | None = None) -> Fitted:
+def fit_after_training(run: Trained, options: Answering | None = None) -> AfterTraining:
     """Fit to the validation side of a run, or to ``calibrate_on``."""
     options = options or Answering()
     coverage, network, per, views = options.coverage, options.network, options.per, options.views
@@ -288,7 +288,7 @@ def fit_after_training(run: Trained, options: Answering | None = None) -> Fitted
         # the run's estimate, and the noise that it was trained with, are those of other labels
         estimate, config = None, run.config.replace(noise_rate=None, transition=None)
     elif coverage is None and (not options.recalibrate or views > 1 or "validation" not in run.held_out):
-        return Fitted(learned=learn_pooling(run, per=per, network=network) if learns else None)
+        return AfterTraining(learned=learn_pooling(run, per=per, network=network) if learns else None)
     else:
         side = calibration_side(run, views=views)
         columns = side.table
@@ -311,7 +311,7 @@ def fit_after_training(run: Trained, options: Answering | None = None) -> Fitted
             units=_calibration_units(side, columns, per, given=elsewhere) if per else None,
             pooled=Pooled(per, options.pool, learned) if per else None,
         )  # fmt: skip
-    return Fitted(
+    return AfterTraining(
         recalibration=recalibration,
         ranges=ranges,
         learned=learned,

@@ -10,20 +10,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from srjt.data.images.store import open_store
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
 from srjt.data.sources import read
 from srjt.errors import SrjtError, count_of
-from srjt.inference.answers import Answers, WhichNetwork, answers_from
-from srjt.inference.calibrate import fit_after_training
+from srjt.inference.answers import Answers, answers_from
 from srjt.inference.evaluate import shared_labels
-from srjt.inference.predict import RunLike, check_choices, open_run, predict_held_out, predictions
-from srjt.ordinal import Purpose
-from srjt.ordinal.decoding import Decoding
+from srjt.inference.options import Answering, Grading
+from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
 from srjt.ordinal.intervals import Interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.progress import html_block, html_table, html_text
+from srjt.settings import from_names
 from srjt.training.trained import Trained
 
 # The answers of several runs for the same test images, in the same order.

@@ -4,28 +4,19 @@ names, referrals and doubts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-import torch
 
-from srjt.data.sources.assemble import GRADED
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of
 from srjt.inference.answers import (
     Answers,
     NoValidationError,
-    PredictSide,
-    answers_from,
     describe_labels,
-    pool_answers,
-    units_of,
-    validation_answers,
 )
+from srjt.inference.options import Answering
 from srjt.ordinal.decisions import (
     NetBenefit,
     PrecisionRecall,
@@ -44,7 +35,6 @@ from srjt.ordinal.decisions import (
     thin,
     threshold_for_sensitivity,
 )
-from srjt.ordinal.decoding import GradeRule, LearnedPooling, Pooling, expected_grade
 from srjt.ordinal.intervals import Interval
 from srjt.training.trained import Trained
 
@@ -60,7 +50,7 @@ class Validation(Protocol):
     def __call__(self, *, why: str) -> Answers: ...
 
 
-class Rule(NamedTuple):
+class ReferralRule(NamedTuple):
     """When to refer: p(grade ≥ ``position``) ≥ ``threshold``, or the predicted grade if ``threshold`` is None."""
 
     position: int
@@ -109,7 +99,7 @@ class Decision:
         return plain_values(vars(self))
 
 
-def referral_rule(run: Trained, options: Answering, *, validation: Validation, views: int = 1) -> Rule:
+def referral_rule(run: Trained, options: Answering, *, validation: Validation, views: int = 1) -> ReferralRule:
     """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
     threshold, sensitivity = options.threshold, options.sensitivity
     assert options.refer_from is not None
@@ -121,10 +111,10 @@ def referral_rule(run: Trained, options: Answering, *, validation: Validation, v
         )
     if sensitivity is None:
         if threshold == "grade":
-            return Rule(position, None, "The predicted grade decides.")
+            return ReferralRule(position, None, "The predicted grade decides.")
         if threshold is None:
-            return Rule(position, 0.5, "The threshold is the default.")
-        return Rule(position, threshold, "The threshold is given.")
+            return ReferralRule(position, 0.5, "The threshold is the default.")
+        return ReferralRule(position, threshold, "The threshold is given.")
     known = validation(why=f"A threshold for a sensitivity of {sensitivity:g}")
     positive = known.labels >= position
     if not positive.any():
@@ -143,10 +133,10 @@ def referral_rule(run: Trained, options: Answering, *, validation: Validation, v
         found += f" So few can promise {positives / (positives + 1):.2g} at most: the lowest of their scores is used."
     if views > 1:
         found += f" It was found on one view of each image and is applied to {views}."
-    return Rule(position, chosen, f"{found} {describe_labels(run, per=options.per)}")
+    return ReferralRule(position, chosen, f"{found} {describe_labels(run, per=options.per)}")
 
 
-def decide(run: Trained, answers: Answers, rule: Rule, *, resamples: int = 1000) -> Decision:
+def decide(run: Trained, answers: Answers, rule: ReferralRule, *, resamples: int = 1000) -> Decision:
     """How good the decision is on these answers."""
     positive = answers.labels >= rule.position
     score = referral_probability(answers.probabilities, refer_from=rule.position)
@@ -167,7 +157,7 @@ def decide(run: Trained, answers: Answers, rule: Rule, *, resamples: int = 1000)
     )
 
 
-def referred(answers: Answers, rule: Rule) -> Bools:
+def referred(answers: Answers, rule: ReferralRule) -> Bools:
     if rule.threshold is None:
         return np.greater_equal(answers.grades, rule.position)
     score = referral_probability(answers.probabilities, refer_from=rule.position)
@@ -244,7 +234,7 @@ class Abstention:
 
 
 def abstain_from(
-    answers: Answers, *, rule: Rule | None, share: float | None, validation: Validation
+    answers: Answers, *, rule: ReferralRule | None, share: float | None, validation: Validation
 ) -> Abstention:
     """What is gained by abstaining from a share of the samples.
 
@@ -284,12 +274,12 @@ def abstain_from(
     )
 
 
-def find_cut(rule: Rule | None, share: float, validation: Validation) -> float:
+def find_cut(rule: ReferralRule | None, share: float, validation: Validation) -> float:
     """The confidence below which this share of the validation side lies."""
     return abstention_cut(confidence_of(validation(why="The cut of abstention"), rule), share=share)
 
 
-def confidence_of(answers: Answers, rule: Rule | None) -> Floats:
+def confidence_of(answers: Answers, rule: ReferralRule | None) -> Floats:
     """Of the referral: the distance from the threshold. Of the grade: its probability."""
     if rule is None:
         return answers.probabilities[np.arange(len(answers)), answers.grades]
@@ -297,7 +287,7 @@ def confidence_of(answers: Answers, rule: Rule | None) -> Floats:
     return decision_confidence(score, threshold=0.5 if rule.threshold is None else rule.threshold)
 
 
-def _wrong(answers: Answers, rule: Rule | None) -> Bools:
+def _wrong(answers: Answers, rule: ReferralRule | None) -> Bools:
     if rule is None:
         return np.not_equal(answers.grades, answers.labels)
     return np.not_equal(referred(answers, rule), answers.labels >= rule.position)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -16,17 +15,15 @@ import pandas as pd
 import torch
 
 from srjt.data.duplicates import LeakageWarning
-from srjt.data.images.store import OnBadImage, open_store
 from srjt.data.manifest import Manifest
 from srjt.data.readers_folder import select_readings
 from srjt.errors import SrjtError, count_of, warn
 from srjt.inference.answers import answer_rows, answers_from, describe_labels, probabilities_of, units_of
-from srjt.inference.calibrate import Fitted, Labelled, read_labelled
+from srjt.inference.calibrate import AfterTraining, Labelled, read_labelled
 from srjt.inference.decide import Abstention, Decision, abstain_from, decide
 from srjt.inference.options import Answering
 from srjt.inference.prepare import RunLike, prepare
 from srjt.inference.ranges import RangeEvaluation, evaluate_ranges
-from srjt.noise.quality import LabelNoise
 from srjt.ordinal import Purpose
 from srjt.ordinal.calibration import (
     CalibrationBin,
@@ -34,7 +31,7 @@ from srjt.ordinal.calibration import (
     expected_calibration_error,
     ranked_probability_score,
 )
-from srjt.ordinal.decoding import Decoding, LearnedPooling, Pooling
+from srjt.ordinal.decoding import LearnedPooling
 from srjt.ordinal.intervals import Interval, bootstrap_metrics
 from srjt.ordinal.metrics import METRICS, confusion_matrix, quadratic_weighted_kappa, summary
 from srjt.progress import ProgressOption, html_block, html_table, html_text, progress_bar
@@ -94,7 +91,7 @@ class Overlap:
         return f"{same}: if they are the same, the scores look too good. {advice}"
 
 
-def find_overlaps(run: Trained, fitted: Fitted, data: Manifest, *, threshold: bool) -> tuple[Overlap, ...]:
+def find_overlaps(run: Trained, fitted: AfterTraining, data: Manifest, *, threshold: bool) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of.
 
     threshold: whether a threshold for a sensitivity was found, which is always done on the validation side.
@@ -374,7 +371,7 @@ def evaluate(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest, Reading, path, DataFrame, pair of arrays, or torch dataset
+    data : Manifest, LoadedData, path, DataFrame, pair of arrays, or torch dataset
         The samples, as for ``srjt.train``; their grades are those of the run.
     readings : Readings, optional
         Every single reading, from ``srjt.data.read(path, several_readings="consensus").readings``: the network is then

@@ -19,12 +19,12 @@ import torch
 from srjt.data.images.decode import is_image
 from srjt.data.manifest import Manifest
 from srjt.data.problems import drop_unusable
-from srjt.data.sources.assemble import GRADED, Reading
+from srjt.data.sources.assemble import GRADED, LoadedData
 from srjt.data.sources.columns import NUMBERED, TABLE_SUFFIXES, choose_columns, load_table
 from srjt.data.sources.inputs import UnlabelledData, unlabelled_samples
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.inference.answers import Answers, answers_from, probabilities_of, units_of
-from srjt.inference.calibrate import Fitted
+from srjt.inference.calibrate import AfterTraining
 from srjt.inference.decide import confidence_of, refer_if, referred
 from srjt.inference.options import Answering, WhichNetwork, as_columns
 from srjt.inference.prepare import Floats, Ints, Prepared, RunLike, prepare, uncertainty
@@ -158,7 +158,7 @@ def _precision(run: Trained) -> str:
     )  # a CPU has no tf32
 
 
-def _calibrated_on(run: Trained, fitted: Fitted) -> str:
+def _calibrated_on(run: Trained, fitted: AfterTraining) -> str:
     side = fitted.calibrate_on
     where = "other labelled samples"
     if side is None:
@@ -201,7 +201,7 @@ def predict(
     ----------
     run : Trained or path
         A trained run, or the path of its folder.
-    data : Manifest, Reading, path or list of paths, DataFrame, array, or torch dataset
+    data : Manifest, LoadedData, path or list of paths, DataFrame, array, or torch dataset
         The samples; grades in it are not used. A path is an image, a folder of images, a table with a column of
         images, or a file of features. A DataFrame has a column of images, or columns of features (``f0``, ``f1``, …);
         an array is (N, H, W, 3) uint8 or (N, F).
@@ -268,7 +268,7 @@ def predict(
     return table
 
 
-def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> Reading:
+def read_samples(run: Trained, source: UnlabelledData, *, columns: Sequence[str] = ()) -> LoadedData:
     """Samples without grades, of the kind that the run was trained on."""
     features = len(run.in_shape) == 1
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
@@ -288,7 +288,7 @@ def check_columns(samples: pd.DataFrame, *, per: Sequence[str], keep: Sequence[s
     for name in (*per, *keep):
         if name not in samples and f"{name}_source" not in samples:
             known = [str(column) for column in samples.columns if column not in ("id", "grade")]
-            raise suggest("column (of the data to predict)", name, known)
+            raise unknown_name("column (of the data to predict)", name, known)
     if per and samples.empty:
         raise SrjtError(
             f"There are no samples to predict, so there is nothing to pool per {' and '.join(per)}."

@@ -29,8 +29,8 @@ from srjt.inference.answers import (
     probabilities_of,
     validation_answers,
 )
-from srjt.inference.calibrate import Fitted, fit_after_training
-from srjt.inference.decide import Rule, find_cut, referral_rule
+from srjt.inference.calibrate import AfterTraining, fit_after_training
+from srjt.inference.decide import ReferralRule, find_cut, referral_rule
 from srjt.inference.options import Answering
 from srjt.ordinal.decoding import GradeRule, expected_grade
 from srjt.training.devices import amp_dtype, refuse_bf16_on_cpu
@@ -55,22 +55,22 @@ class Prepared:
     ----------
     run : Trained
     options : Answering
-    fitted : Fitted
+    fitted : AfterTraining
         Recalibration, ranges and pooling.
     grade_rule : GradeRule
         How probabilities become grades.
     views : int
         Views of each sample: a run without mirror images has 5 instead of 10.
-    refer : Rule or None
+    refer : ReferralRule or None
         When to refer.
     """
 
     run: Trained
     options: Answering
-    fitted: Fitted
+    fitted: AfterTraining
     grade_rule: GradeRule
     views: int
-    refer: Rule | None = None
+    refer: ReferralRule | None = None
 
     @property
     def recalibration(self) -> str:
