@@ -99,7 +99,9 @@ class Decision:
         return plain_values(vars(self))
 
 
-def referral_rule(run: Trained, options: Answering, *, validation: Validation, views: int = 1) -> ReferralRule:
+def referral_rule(
+    run: Trained, options: Answering, *, validation: Validation, views: int = 1
+) -> ReferralRule:
     """The rule that the options describe; a threshold for a sensitivity is found on the validation side."""
     threshold, sensitivity = options.threshold, options.sensitivity
     assert options.refer_from is not None

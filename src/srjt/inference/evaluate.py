@@ -91,7 +91,9 @@ class Overlap:
         return f"{same}: if they are the same, the scores look too good. {advice}"
 
 
-def find_overlaps(run: Trained, fitted: AfterTraining, data: Manifest, *, threshold: bool) -> tuple[Overlap, ...]:
+def find_overlaps(
+    run: Trained, fitted: AfterTraining, data: Manifest, *, threshold: bool
+) -> tuple[Overlap, ...]:
     """The overlaps of ``data`` with the samples that labels were used of.
 
     threshold: whether a threshold for a sensitivity was found, which is always done on the validation side.

@@ -62,12 +62,12 @@ def refuse_other_options(
 ) -> None:
     """An error for an option of ``srjt.data.read`` about the kind of samples that the run does not take.
 
-    how: the options; None if not given. about: those that are about one kind only.
+    how: the options that were given. about: those that are about one kind only.
     """
     takes = _taken_by(run)
     taken = "images" if takes == "images" else f"rows of {count_of(run.in_shape[0], 'feature')}"
     for kind, names in about.items():
-        given = next((name for name in names if how[name] is not None), None)
+        given = next((name for name in names if how.get(name) is not None), None)
         if kind != takes and given is not None:
             raise SrjtError(f"`{given}` is about {kind}, and this run takes {taken}: leave it out.")
 

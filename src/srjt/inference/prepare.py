@@ -189,9 +189,7 @@ def prepare(run: RunLike, options: Answering | None = None) -> Prepared:
     prepared = Prepared(run=run, options=options, fitted=fitted, grade_rule=rule, views=views)
     if options.refer_from is None:
         return prepared
-    return replace(
-        prepared, refer=referral_rule(run, options, validation=prepared.validation, views=views)
-    )
+    return replace(prepared, refer=referral_rule(run, options, validation=prepared.validation, views=views))
 
 
 def uncertainty(probabilities: torch.Tensor) -> dict[str, npt.NDArray[Any]]:
