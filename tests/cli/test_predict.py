@@ -303,7 +303,7 @@ def test_ranges_of_grades(command: Srjt, finished: Path, labelled: Path) -> None
     said = f"calibrated on {patients} patients ({len(unseen)} samples), by their labels, which are taken as right."
     assert said in out
     for wrong, said in (
-        (["--coverage", "2"], "A coverage lies between 0 and 1"),
+        (["--coverage", "2"], "--coverage lies in (0, 1)"),
         (["--coverage-by", "grade"], "give a coverage, too"),
         (["--coverage", "0.7", "--views", "2"], "was predicted with one view"),
         (["--coverage", "0.7", "--coverage-by", "split"], "need this column in the calibration samples"),
