@@ -18,9 +18,9 @@ from srjt.inference.answers import Answers, answers_from
 from srjt.inference.evaluate import shared_labels
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
-from srjt.ordinal.intervals import Interval, resampled_metrics
+from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
-from srjt.progress import html_block, html_table, html_text
+from srjt.reported import Reported
 from srjt.settings import from_names
 from srjt.training.trained import Trained
 
@@ -146,7 +146,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Comparison(Reported):
     """The result of ``srjt.compare``.
 
     Attributes
@@ -164,6 +164,8 @@ class Comparison:
         Confidence level of the intervals.
     differences : list of Difference
         Run by run, metric by metric.
+    purpose : {"mae", "accuracy", "qwk", "macro_f1"}
+        The metric that the grades are for.
     trained_on : dict of str to int
         Run → how many of the images it was trained on, or have the ids of such, if there are any.
     """
@@ -174,46 +176,18 @@ class Comparison:
     judged_by: str
     level: float
     differences: list[Difference]
+    purpose: Purpose
     trained_on: dict[str, int]
 
     def __repr__(self) -> str:
         return f"<Comparison: {', '.join(self.runs)} on {count_of(self.samples, 'image')}>"
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                found.run,
-                METRICS[found.metric].long_name,
-                f"{found.value:.3f}",
-                f"{found.first:.3f}",
-                f"{found.difference.value:+.3f}",
-                f"{found.difference.low:+.3f} – {found.difference.high:+.3f}",
-                f"{found.adjusted:.3f}",
-            )
-            for found in self.differences
-        ]
-        header = ("run", "metric", "value", self.runs[0], "difference", f"{self.level:.0%} interval", "p")
-        return html_block(
-            f"{count_of(self.samples, 'image')}, compared with their {self.judged_by}",
-            html_table(header, rows, text_columns=2),
-            html_text(self.about_seeds),
-        )
-
-    @property
-    def about_seeds(self) -> str:
-        """What the intervals contain, and what they do not."""
-        units = "images" if self.patients is None else "patients"
-        return (
-            f"The intervals contain the variation between {units}, not between trainings: the same method with another "
-            "seed gives another run. srjt study compares methods over folds and seeds."
-        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = asdict(self)
         for row, found in zip(plain["differences"], self.differences, strict=True):
             row["difference"] = found.difference._asdict()
-        return {**plain, "about_seeds": self.about_seeds}
+        return plain
 
 
 def compare(
@@ -303,6 +277,7 @@ def compare(
         + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),
         level=level,
         differences=_differences(names, metrics, level=level),
+        purpose=optimise or opened[0].config.optimise,
         trained_on={}
         if test is None  # no run was trained on its own test side
         else {
@@ -313,31 +288,6 @@ def compare(
     )
 
 
-def holm(p_values: npt.ArrayLike) -> Floats:
-    """Holm's correction of p-values, which bounds the probability of any false finding.
-
-    Parameters
-    ----------
-    p_values : array-like, shape (M,)
-
-    Returns
-    -------
-    array, shape (M,)
-
-    Examples
-    --------
-    >>> from srjt.inference.compare import holm
-    >>> holm([0.01, 0.04]).tolist()
-    [0.02, 0.04]
-    """
-    p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate((len(p) - np.arange(len(p))) * p[order])
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(stepped, 1.0)
-    return adjusted
-
-
 def _differences(
     names: Sequence[str], metrics: Sequence[dict[str, Floats]], *, level: float
 ) -> list[Difference]:
@@ -345,7 +295,7 @@ def _differences(
     for metric in METRICS:
         first, *others = (draws[metric] for draws in metrics)
         rows = [
-            (other[0], _interval(other - first, level=level), _p_value((other - first)[1:]))
+            (other[0], percentile_interval(other - first, level=level), _p_value((other - first)[1:]))
             for other in others
         ]
         adjusted = holm([p for _, _, p in rows])
@@ -362,14 +312,6 @@ def _differences(
                 )
             )
     return sorted(found, key=lambda row: names.index(row.run))
-
-
-def _interval(differences: Floats, *, level: float) -> Interval:
-    value, draws = float(differences[0]), differences[1:]
-    if not np.isfinite(draws).any():
-        return Interval(value, float("nan"), float("nan"))
-    low, high = np.nanquantile(draws, [(1 - level) / 2, 1 - (1 - level) / 2])
-    return Interval(value, float(low), float(high))
 
 
 def _p_value(draws: Floats) -> float:
