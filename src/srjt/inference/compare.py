@@ -18,6 +18,7 @@ from srjt.inference.answers import Answers, answers_from
 from srjt.inference.evaluate import shared_labels
 from srjt.inference.options import Answering, Grading
 from srjt.inference.prepare import Prepared, RunLike, open_run, prepare
+from srjt.ordinal import Purpose
 from srjt.ordinal.intervals import Interval, holm, percentile_interval, resampled_metrics
 from srjt.ordinal.metrics import METRICS
 from srjt.reported import Reported
@@ -277,7 +278,7 @@ def compare(
         + (f" of {last.name}, {corrected:,} of which others have not" if corrected else ""),
         level=level,
         differences=_differences(names, metrics, level=level),
-        purpose=optimise or opened[0].config.optimise,
+        purpose=grading.optimise or opened[0].config.optimise,
         trained_on={}
         if test is None  # no run was trained on its own test side
         else {
