@@ -23,7 +23,7 @@ from srjt.cli.train import duration, offer_preset, size
 from srjt.errors import SrjtError
 from srjt.training.config import TrainConfig
 from srjt.training.cost import training_cost
-from srjt.training.reporters import PlainReporter
+from srjt.training.reporters import BarReporter
 
 # ``srjt train`` as a person runs it.
 
@@ -246,7 +246,7 @@ def test_a_damaged_checkpoint_is_spoken_of_at_once(
     def stop(self: object, epoch: int, step: int, steps: int) -> None:
         raise SrjtError("Enough.")
 
-    monkeypatch.setattr(PlainReporter, "stepped", stop)
+    monkeypatch.setattr(BarReporter, "stepped", stop)
     code, _, err = command("train", labelled, "--out", "run", *TRAIN)
     assert code == 2
     warning, error = err.splitlines()

@@ -534,25 +534,23 @@ def _hint_at_train() -> Iterator[None]:
 
 @contextmanager
 def _bars() -> Iterator[tuple[Callable[[int, int], None], Callable[[int, int], None]]]:
-    """Transient bars over images that are decoded and embedded, as functions of (done, total)."""
-    from srjt.cli.output import transient_bar
+    """A bar over images that are decoded, then embedded, as functions of (done, total)."""
+    from srjt.progress import show_bar
 
-    with transient_bar() as bar:
-        tasks = [bar.add_task(what, total=None, visible=False) for what in ("Decoding", "Embedding")]
+    bar, started = show_bar("Decoding"), False
 
-        def decoded(done: int, total: int) -> None:
-            bar.update(tasks[0], completed=done, total=total, visible=True)
+    def decoded(done: int, total: int) -> None:
+        bar.update(done, total, f"{done:,}/{total:,}")
 
-        started = False
+    def embedded(done: int, total: int) -> None:
+        nonlocal started
+        bar.label = "Embedding"
+        bar.update(done, total, f"{done:,}/{total:,}", now=not started)
+        if not started and 0 < done < total:
+            say(f"Resumed: {done:,} of {total:,} images are done.", err=True)
+        started = True
 
-        def embedded(done: int, total: int) -> None:
-            nonlocal started
-            if started:
-                bar.update(tasks[1], completed=done, total=total)
-                return
-            started = True
-            bar.reset(tasks[1], completed=done, total=total, visible=True)  # finished images have no speed
-            if 0 < done < total:
-                say(f"Resumed: {done:,} of {total:,} images are done.", err=True)
-
+    try:
         yield decoded, embedded
+    finally:
+        bar.clear()

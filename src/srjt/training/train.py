@@ -43,7 +43,7 @@ from srjt.training.folder import (
     refuse_other_files,
 )
 from srjt.training.folds import NO_ROWS
-from srjt.training.reporters import Reporter, SilentReporter, reporter_in_python
+from srjt.training.reporters import BarReporter, Reporter, reporter_in_python
 from srjt.training.single_run import (
     SplitChoice,
     fingerprint,
@@ -108,7 +108,7 @@ def resolve_noise_rate(
     if not needs_estimate(config):
         return config.replace(noise_rate=None), None
     _check_options(config, num_classes=manifest.num_classes)
-    reporter = reporter or SilentReporter()
+    reporter = reporter or BarReporter()
     warm_up_config = warm_up(config)
     readable = manifest
     if manifest.arrays is None:  # arrays in memory are always readable
