@@ -400,7 +400,7 @@ def test_how_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
             assert reason in reporter.notes[-1]
             with pytest.raises(SrjtError, match=rf"{reason}.*: use `jobs=1`\."):
                 choose(2, **alone)
-        with pytest.raises(SrjtError, match="jobs. must be at least 1, or auto; got 0"):
+        with pytest.raises(SrjtError, match="at least 1, or auto; got 0"):
             choose(0)
         monkeypatch.setattr("srjt.training.folds.available_memory", lambda: 6 * 2**30)
         assert choose("auto") == Workers(devices=("cpu", "cpu"), threads=4)
