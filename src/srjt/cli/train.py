@@ -68,11 +68,6 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
     )
     cost = training_cost(manifest, config, training=len(split.train), device=chosen)
     say(f"About {duration(cost.seconds)} for {cost.steps:,} steps on {device_name(chosen)}.")
-    parts = [f"{size(cost.network_bytes)} for the networks and the optimiser"]
-    if cost.activation_bytes is not None:
-        parts.append(f"{size(cost.activation_bytes)} for a step")
-    parts.append(f"{size(cost.image_bytes)} for the {what}")
-    say(f"Memory: {', '.join(parts)}.")
     if needs_estimate(config) and manifest.posterior is None:
         say("The noise rate is estimated first, by shorter trainings that are not included in the time.")
     say("Nothing was trained: leave out --dry-run to start.", dim=True)
@@ -80,10 +75,10 @@ def print_dry_run(manifest: Manifest, split: Split, config: TrainConfig, *, devi
 
 def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, device: str | None) -> None:
     """Measure a few steps of each method; print the time of one run and of all, on one device and on eight."""
-    from rich.progress import Progress
     from rich.table import Column, Table
 
     from srjt.console import Console
+    from srjt.progress import progress_bar
     from srjt.studies.plan import measure_times, time_on
     from srjt.training.devices import choose_device, device_name
 
@@ -91,14 +86,8 @@ def print_study_times(data: StudyPlan, planned_runs: Sequence[PlannedRun], *, de
         return
     console = Console(highlight=False, markup=False)
     chosen = choose_device(device)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("timing the methods")
-        times = measure_times(
-            data,
-            planned_runs,
-            device=chosen,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with progress_bar("timing methods", True) as progress:
+        times = measure_times(data, planned_runs, device=chosen, progress=progress)
     method = Column(
         "method", overflow="fold"
     )  # a variant's name has no spaces, and nothing of it may be left out
@@ -133,14 +122,6 @@ def duration(seconds: float) -> str:
     if seconds < 72 * 3600:
         return f"{seconds / 3600:.1f} hours"
     return f"{seconds / 86400:,.0f} days"
-
-
-def size(count: int) -> str:
-    """Bytes with a unit."""
-    for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count / 2**10:.0f} KiB"
 
 
 # ``srjt train``: a classifier from your own images and labels.
