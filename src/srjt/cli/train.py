@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from srjt.data.manifest import Manifest
     from srjt.data.splits import Split
     from srjt.ordinal.metrics import NaiveBaseline
+    from srjt.progress import Reporter
     from srjt.reports.run_summary import JudgedSide
     from srjt.studies.plan import PlannedRun, StudyPlan
     from srjt.training.config import TrainConfig
-    from srjt.training.reporters import Reporter
     from srjt.training.trained import Trained
 
 # ``--dry-run`` of ``srjt train`` and ``srjt study``: what would be trained, on what, for how long.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor, nn
@@ -36,16 +36,11 @@ class Cost:
     evaluation_seconds: float  # of the evaluations after every epoch
 
 
-class _Clock(BarReporter):
-    """The seconds of the last epoch: its steps, and its evaluation."""
-
-    steps = evaluation = began = 0.0
+class _LastEpoch(BarReporter):
+    """Keeps the numbers of the last epoch."""
 
     def finished_epoch(self, epoch: int, rows: list[MetricRow]) -> None:
-        now = time.perf_counter()
-        self.steps = next(row.value for row in rows if row.metric == "seconds")
-        self.evaluation = max(0.0, now - self.began - self.steps)
-        self.began = now
+        self.numbers = {row.metric: row.value for row in rows if row.split == "train"}
 
 
 def training_cost(
@@ -79,26 +74,29 @@ def training_cost(
         transition=config.transition or torch.eye(data.num_classes).tolist(),
     )
     count = tried * (GPU_STEPS if on_gpu else STEPS)
-    clock = _Clock()
+    last = _LastEpoch()
     with torch.random.fork_rng(devices=[device] if on_gpu else []):
         single_run(
             _noise(data, 2 * count, size=config.image_size),
             config=trial,
             split=Split(train=np.arange(count), validation=np.arange(count, 2 * count), test=np.arange(0)),
             device=str(device),
-            reporter=clock,
+            reporter=last,
         )
     steps = training // batch * config.epochs
+    per_sample = 1 / last.numbers["images_per_second"]
+    per_evaluated = last.numbers["seconds"] / count - per_sample
     return Cost(
         steps=steps,
-        seconds=clock.steps / count * batch * steps,
-        evaluation_seconds=clock.evaluation / count * evaluated * config.epochs,
+        seconds=per_sample * batch * steps,
+        evaluation_seconds=per_evaluated * evaluated * config.epochs,
     )
 
 
 def _noise(data: Manifest, count: int, *, size: int) -> Manifest:
     """``count`` samples of the same shape and grades as those of ``data``."""
     draws = np.random.default_rng(0)
+    arrays: npt.NDArray[np.float32] | npt.NDArray[np.uint8]
     if data.are_features:
         assert data.arrays is not None
         arrays = draws.normal(size=(count, *data.arrays.shape[1:])).astype(np.float32)

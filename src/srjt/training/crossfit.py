@@ -23,11 +23,12 @@ from srjt.data.splits import Split, assign_folds
 from srjt.errors import SrjtError
 from srjt.files import is_foreign, made_by, read_json, write_json
 from srjt.methods.joint import JointTraining
+from srjt.progress import Reporter
 from srjt.training.batches import Transform
 from srjt.training.config import TrainConfig
 from srjt.training.folder import HASHES_FILE, check_images, image_digest, is_finished
 from srjt.training.folds import NO_ROWS, Folds, Jobs, choose_workers, fit_fold, train_in_parallel
-from srjt.training.reporters import BarReporter, FoldReporter, Reporter
+from srjt.training.reporters import BarReporter, FoldReporter
 from srjt.training.single_run import fingerprint, resolve_split
 from srjt.training.trained import NetworkMaker, Trained, fetch_weights
 
