@@ -104,7 +104,7 @@ def disagreement(evidence: Evidence) -> tuple[Floats, Floats]:
     weight = said.data[several] / own[several]
     items = np.bincount(reader[several], weight, minlength=evidence.readers)
     differ = np.bincount(reader[several], weight * (1.0 - same), minlength=evidence.readers)
-    return differ / np.maximum(items, 1e-12), items
+    return differ / np.maximum(items, 1e-12), items.astype(np.float64)
 
 
 def _per_grade(evidence: Evidence) -> csr_matrix:
