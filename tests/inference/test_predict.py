@@ -26,7 +26,7 @@ from srjt.ordinal.decisions import decision_confidence
 from srjt.reports.pages.evaluation import trained_on_words
 from srjt.training.batches import evaluation_batch_size
 from srjt.training.folds import features
-from srjt.training.reporters import SilentReporter
+from srjt.training.reporters import BarReporter
 from srjt.training.trained import Trained, use_run_settings
 
 # Predictions: what each column means.
@@ -235,7 +235,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     [
         *((name, {}, True) for name in CALLS),
         *((name, {"progress": False}, False) for name in CALLS),
-        ("train", {"reporter": SilentReporter()}, False),
+        ("train", {"reporter": BarReporter()}, False),
         ("evaluate", {"progress": lambda done, total: None}, False),
     ],
 )

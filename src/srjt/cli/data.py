@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from collections import Counter
@@ -14,6 +15,7 @@ from srjt.cli import App, options, output, samples
 from srjt.cli.options import machine_options
 from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of, printable
+from srjt.progress import progress_bar
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -143,11 +145,8 @@ def _write_picture(picture: Image, path: Path, what: str) -> None:
 def _examine(manifest: Manifest, *, folds: int, decode: bool) -> Examination:
     from srjt.data.checks import examine
 
-    with output.transient_bar() as bar:
-        task = bar.add_task("Reading images", total=len(manifest), visible=decode)
-        return examine(
-            manifest, folds=folds, images=decode, progress=lambda done, _: bar.update(task, completed=done)
-        )
+    with progress_bar("Reading images", decode) as read:
+        return examine(manifest, folds=folds, images=decode, progress=read)
 
 
 def _patients(manifest: Manifest) -> list[str]:
@@ -409,18 +408,18 @@ def synthetic(
     from srjt.data.synthetic import check_empty, generate, write
 
     check_empty(folder)  # before drawing, not after
-    with output.transient_bar() as bar:
-        drawn = bar.add_task("Drawing", total=images)
+    drawn, written = itertools.count(1), itertools.count(1)
+    with progress_bar("Drawing", True) as draw:
         manifest = generate(
             images=images,
             patients=patients,
             size=size,
             grades=grades,
             seed=seed,
-            progress=lambda: bar.advance(drawn),
+            progress=lambda: draw(next(drawn), images),
         )
-        written = bar.add_task("Writing", total=images)
-        labels = write(manifest, folder, progress=lambda: bar.advance(written))
+    with progress_bar("Writing", True) as advance:
+        labels = write(manifest, folder, progress=lambda: advance(next(written), images))
     counts = ", ".join(str(n) for n in manifest.class_counts)
     typer.echo(
         f"{count_of(images, 'image')} of {count_of(patients, 'patient')} in {folder}; per grade: {counts}."

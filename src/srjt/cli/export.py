@@ -58,11 +58,12 @@ def explain(
     """
     import numpy as np
 
-    from srjt.cli.output import progress_bar, refuse_overwrite
+    from srjt.cli.output import refuse_overwrite
     from srjt.cli.samples import list_unreadable, usable
     from srjt.data.sources.folders import read_images
     from srjt.data.sources.table import is_table
     from srjt.inference.explain import explain as explain_run
+    from srjt.progress import progress_bar
     from srjt.reports.page import write_page
     from srjt.reports.pages.answers import explain_page
     from srjt.training.trained import load_run
@@ -81,7 +82,7 @@ def explain(
         if training is None
         else _training_samples(training, how, grades=trained.grades, on_bad_image=on_bad_image)
     )
-    with progress_bar("Explaining") as advance:
+    with progress_bar("Explaining", True) as advance:
         found = explain_run(
             trained, manifest, training=known, neighbours=neighbours,
             on_bad_image=on_bad_image,  # type: ignore[arg-type]
