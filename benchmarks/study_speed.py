@@ -42,7 +42,7 @@ from srjt.methods import lookup
 from srjt.studies import study
 from srjt.studies.config import StudyConfig
 from srjt.studies.folder import write_plan
-from srjt.studies.plan import SilentWatcher, StudyData, open_data
+from srjt.studies.plan import SilentWatcher, StudyPlan, open_data
 from srjt.studies.results import collect_results
 from srjt.training.config import TrainConfig, load_preset
 from srjt.training.crossfit import cross_fit
@@ -284,7 +284,7 @@ def plan(args: argparse.Namespace) -> None:
     manifest = Manifest(table=table, grades=("0", "1", "2", "3"), duplicates=np.arange(count))
     settings = {**load_preset("limuc"), "source": "none"}
     config = StudyConfig.from_dict({**settings, "train": {**settings["train"], "pretrained": False}})
-    data = StudyData(config, manifest, folds(manifest, folds=5, by="random"))
+    data = StudyPlan(config, manifest, folds(manifest, folds=5, by="random"))
     print_study_times(data, list(data.planned_runs()), device=args.device)
 
 

@@ -185,7 +185,7 @@ def test_a_transition_matrix_from_a_file(command: Srjt, labelled: Path) -> None:
         (["--set", "epochs=[1"], "not valid YAML"),
         (["--set", "milestones=5"], "milestones takes a list"),
         (["--set", "method_options.co_lambda=high"], "co_lambda takes a number; got 'high'."),
-        (["--set", "weight_decay=-1"], "weight_decay cannot be negative"),
+        (["--set", "weight_decay=-1"], "--weight-decay cannot be negative"),
         (["--config", "none.yaml"], "There is no configuration file none.yaml"),
         (["--crop", "64"], "--crop (64) cannot be larger than --image-size (32)"),
         (["--fold", "0"], "cannot be combined"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from srjt.auditing.audit import Audit
     from srjt.console import Console
-    from srjt.data.sources.assemble import Reading
+    from srjt.data.sources.assemble import LoadedData
     from srjt.training.folds import Jobs
 
 # ``srjt audit``: estimate how many labels are wrong, and rank them by how likely each one is wrong.
@@ -29,12 +29,12 @@ SHOWN = {"grade": 20, "reader": 10, "patient": 5}  # rows of each on the screen
 
 @options.reads_a_source(without=("split_column", "reader_column"))
 @options.takes_settings(
-    only=(
+    shown=(
         "method", "noise_rate", "network", "pretrained", "weights", "image_size", "crop", "epochs", "batch_size",
         "learning_rate", "seed", "precision",
     ),
     panel="Training",
-    shown={"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"},
+    defaults={"method": "sord", "noise_rate": "auto, for a method that needs it", "epochs": "30"},
 )  # fmt: skip
 def audit(
     *,
@@ -49,7 +49,7 @@ def audit(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Column that names the reader of each label. [dim]default: reader, if it exists[/]",
+            help="Column that names the reader of each label. [default: reader, if it exists]",
             show_default=False,
         ),
     ] = None,
@@ -146,7 +146,7 @@ def _jobs(text: str) -> Jobs:
 
 
 def _table(
-    reading: Reading, source: Path, columns: dict[str, str | None], *, several_readings: bool
+    reading: LoadedData, source: Path, columns: dict[str, str | None], *, several_readings: bool
 ) -> tuple[Path | None, str]:
     """The file that holds the labels, if there is one, and its column of grades."""
     from srjt.data.sources.columns import TABLE_SUFFIXES, choose_columns, load_table
@@ -303,7 +303,7 @@ def readers(
         typer.Option(
             min=1,
             metavar="N",
-            help="With --next: at most N readings by one reader. [dim]default: no limit[/]",
+            help="With --next: at most N readings by one reader. [default: no limit]",
             show_default=False,
         ),
     ] = None,
@@ -311,7 +311,7 @@ def readers(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file for that list. [dim]default: worklist.csv in --out[/]",
+            help="CSV file for that list. [default: worklist.csv in --out]",
             show_default=False,
         ),
     ] = None,
@@ -327,7 +327,7 @@ def readers(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Column of the reading's date. [dim]default: found by its name[/]",
+            help="Column of the reading's date. [default: found by its name]",
             show_default=False,
             rich_help_panel="How the source is read",
         ),

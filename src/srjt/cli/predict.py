@@ -161,7 +161,7 @@ def predict(
         str | None,
         typer.Option(
             metavar="fp32|bf16",
-            help="bf16 needs a GPU. [dim]default: that of the run[/]",
+            help="bf16 needs a GPU. [default: that of the run]",
             show_default=False,
             rich_help_panel=options.COMPUTING,
         ),
@@ -321,7 +321,7 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="train|validation|test",
-            help="Judge this side only. [dim]default: test, with --fold or --splits[/]",
+            help="Judge this side only. [default: test, with --fold or --splits]",
             show_default=False,
             rich_help_panel=options.EVALUATION,
         ),
@@ -368,7 +368,7 @@ def evaluate(
     from srjt.cli.samples import calibration_samples, check_fold, chosen_split, grouped, usable
     from srjt.console import Console
     from srjt.data.sources import read
-    from srjt.errors import SrjtError, suggest
+    from srjt.errors import SrjtError, unknown_name
     from srjt.files import write_json
     from srjt.inference.evaluate import evaluate
     from srjt.inference.predict import check_choices, refuse_other_options
@@ -400,7 +400,7 @@ def evaluate(
             manifest = grouped(manifest, near=group_near_duplicates)
         sides = split(manifest).sides()
         if (side := side or "test") not in sides:
-            raise suggest("side", side, sides)
+            raise unknown_name("side", side, sides)
         manifest = manifest.select(sides[side])
         if not len(manifest):
             raise SrjtError(f"The {side} side has no samples.")
@@ -564,7 +564,7 @@ def compare(
         Path | None,
         typer.Option(
             metavar="SOURCE",
-            help="Labelled images to compare on. [dim]default: the runs' common test side[/]",
+            help="Labelled images to compare on. [default: the runs' common test side]",
         ),
     ] = None,
     out: Annotated[

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from srjt.cli import RunByDefault, options
-from srjt.cli.output import as_typed, say
+from srjt.cli import App, RunByDefault, options
+from srjt.cli.output import say
 from srjt.errors import SrjtError, count_of
 
 if TYPE_CHECKING:
     from srjt.studies.config import StudyConfig
-    from srjt.studies.plan import PlannedRun, StudyData
+    from srjt.studies.plan import PlannedRun, StudyPlan
     from srjt.studies.study import Executor
 
 # ``srjt study``: the paper's comparison as one command; ``srjt study status`` and ``srjt study export``.
@@ -31,19 +31,13 @@ if TYPE_CHECKING:
 RUNS = "Every run"
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of a study.")]
 
-study_app = typer.Typer(
-    cls=RunByDefault,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    help="Compare methods over noises and folds, as the paper does.\n\n"
-    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
-)
 
-
-@study_app.command()
 @options.reads_a_source(without=("split_column",))
-@options.takes_settings(only=("epochs", "network"), panel=RUNS)
+@options.takes_settings(
+    shown=("epochs", "network", "image_size", "crop", "batch_size", "learning_rate", "precision"),
+    without=("method", "soft_labels"),  # --methods names them, with their options
+    panel=RUNS,
+)
 def run(
     *,
     source: Annotated[
@@ -60,7 +54,7 @@ def run(
         typer.Option(
             metavar="NAMES",
             help="all, or names separated by spaces; with options: codis:select=soft. Repeatable. "
-            "[dim]default: all[/]",
+            "[default: all]",
         ),
     ] = None,
     import_: options.Import = None,
@@ -69,7 +63,7 @@ def run(
         typer.Option(
             metavar="NOISE",
             help="Noise to inject: quasi:0.2 (a rate), quasi:rho=0.1, truncated:0.4 or none. Repeatable. "
-            "[dim]default: none[/]",
+            "[default: none]",
         ),
     ] = None,
     noise_rate: Annotated[
@@ -83,16 +77,16 @@ def run(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file of P, the matrix Pr(label | true grade) of such data. [dim]default: quasi, for ε[/]",
+            help="CSV file of P, the matrix Pr(label | true grade) of such data. [default: quasi, for ε]",
         ),
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(help="Number of folds. [dim]default: 5[/]", show_default=False)
+        int | None, typer.Option(help="Number of folds. [default: 5]", show_default=False)
     ] = None,
     fold: Annotated[list[int] | None, typer.Option(help="Run only this fold. Repeatable.")] = None,
     seed: Annotated[
         list[int] | None,
-        typer.Option(help="Seed of the noise and the networks. Repeatable. [dim]default: 0[/]"),
+        typer.Option(help="Seed of the noise and the networks. Repeatable. [default: 0]"),
     ] = None,
     splits: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Folds from a file of srjt data split.")
@@ -107,7 +101,7 @@ def run(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Any other setting of the runs, e.g. crop=56. Repeatable.",
+            help="A setting by its name, e.g. method_options.weight=0.5. Repeatable.",
             rich_help_panel=RUNS,
         ),
     ] = None,
@@ -116,14 +110,14 @@ def run(
         typer.Option(
             min=1,
             metavar="N",
-            help="Number of runs at the same time. [dim]default: 1 per GPU, or 1 per CPU core[/]",
+            help="Number of runs at the same time. [default: 1 per GPU, or 1 per CPU core]",
             rich_help_panel=options.COMPUTING,
         ),
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(
-            help="cpu, cuda:1, or several: cuda:0,cuda:1. [dim]default: all GPUs, or the CPU[/]",
+            help="cpu, cuda:1, or several: cuda:0,cuda:1. [default: all GPUs, or the CPU]",
             rich_help_panel=options.COMPUTING,
         ),
     ] = None,
@@ -138,7 +132,7 @@ def run(
     address: Annotated[
         str | None,
         typer.Option(
-            help="Address of the Ray cluster, or auto. [dim]default: $RAY_ADDRESS, else this machine[/]",
+            help="Address of the Ray cluster, or auto. [default: $RAY_ADDRESS, else this machine]",
             rich_help_panel=options.COMPUTING,
         ),
     ] = None,
@@ -150,9 +144,7 @@ def run(
     ] = None,
     cpus_per_run: Annotated[
         float | None,
-        typer.Option(
-            help="Ray: CPU cores for each run. [dim]default: 1[/]", rich_help_panel=options.COMPUTING
-        ),
+        typer.Option(help="Ray: CPU cores for each run. [default: 1]", rich_help_panel=options.COMPUTING),
     ] = None,
     grade_names: options.GradeNames = None,
     quiet: options.Quiet = False,
@@ -209,16 +201,14 @@ def run(
     _run(study, out, execute, dry_run=dry_run, timed=time_, device=device, quiet=quiet)
 
 
-@study_app.command()
 def status(folder: Folder, import_: options.Import = None) -> None:
     """Count the finished, running, failed and remaining runs, and estimate the remaining time."""
     from srjt.studies.results import collect_results, status_lines
 
     for line in status_lines(collect_results(folder)):
-        say(as_typed(line))
+        say(line)
 
 
-@study_app.command()
 def export(
     folder: Folder,
     out: Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write.")] = Path(
@@ -252,7 +242,17 @@ def export(
     done = int((results.runs["status"] == "done").sum())
     say(f"{count_of(len(table), 'row')} of {count_of(done, 'finished run')} (of {len(results.runs)}): {out}")
     for line in problem_lines(results):
-        say(as_typed(line), fg=typer.colors.YELLOW, err=True)
+        say(line, fg=typer.colors.YELLOW, err=True)
+
+
+study_app = App(
+    cls=RunByDefault,
+    no_args_is_help=True,
+    add_completion=False,
+    help="Compare methods over noises and folds, as the paper does.\n\n"
+    "Example: srjt study labels.csv --noise quasi:0.2 --out DIR.",
+)
+study_app.add(run, status, export)
 
 
 def _names(text: str) -> list[str]:
@@ -305,7 +305,7 @@ def _run(
         )
 
 
-def _print_notes(config: StudyConfig, data: StudyData) -> None:
+def _print_notes(config: StudyConfig, data: StudyPlan) -> None:
     """What the user should know before the runs begin."""
     from srjt.data.duplicates import describe_duplicates
     from srjt.methods.registry import lookup
@@ -345,7 +345,7 @@ def _print_notes(config: StudyConfig, data: StudyData) -> None:
         )
 
 
-def _counts(data: StudyData, *, runs: int, done: int) -> str:
+def _counts(data: StudyPlan, *, runs: int, done: int) -> str:
     samples = "rows of features" if data.manifest.are_features else "images"
     folds = len(data.fold_numbers)
     return (
@@ -357,7 +357,7 @@ def _counts(data: StudyData, *, runs: int, done: int) -> str:
 class _Watcher:
     """A live display of all runs on a terminal; elsewhere one line per finished run."""
 
-    def __init__(self, folder: Path, data: StudyData) -> None:
+    def __init__(self, folder: Path, data: StudyPlan) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         from srjt.console import Console
@@ -434,7 +434,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="HTML file to write. [dim]default: report.html in the folder[/]",
+            help="HTML file to write. [default: report.html in the folder]",
             callback=options.html_file,
         ),
     ] = None,
@@ -447,7 +447,7 @@ def report(
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="Metrics of the tables. [dim]default: accuracy,mae,macro_f1[/]"),
+        typer.Option(metavar="LIST", help="Metrics of the tables. [default: accuracy,mae,macro_f1]"),
     ] = None,
     maps: Annotated[
         bool,
@@ -488,11 +488,11 @@ def demo(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder of the images, the trainings and the pages.")
     ] = Path("srjt-demo"),
-    images: Annotated[int, typer.Option(min=200, help="Number of images.")] = 1000,
+    images: Annotated[int, typer.Option(min=100, help="Number of images.")] = 1000,
     epochs: Annotated[int, typer.Option(min=2, max=10_000, help="Epochs per training.")] = 30,
     open_page: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Open a page in a browser. [dim]default: in a terminal[/]"),
+        typer.Option("--open/--no-open", help="Open a page in a browser. [default: in a terminal]"),
     ] = None,
 ) -> None:
     """Show on synthetic images what wrong labels do, and what srjt does about them: about a minute and a half.
@@ -503,12 +503,12 @@ def demo(
 
     # In a clone set up by make the command is not on the PATH.
     command = "srjt" if shutil.which("srjt") else shlex.quote(sys.argv[0])
-    pages = run_demo(out, images=images, epochs=epochs, tell=lambda text: say(f"\n{text}"))
-    say("\nThe pages:")
+    pages = run_demo(out, images=images, epochs=epochs, tell=lambda text: say(f"{text}\n"))
+    say("The pages:")
     for page in pages:
         typer.echo(f"  {page}")
     say("With your own labels.csv (image, grade, patient):")
-    small = " ".join(["", *options.machine_options(images)])
+    small = " --preset cpu" if options.machine_options(images) else ""
     for words in (
         "data inspect labels.csv",
         f"train labels.csv --fold 0 --out run{small}",

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 
-from srjt.errors import SrjtError, count_of, suggest
+from srjt.errors import SrjtError, count_of, unknown_name
 from srjt.ordinal.intervals import Interval
 from srjt.readers.agreement import consensus_html
 from srjt.readers.model import (
@@ -161,7 +161,7 @@ def consensus(
     """
     Readings.check(readings)
     if repeats not in get_args(Repeats):
-        raise suggest("value of repeats", repeats, get_args(Repeats))
+        raise unknown_name("value of repeats", repeats, get_args(Repeats))
     if not 0.0 < confidence < 1.0:
         raise SrjtError(f"confidence lies between 0 and 1; got {confidence:g}.")
     evidence = evidence_of(readings, repeats=repeats)

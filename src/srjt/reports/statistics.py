@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from srjt.errors import SrjtError, suggest
+from srjt.errors import SrjtError, unknown_name
 from srjt.ordinal import Purpose
 from srjt.ordinal.metrics import METRICS
 from srjt.reports.table import MISSING, Column, Row, Table, TableCell
@@ -145,7 +145,7 @@ def collect_values(
         raise SrjtError("A table needs a metric: accuracy, mae, macro_f1 or another metric of the study.")
     for metric in metrics:
         if metric not in known:
-            raise suggest("metric", metric, known)
+            raise unknown_name("metric", metric, known)
     values: dict[tuple[str, str, str, str], dict[Run, float]] = {}
     done = finished(of_split, runs)
     wanted = done[done["metric"].isin(list(metrics))]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from srjt.data.duplicates import DuplicateImagesWarning, describe_duplicates
-from srjt.errors import Interrupted, SrjtError, count_of, suggest, warn
+from srjt.errors import Interrupted, SrjtError, count_of, unknown_name, warn
 from srjt.files import is_locked
 from srjt.methods.registry import import_modules
 from srjt.progress import show_bar
@@ -28,7 +28,7 @@ from srjt.studies.folder import (
 from srjt.studies.plan import (
     BarWatcher,
     PlannedRun,
-    StudyData,
+    StudyPlan,
     StudyWatcher,
     longest_first,
     open_data,
@@ -61,7 +61,7 @@ class Slots:
         from srjt.training.devices import choose_device
 
         if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-            raise SrjtError(f"jobs must be between 1 and {MOST_JOBS:,}; got {jobs}.")
+            raise SrjtError(f"`jobs` must be between 1 and {MOST_JOBS:,}; got {jobs}.")
         if device is None and torch.cuda.is_available():
             gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
         else:
@@ -440,7 +440,7 @@ def choose_executor(
         "ray": {"address": address, "gpus_per_run": gpus_per_run, "cpus_per_run": cpus_per_run},
     }
     if name not in options:
-        raise suggest("executor", name, options)
+        raise unknown_name("executor", name, options)
     other = next(known for known in options if known != name)
     for option, value in options[other].items():
         if value is not None:
@@ -459,7 +459,7 @@ def choose_executor(
 
 
 def run_study(
-    data: StudyData, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
+    data: StudyPlan, folder: Path, *, command: str, execute: Executor, watcher: StudyWatcher
 ) -> dict[str, str]:
     """Write the plan and train what is not done yet; return key → status."""
     with lock_study(folder):

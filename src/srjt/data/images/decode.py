@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from srjt.errors import SrjtError, missing_extra, suggest
+from srjt.errors import SrjtError, missing_extra, unknown_name
 from srjt.files import describe_os_error, why_not_a_file
 
 # Convert pixels of any bit depth to 8 bits.
@@ -261,7 +261,7 @@ def resized(picture: Image.Image, *, size: int, resize: Resize) -> Image.Image:
 def check_resize(size: int | None, resize: str) -> None:
     """Raise an error for an impossible size or resize rule, before any file is read."""
     if resize not in get_args(Resize):
-        raise suggest("resize rule", resize, get_args(Resize))
+        raise unknown_name("resize rule", resize, get_args(Resize))
     if size is not None and size < 1:
         raise SrjtError(f"The image size must be at least 1 pixel, not {size}.")
 

@@ -42,7 +42,7 @@ from srjt.data.images.decode import (
 )
 from srjt.data.manifest import Features, Manifest, as_features
 from srjt.data.sources.columns import no_image_exists
-from srjt.errors import SrjtError, cores, suggest
+from srjt.errors import SrjtError, cores, unknown_name
 from srjt.files import cache_folder, read_json, sync_folder, wait_for_lock, write_json
 
 # Build the image store of one folder so that no crash, second process or full disk can corrupt it.
@@ -399,7 +399,7 @@ def open_store(
     size = int(size)
     check_resize(size, resize)
     if on_bad_image not in get_args(OnBadImage):
-        raise suggest("choice for bad images", on_bad_image, get_args(OnBadImage))
+        raise unknown_name("choice for bad images", on_bad_image, get_args(OnBadImage))
     workers = workers or cores()
     find_duplicates = find_duplicates and manifest.duplicates is None
     if manifest.arrays is not None and find_duplicates:
